@@ -1,0 +1,29 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint clean
+
+demo: $(STAMP)  ## the main job on a real network that INT8 hurts
+	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
+	    --input samples/ocr/inputs.npz --output demo-run; code=$$?; [ $$code -eq 1 ]
+	$(BIN)/trt-bisect run samples/lenet/lenet_planted.onnx --calibration samples/lenet/calibration.npz \
+	    --output demo-run/lenet; code=$$?; [ $$code -eq 1 ]
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(STAMP): pyproject.toml requirements-dev.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock --editable '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) demo-run build dist *.egg-info

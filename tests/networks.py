@@ -1,0 +1,194 @@
+"""Small real networks made with onnx.helper and seeded weights, with planted culprits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+BIG = 3000.0
+
+
+@dataclass
+class Sketch:
+    """A graph while it is being drawn."""
+
+    seed: int = 0
+    nodes: list = field(default_factory=list)
+    constants: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.random = np.random.default_rng(self.seed)
+
+    def constant(self, name, values, dtype=np.float32):
+        self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
+        return name
+
+    def node(self, op, inputs, name, **attributes):
+        self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
+        return f"{name}_out"
+
+    def weight(self, name, *shape):
+        fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+        return self.random.normal(0, (2.0 / fan_in) ** 0.5, shape)
+
+    def conv(self, x, name, inside, outside, size=3, group=1, **attributes):
+        """A convolution; its weight and bias can be reached as ``<name>.weight`` and ``<name>.bias``."""
+        pads = [size // 2] * 4
+        weight = self.constant(f"{name}.weight", self.weight(name, outside, inside // group, size, size))
+        bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
+        return self.node("Conv", [x, weight, bias], name, pads=pads, group=group, **attributes)
+
+    def dense(self, x, name, inside, outside):
+        weight = self.constant(f"{name}.weight", self.weight(name, inside, outside))
+        bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
+        return self.node("Add", [self.node("MatMul", [x, weight], name), bias], f"{name}_bias")
+
+    def model(self, inputs, outputs, opset=17):
+        graph = helper.make_graph(
+            self.nodes,
+            "g",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
+            self.constants,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def scale_constant(model: onnx.ModelProto, name: str, change) -> None:
+    """Applies ``change`` to the values of a constant, in place."""
+    for tensor in model.graph.initializer:
+        if tensor.name == name:
+            tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor).copy()), name))
+            return
+    raise KeyError(name)
+
+
+def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int = 1, factor: float = BIG) -> None:
+    """Multiplies one channel that ``maker`` makes and divides it where ``reader`` reads it: the same in FP32.
+
+    The channel's bias is raised first, so that it is not dead after a Relu. The reader's
+    input then has one channel that starves the others of INT8's levels: the reader is the culprit.
+    """
+
+    def output_channel(values):
+        values[channel] *= factor
+        return values
+
+    def dense_output_channel(values):
+        values[..., channel] *= factor
+        return values
+
+    def input_channel(values):
+        values[:, channel] /= factor
+        return values
+
+    def dense_input_channel(values):
+        values[channel] /= factor
+        return values
+
+    def raised(values):
+        values[channel] = abs(values[channel]) + 0.5
+        return values
+
+    scale_constant(model, f"{maker}.bias", raised)
+    shapes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    is_conv = shapes[f"{maker}.weight"] == 4
+    scale_constant(model, f"{maker}.weight", output_channel if is_conv else dense_output_channel)
+    scale_constant(model, f"{maker}.bias", output_channel if is_conv else dense_output_channel)
+    reads_conv = shapes[f"{reader}.weight"] == 4
+    scale_constant(model, f"{reader}.weight", input_channel if reads_conv else dense_input_channel)
+
+
+def chain(depth: int = 8, width: int = 8) -> onnx.ModelProto:
+    """Conv and Relu, again and again, then pooling and a Gemm."""
+    sketch = Sketch(1)
+    x = sketch.conv("x", "conv0", 3, width)
+    for i in range(1, depth):
+        x = sketch.conv(sketch.node("Relu", [x], f"relu{i}"), f"conv{i}", width, width)
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
+    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
+    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    return sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
+
+
+def residual(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
+    """ResNet-like: x + conv(relu(conv(x)))."""
+    sketch = Sketch(2)
+    x = sketch.node("Relu", [sketch.conv("x", "stem", 3, width)], "stem_relu")
+    for b in range(blocks):
+        inner = sketch.conv(x, f"block{b}.conv1", width, width)
+        inner = sketch.conv(sketch.node("Relu", [inner], f"block{b}.relu1"), f"block{b}.conv2", width, width)
+        x = sketch.node("Relu", [sketch.node("Add", [inner, x], f"block{b}.add")], f"block{b}.relu2")
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
+    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
+    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
+    for b in range(blocks):
+        scale_constant(model, f"block{b}.conv2.weight", lambda values: 2.0 * values)
+    return model
+
+
+def depthwise(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
+    """MobileNet-like: expand, depthwise, project, and the sum."""
+    sketch = Sketch(3)
+    x = sketch.conv("x", "stem", 3, width)
+    for b in range(blocks):
+        inner = sketch.node("Relu", [sketch.conv(x, f"block{b}.expand", width, 3 * width, 1)], f"block{b}.relu1")
+        inner = sketch.conv(inner, f"block{b}.depthwise", 3 * width, 3 * width, 3, group=3 * width)
+        inner = sketch.conv(sketch.node("Relu", [inner], f"block{b}.relu2"), f"block{b}.project", 3 * width, width, 1)
+        x = sketch.node("Add", [inner, x], f"block{b}.add")
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
+    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
+    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    return sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
+
+
+def transformer(blocks: int = 2, width: int = 16, tokens: int = 12) -> onnx.ModelProto:
+    """Pre-norm attention and a two-layer feed-forward net with Relu."""
+    sketch = Sketch(4)
+    x = sketch.dense("x", "embed", width, width)
+    for b in range(blocks):
+        normed = _norm(sketch, x, f"block{b}.norm1", width)
+        q, k, v = (sketch.dense(normed, f"block{b}.{part}", width, width) for part in ("q", "k", "v"))
+        turned = sketch.node("Transpose", [k], f"block{b}.turn", perm=[0, 2, 1])
+        scores = sketch.node("MatMul", [q, turned], f"block{b}.scores")
+        root = sketch.constant(f"block{b}.root", width**0.5)
+        shares = sketch.node(
+            "Softmax", [sketch.node("Div", [scores, root], f"block{b}.div")], f"block{b}.softmax", axis=-1
+        )
+        mixed = sketch.dense(sketch.node("MatMul", [shares, v], f"block{b}.mix"), f"block{b}.out", width, width)
+        x = sketch.node("Add", [mixed, x], f"block{b}.add1")
+        normed = _norm(sketch, x, f"block{b}.norm2", width)
+        inner = sketch.node("Relu", [sketch.dense(normed, f"block{b}.up", width, 2 * width)], f"block{b}.relu")
+        x = sketch.node("Add", [sketch.dense(inner, f"block{b}.down", 2 * width, width), x], f"block{b}.add2")
+    weight = sketch.constant("head.weight", sketch.random.normal(0, 0.3, (width, 10)))
+    sketch.nodes.append(helper.make_node("MatMul", [_norm(sketch, x, "norm", width), weight], ["y"], name="head"))
+    return sketch.model({"x": ["n", tokens, width]}, {"y": ["n", tokens, 10]})
+
+
+def _norm(sketch, x, name, width):
+    scale = sketch.constant(f"{name}.scale", np.ones(width))
+    shift = sketch.constant(f"{name}.shift", np.zeros(width))
+    return sketch.node("LayerNormalization", [x, scale, shift], name, axis=-1)
+
+
+def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, np.ndarray]:
+    """Stacked samples for every input of a network with a free first axis."""
+    random = np.random.default_rng(seed)
+    made = {}
+    for value in model.graph.input:
+        shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+        made[value.name] = random.normal(0, 1, [count, *shape[1:]]).astype(np.float32)
+    return made
+
+
+def save(model: onnx.ModelProto, folder: Path, name: str = "network.onnx") -> Path:
+    """Checked and written."""
+    onnx.checker.check_model(model, full_check=True)
+    path = folder / name
+    onnx.save(model, str(path))
+    return path

@@ -1,0 +1,126 @@
+"""Data sets from files, folders, functions and arrays, and the errors of bad ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trt_bisect import BadInput, open_dataset
+from trt_bisect.data import TensorSpec
+
+IMAGE = TensorSpec("image", np.dtype(np.float32), (1, 2, 3))
+TOKENS = TensorSpec("ids", np.dtype(np.int64), (None, None))
+ONE, BOTH = (IMAGE,), (IMAGE, TOKENS)
+
+
+def image(*lead):
+    return np.arange(np.prod([*lead, 2, 3]), dtype=np.float32).reshape(*lead, 2, 3)
+
+
+@pytest.mark.parametrize("stacked", [image(4), image(4, 1)], ids=["on the batch axis", "on an axis of their own"])
+def test_stacked_samples(stacked, tmp_path):
+    np.savez(tmp_path / "d.npz", image=stacked)
+    np.save(tmp_path / "d.npy", stacked)
+    for file in ("d.npz", "d.npy"):
+        found = [feeds["image"] for feeds in open_dataset(tmp_path / file, ONE)]
+        assert [f.shape for f in found] == [(1, 2, 3)] * 4
+        np.testing.assert_array_equal(np.concatenate(found), stacked.reshape(4, 2, 3))
+
+
+def test_a_network_of_batch_two_takes_two_rows_at_a_time():
+    spec = TensorSpec("x", np.dtype(np.float32), (2, 3))
+    found = list(open_dataset({"x": np.arange(12, dtype=np.float32).reshape(4, 3)}, (spec,)))
+    assert [f["x"][0, 0] for f in found] == [0.0, 6.0]
+    with pytest.raises(BadInput, match="2 at a time"):
+        list(open_dataset({"x": np.zeros((3, 3), np.float32)}, (spec,)))
+
+
+def test_a_folder_with_one_file_a_sample(tmp_path):
+    for i, length in enumerate((3, 5)):
+        np.savez(tmp_path / f"{i}.npz", image=image(1) + i, ids=np.ones((1, length), np.int64))
+    found = list(open_dataset(tmp_path, BOTH))
+    assert [f["ids"].shape for f in found] == [(1, 3), (1, 5)]
+    assert found[1]["image"][0, 0, 0] == 1.0
+
+
+def test_polygraphys_saved_inputs(tmp_path):
+    from polygraphy.json import save_json
+
+    save_json([{"image": image(1)}, {"image": image(1) + 7}], str(tmp_path / "inputs.json"))
+    found = list(open_dataset(tmp_path / "inputs.json", ONE))
+    assert [f["image"][0, 0, 0] for f in found] == [0.0, 7.0]
+
+
+def test_a_function_is_called_for_every_pass(tmp_path):
+    script = tmp_path / "feeds.py"
+    script.write_text(
+        "import numpy as np\n"
+        "def load():\n"
+        "    for i in range(3):\n"
+        "        yield {'image': np.full((1, 2, 3), i, np.float64)}\n"
+    )
+    data = open_dataset(f"{script}:load", ONE)
+    for _ in range(2):
+        found = list(data)
+        assert [f["image"].max() for f in found] == [0.0, 1.0, 2.0]
+        assert found[0]["image"].dtype == np.float32
+    assert data.digest() == open_dataset(f"{script}:load", ONE).digest()
+
+
+@given(st.integers(0, 5), st.floats(-10, 10, width=32))
+def test_the_digest_tells_samples_apart(place, value):
+    array = image(6)
+    changed = array.copy()
+    changed[place, 1, 1] = value
+    same = np.array_equal(array, changed)
+    assert (open_dataset({"image": array}, ONE).digest() == open_dataset({"image": changed}, ONE).digest()) == same
+
+
+BAD = {
+    "wrong name": ({"picture": image(2)}, "no input 'picture'"),
+    "wrong rank": ({"image": np.zeros((2, 2), np.float32)}, "shape"),
+    "wrong size": ({"image": np.zeros((2, 2, 4), np.float32)}, "shape"),
+    "wrong dtype": ({"image": np.zeros((2, 2, 3), np.int64)}, "dtype int64"),
+    "text": ({"image": np.full((2, 2, 3), "a")}, "dtype"),
+    "NaN": ({"image": np.full((2, 2, 3), np.nan, np.float32)}, "NaN"),
+    "empty": ({"image": np.zeros((0, 2, 3), np.float32)}, "no samples"),
+    "nothing": ({}, "no samples"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arrays_are_named(case, tmp_path):
+    arrays, said = BAD[case]
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(BadInput, match=said) as caught:
+        list(open_dataset(tmp_path / "bad.npz", ONE))
+    assert "bad.npz" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_different_numbers_of_samples():
+    with pytest.raises(BadInput, match="different numbers"):
+        open_dataset({"image": image(2), "ids": np.ones((3, 1, 4), np.int64)}, BOTH)
+
+
+def test_a_missing_input_is_named():
+    with pytest.raises(BadInput, match="lacks 'ids'"):
+        list(open_dataset({"image": image(2)}, BOTH))
+
+
+@pytest.mark.parametrize(
+    "name", ["no.npz", "broken.npz", "pickle.npy", "notes.txt", "empty", "broken.json", "no:thing"]
+)
+def test_bad_sources_are_named(name, tmp_path):
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 not a zip")
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    source = name if ":" in name else str(tmp_path / name)
+    with pytest.raises(BadInput) as caught:
+        list(open_dataset(source, ONE))
+    assert name in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2

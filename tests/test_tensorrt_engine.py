@@ -1,0 +1,300 @@
+"""How an engine is run: against stand-ins for PyCUDA and TensorRT whose device memory is host memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from trt_bisect.builder import cuda_memory
+from trt_bisect.builder.cuda_memory import Buffer, Device
+from trt_bisect.builder.gpu import Gpu
+from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
+from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.data import TensorSpec
+from trt_bisect.errors import EngineUnavailable, TrialFailed
+
+
+class CudaError(Exception):
+    pass
+
+
+class FakeCuda(ModuleType):
+    """``pycuda.driver``: copies happen when the stream is synchronized, as they may on a GPU."""
+
+    Error = CudaError
+
+    def __init__(self):
+        super().__init__("pycuda.driver")
+        self.memory, self.depth, self.queue, self.initialized, self.milliseconds = {}, 0, [], 0, 0.0
+        self.Context = SimpleNamespace(pop=self._pop)
+
+    def init(self):
+        self.initialized += 1
+
+    def Device(self, ordinal):
+        assert ordinal == 0
+        return SimpleNamespace(retain_primary_context=lambda: SimpleNamespace(push=self._push))
+
+    def _push(self):
+        self.depth += 1
+
+    def _pop(self):
+        self.depth -= 1
+
+    def Stream(self):
+        return SimpleNamespace(handle=77, synchronize=self._synchronize)
+
+    def Event(self):
+        event = SimpleNamespace(record=lambda stream: setattr(event, "at", self.milliseconds))
+        event.synchronize = self._synchronize
+        event.time_since = lambda other: event.at - other.at
+        return event
+
+    def _synchronize(self):
+        while self.queue:
+            self.queue.pop(0)()
+
+    def pagelocked_empty(self, size, dtype):
+        return np.full(size, 0xAA, dtype)
+
+    def mem_alloc(self, size):
+        assert self.depth == 1, "memory is taken in the current context"
+        address = 4096 * (len(self.memory) + 1)
+        self.memory[address] = np.full(size, 0x55, np.uint8)
+        return address
+
+    def memcpy_htod_async(self, address, host, stream):
+        held = host.copy()
+        self.queue.append(lambda: self.memory[address].__setitem__(slice(0, held.size), held))
+
+    def memcpy_dtoh_async(self, host, address, stream):
+        self.queue.append(lambda: host.__setitem__(slice(None), self.memory[address][: host.size]))
+
+
+class Mode(Enum):
+    INPUT, OUTPUT = range(2)
+
+
+class Location(Enum):
+    DEVICE, HOST = range(2)
+
+
+class FakeContext:
+    """Doubles ``x`` and counts with ``ids``, whose engine type is INT32 where the network's is int64."""
+
+    def __init__(self, cuda, behaviour):
+        self.cuda, self.behaviour, self.addresses, self.shapes = cuda, behaviour, {}, {}
+
+    def set_input_shape(self, name, shape):
+        self.shapes[name] = tuple(shape)
+        return self.behaviour != "shape refused"
+
+    def set_tensor_address(self, name, address):
+        self.addresses[name] = address
+
+    def infer_shapes(self):
+        if self.behaviour == "shapes fail":
+            raise RuntimeError("no such shape")
+        return ["ids"] if self.behaviour == "shapes missing" else []
+
+    def get_tensor_shape(self, name):
+        return (-1, 3) if self.behaviour == "data dependent" else self.shapes["x" if name == "y" else "ids"]
+
+    def execute_async_v3(self, handle):
+        assert handle == 77
+        if self.behaviour == "CUDA error":
+            raise CudaError("an illegal memory access was encountered")
+        self.cuda.queue.append(self._run)
+        self.cuda.milliseconds += 2.5
+        return self.behaviour != "not run"
+
+    def _run(self):
+        def view(name, dtype, shape):
+            held = self.cuda.memory[self.addresses[name]]
+            return held[: int(np.prod(shape)) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+
+        view("y", np.float32, self.shapes["x"])[...] = 2 * view("x", np.float32, self.shapes["x"])
+        view("count", np.int32, self.shapes["ids"])[...] = view("ids", np.int32, self.shapes["ids"]) + 1
+
+
+LAYERS = [
+    {"Name": "double", "LayerType": "kgen", "Inputs": [{"Format/Datatype": "Int8"}], "Outputs": []},
+    {"Name": "count", "LayerType": "kgen", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": []},
+]
+TENSORS = {"x": "FLOAT", "ids": "INT32", "y": "FLOAT", "count": "INT32"}
+
+
+class FakeEngine:
+    def __init__(self, cuda, behaviour):
+        self.context = FakeContext(cuda, behaviour)
+        self.num_io_tensors = len(TENSORS)
+        self.behaviour = behaviour
+
+    def create_execution_context(self):
+        return None if self.behaviour == "no context" else self.context
+
+    def get_tensor_name(self, i):
+        return list(TENSORS)[i]
+
+    def get_tensor_dtype(self, name):
+        return SimpleNamespace(name="FP4" if self.behaviour == "odd type" else TENSORS[name])
+
+    def get_tensor_mode(self, name):
+        return Mode.INPUT if name in ("x", "ids") else Mode.OUTPUT
+
+    def get_tensor_location(self, name):
+        return Location.DEVICE
+
+    def create_engine_inspector(self):
+        inspector = SimpleNamespace(execution_context=None)
+        context = self.context
+
+        def information(form):
+            assert inspector.execution_context is context
+            assert context.shapes == {"x": (2, 3)}, "formats are told for the usual shape"
+            return json.dumps({"Layers": LAYERS})
+
+        inspector.get_engine_information = information
+        return inspector
+
+
+@pytest.fixture
+def make_engine(monkeypatch):
+    cuda = FakeCuda()
+    monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
+    monkeypatch.setitem(sys.modules, "pycuda", ModuleType("pycuda"))
+    monkeypatch.setattr(cuda_memory, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
+    cuda_memory.open_device.cache_clear()
+
+    def make(behaviour=""):
+        engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
+        trt = SimpleNamespace(
+            Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: engine),
+            TensorIOMode=Mode,
+            TensorLocation=Location,
+            LayerInformationFormat=SimpleNamespace(JSON="json"),
+        )
+        network = SimpleNamespace(
+            outputs=(
+                TensorSpec("y", np.dtype(np.float32), (None, 3)),
+                TensorSpec("count", np.dtype(np.int64), (None,)),
+            ),
+            layers=(SimpleNamespace(name="double", index=0), SimpleNamespace(name="count", index=1)),
+        )
+        rt = TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
+        shapes = {"x": ((1, 3), (2, 3), (4, 3))}
+        return TensorRTEngine(rt, Serialized(b"engine", ("a warning",)), network, shapes)
+
+    make.cuda = cuda
+    yield make
+    cuda_memory.open_device.cache_clear()
+
+
+def feeds(rows, seed=0):
+    random = np.random.default_rng(seed)
+    return {"x": random.normal(size=(rows, 3)).astype(np.float32), "ids": np.arange(rows, dtype=np.int64)}
+
+
+def test_outputs_come_back_in_the_networks_types(make_engine):
+    with make_engine() as engine:
+        outputs = engine.infer(feeds(2))
+    np.testing.assert_array_equal(outputs["y"], 2 * feeds(2)["x"])
+    np.testing.assert_array_equal(outputs["count"], [1, 2])
+    assert {name: array.dtype for name, array in outputs.items()} == {"y": np.float32, "count": np.int64}
+
+
+def test_shapes_may_change_between_inferences_and_outputs_are_copies(make_engine):
+    with make_engine() as engine:
+        results = [engine.infer(feeds(rows, seed=rows)) for rows in (1, 4, 2)]
+    for rows, outputs in zip((1, 4, 2), results, strict=True):
+        np.testing.assert_array_equal(outputs["y"], 2 * feeds(rows, seed=rows)["x"])
+        assert outputs["count"].shape == (rows,)
+
+
+def test_it_tells_what_ran_once_it_is_loaded(make_engine):
+    with make_engine() as engine:
+        assert engine.messages == ("a warning",)
+        assert engine.ran == {}
+        engine.infer(feeds(4))
+        assert engine.ran == {0: "int8", 1: "fp32"}
+
+
+def test_the_context_is_current_only_while_it_is_needed(make_engine):
+    with make_engine() as engine:
+        engine.infer(feeds(2))
+        assert make_engine.cuda.depth == 0
+    assert make_engine.cuda.depth == 0
+    assert make_engine.cuda.initialized == 1
+    with make_engine() as second:
+        second.infer(feeds(2))
+    assert make_engine.cuda.initialized == 1, "a process opens the GPU once"
+
+
+def test_time_on_the_gpu(make_engine):
+    with make_engine() as engine:
+        assert engine.milliseconds(feeds(2), runs=5) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("not loaded", "cannot be loaded"),
+        ("no context", "cannot be given memory"),
+        ("odd type", "FP4, which NumPy does not have"),
+        ("shape refused", r"does not take the shape \[2, 3\] of 'x'"),
+        ("shapes fail", "no such shape"),
+        ("shapes missing", "lacks the shapes of ids"),
+        ("data dependent", "depends on the data"),
+        ("not run", "did not run"),
+        ("CUDA error", "illegal memory access"),
+    ],
+)
+def test_what_fails_on_the_gpu_is_a_failed_inference(make_engine, behaviour, message):
+    with make_engine(behaviour) as engine:
+        with pytest.raises(TrialFailed, match=message) as failure:
+            engine.infer(feeds(2))
+        assert failure.value.outcome == "inference failed"
+        assert make_engine.cuda.depth == 0
+
+
+def test_without_pycuda_the_reason_is_named(make_engine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    with make_engine() as engine, pytest.raises(EngineUnavailable, match="PyCUDA"):
+        engine.infer(feeds(2))
+
+
+def test_a_buffer_grows_and_never_shrinks():
+    cuda = FakeCuda()
+    cuda.depth = 1
+    buffer = Buffer(Device(cuda, None))
+    buffer.hold(8)
+    first = buffer.address
+    buffer.hold(4)
+    assert buffer.address == first
+    buffer.hold(9)
+    assert buffer.address != first
+    buffer.hold(0)
+    assert buffer.read((0, 3), np.dtype(np.float32)).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(3.5, np.float32),
+        np.arange(6, dtype=np.int64).reshape(2, 3).T,
+        np.array([True, False]),
+        np.zeros((0, 4), np.float16),
+    ],
+)
+def test_an_array_comes_back_from_a_buffer(array):
+    cuda = FakeCuda()
+    cuda.depth = 1
+    buffer = Buffer(Device(cuda, None))
+    buffer.hold(array.nbytes)
+    buffer.write(array)
+    np.testing.assert_array_equal(buffer.read(array.shape, array.dtype), array)

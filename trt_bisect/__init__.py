@@ -1,0 +1,106 @@
+"""trt-bisect names the layers that lose a network's accuracy under TensorRT INT8 and hands back the recipe.
+
+>>> import trt_bisect
+>>> report = trt_bisect.run("network.onnx", calibration="calibration.npz")  # doctest: +SKIP
+>>> report.culprits  # doctest: +SKIP
+('ip2',)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect._version import __version__
+
+if TYPE_CHECKING:
+    from trt_bisect.analyzer.judge import compare_arrays, make_rule
+    from trt_bisect.analyzer.metrics import find_metric
+    from trt_bisect.analyzer.similarity import similarity
+    from trt_bisect.api import run
+    from trt_bisect.builder.engines import list_engines, make_builder
+    from trt_bisect.calibration.cache import format_cache, read_cache
+    from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.data import open_dataset
+    from trt_bisect.driver.bisect import bisect
+    from trt_bisect.driver.exhaustive import exhaustive
+    from trt_bisect.driver.recipe import repair
+    from trt_bisect.driver.search import Question, drive
+    from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
+    from trt_bisect.model.network import Network, load_network
+    from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
+    from trt_bisect.report.report import Report
+
+_HOME = {
+    "BadInput": "errors",
+    "EngineUnavailable": "errors",
+    "Network": "model.network",
+    "NothingMeasured": "errors",
+    "Precision": "precision",
+    "PrecisionPlan": "precision",
+    "Question": "driver.search",
+    "Report": "report.report",
+    "TrtBisectError": "errors",
+    "all_but": "precision",
+    "bisect": "driver.bisect",
+    "calibrate": "calibration.collect",
+    "compare_arrays": "analyzer.judge",
+    "drive": "driver.search",
+    "exhaustive": "driver.exhaustive",
+    "find_metric": "analyzer.metrics",
+    "format_cache": "calibration.cache",
+    "list_engines": "builder.engines",
+    "load_network": "model.network",
+    "make_builder": "builder.engines",
+    "make_rule": "analyzer.judge",
+    "only": "precision",
+    "open_dataset": "data",
+    "prefix": "precision",
+    "read_cache": "calibration.cache",
+    "repair": "driver.recipe",
+    "run": "api",
+    "similarity": "analyzer.similarity",
+}
+"""Where each public name lives; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
+
+__all__ = [
+    "__version__",
+    "BadInput",
+    "EngineUnavailable",
+    "Network",
+    "NothingMeasured",
+    "Precision",
+    "PrecisionPlan",
+    "Question",
+    "Report",
+    "TrtBisectError",
+    "all_but",
+    "bisect",
+    "calibrate",
+    "compare_arrays",
+    "drive",
+    "exhaustive",
+    "find_metric",
+    "format_cache",
+    "list_engines",
+    "load_network",
+    "make_builder",
+    "make_rule",
+    "only",
+    "open_dataset",
+    "prefix",
+    "read_cache",
+    "repair",
+    "run",
+    "similarity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"trt_bisect.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'trt_bisect' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

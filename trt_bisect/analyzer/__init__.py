@@ -1,0 +1,1 @@
+"""What the outputs say: figures, verdicts, the worst inputs."""

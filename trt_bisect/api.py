@@ -1,0 +1,118 @@
+"""The main job: a network and data in, named culprits and a recipe out. The command line calls this too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.calibration.collect import METHODS
+from trt_bisect.errors import BadInput
+from trt_bisect.job import STRATEGIES, Job, Request
+from trt_bisect.model.network import Network, load_network
+from trt_bisect.precision import Precision
+from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.report.report import Report
+from trt_bisect.runs.folder import make_folder
+
+
+def run(
+    model: str | Path | Network,
+    calibration: Any = None,
+    inputs: Any = None,
+    *,
+    dataset: Any = None,
+    engine: str = "auto",
+    typing: str = "auto",
+    strategy: str = "exhaustive",
+    metric: str | Callable[..., Any] = "cosine",
+    direction: str = "higher",
+    threshold: float | None = None,
+    share: float = DEFAULT_SHARE,
+    precision: str = "fp32",
+    outputs: Sequence[str] = (),
+    samples: int | None = None,
+    calibrator: str = "entropy",
+    percentile: float = 99.99,
+    keep_mask_ranges: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    workspace: int | None = None,
+    optimization_level: int | None = None,
+    force_int8: bool = False,
+    output: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
+
+    Args:
+        model: an FP32 ONNX file of opset 11 or later, or a loaded network.
+        calibration: data to calibrate with (see ``open_dataset``), or a TensorRT calibration cache. Not needed for a
+            network that holds Q/DQ pairs.
+        inputs: the inputs to judge on, all together, or the worst ``samples`` of them. Without it the worst ``samples``
+            of ``dataset``, or of the calibration data, are found.
+        dataset: data to search for the worst inputs.
+        engine: ``auto``, ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
+        typing: ``auto``, ``weak`` or ``strong``, TensorRT's.
+        strategy: ``exhaustive`` or ``bisect``.
+        metric: a built-in's name, ``module:function``, or a function of reference and output.
+        direction: for a function, which values are better, ``higher`` or ``lower``.
+        threshold: the worst value that is still good; each built-in metric but the plain errors has its own.
+        share: a culprit costs at least this share of what the threshold allows.
+        precision: of layers not in INT8, ``fp32`` or ``fp16``.
+        outputs: the final outputs that count; all of them if empty. The worst decides.
+        samples: how many of the worst inputs are judged together.
+        calibrator: ``entropy``, ``minmax`` or ``percentile``.
+        percentile: for that calibrator, of |x|, in per cent.
+        keep_mask_ranges: quantize tensors with mask-like ranges too.
+        shapes: sizes of dynamic inputs, by name.
+        workspace: TensorRT's workspace limit in bytes.
+        optimization_level: TensorRT's, 0..5.
+        force_int8: weak typing: force the INT8 layers instead of leaving them to TensorRT.
+        output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
+            there.
+        progress: where progress is shown; tqdm in a notebook by default.
+
+    Raises:
+        BadInput: something given cannot be used.
+        EngineUnavailable: the engine cannot be used here.
+        NothingMeasured: the FP32 network itself could not be run.
+    """
+    request = Request(
+        engine=engine,
+        typing=typing,
+        strategy=_one_of("strategy", strategy, STRATEGIES),
+        metric=metric,
+        direction=direction,
+        threshold=threshold,
+        share=share,
+        outputs=tuple(outputs),
+        samples=samples,
+        calibrator=_one_of("calibrator", calibrator, METHODS),
+        percentile=percentile,
+        keep_mask_ranges=keep_mask_ranges,
+        options=BuildOptions(
+            high=Precision(_one_of("precision", precision, ("fp32", "fp16"))),
+            workspace_bytes=workspace,
+            optimization_level=optimization_level,
+            force_int8=force_int8,
+        ),
+    )
+    if samples is not None and samples < 1:
+        raise BadInput(f"{samples} samples cannot be judged.", "Give --samples 1 or more.")
+    make_rule(find_metric(metric, direction), threshold, share)
+    folder = None if output is None else make_folder(Path(output))
+    network = model if isinstance(model, Network) else load_network(model, shapes)
+    with Showing(progress or default_progress()) as shown:
+        report = Job(request, network, folder, shown).report(calibration, inputs, dataset)
+    if folder is not None:
+        report.save(folder)
+    return report
+
+
+def _one_of(what: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    if value not in known:
+        raise BadInput(f"There is no {what} '{value}'.", f"Use one of {', '.join(known)}.")
+    return value

@@ -1,0 +1,101 @@
+"""What a builder and an engine are, whatever runs behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+
+from trt_bisect.data import Feeds
+from trt_bisect.precision import Precision, PrecisionPlan
+
+Outputs = dict[str, np.ndarray]
+"""The network's final outputs of one inference, by name."""
+
+EMULATED = "emulated"
+MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How engines are built.
+
+    Attributes:
+        high: the precision of layers that are not in INT8.
+        workspace_bytes: TensorRT's workspace limit; None leaves TensorRT's own.
+        optimization_level: TensorRT's builder optimisation level, 0..5; None leaves TensorRT's own.
+        force_int8: weak typing only: constrain the INT8 layers to INT8 instead of leaving the choice to TensorRT.
+        timing_cache: a file that all builds of a run share.
+        tactic_sources: the names of the only TensorRT tactic sources allowed; None leaves TensorRT's own.
+        threads: of ONNX Runtime, in one inference; None leaves its own.
+    """
+
+    high: Precision = Precision.FP32
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    force_int8: bool = False
+    timing_cache: Path | None = None
+    tactic_sources: tuple[str, ...] | None = None
+    threads: int | None = None
+
+
+class Engine(Protocol):
+    """A built network.
+
+    Attributes:
+        ran: for the layers it can tell of, by index, the precision each really ran in.
+        messages: what the builder warned of.
+    """
+
+    ran: Mapping[int, str]
+    messages: tuple[str, ...]
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """The outputs for one sample.
+
+        Raises:
+            TrialFailed: the inference failed.
+        """
+        ...
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Builder(Protocol):
+    """Makes engines of one network with one set of scales.
+
+    Attributes:
+        engine: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
+        typing: ``weak`` or ``strong``.
+        arithmetic: ``emulated`` or ``measured``.
+        versions: of everything that the figures depend on, and the device.
+    """
+
+    engine: str
+    typing: str
+    arithmetic: str
+    versions: Mapping[str, str]
+
+    def build(self, plan: PrecisionPlan) -> Engine:
+        """The engine of one plan.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        ...
+
+    def reference(self) -> Engine:
+        """The engine with every layer in FP32, whatever the high precision is.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        ...

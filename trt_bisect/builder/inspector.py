@@ -1,0 +1,150 @@
+"""What TensorRT's engine inspector says of an engine: which layers were fused, and the precision each ran in.
+
+The JSON's format, as NVIDIA documents it ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT 10.x
+to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
+"Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. An engine built without detailed verbosity lists names
+only, and one with dynamic shapes tells formats only through an execution context whose input shapes are set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NOT_COMPUTE = frozenset({"Reformat", "NoOp", "Constant", "Signal", "Wait", "Shape", "HostToDeviceCopy"})
+_FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
+_PRECISIONS = {
+    "int8": "int8",
+    "fp16": "fp16",
+    "half": "fp16",
+    "float16": "fp16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "fp32": "fp32",
+    "float": "fp32",
+    "float32": "fp32",
+}
+"""The words in a format's description that name a precision."""
+
+_PRECISION_WORD = re.compile(rf"\b({'|'.join(_PRECISIONS)})\b")
+_INT8_KERNEL = re.compile(r"i8i8|i8f32|i8i32|int8|imma", re.IGNORECASE)
+_ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*)\]$", re.DOTALL)
+_METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
+_NAME_BREAKS = re.compile(r" \+ |, |PWN\(|\)")
+
+
+@dataclass(frozen=True)
+class EngineLayer:
+    """One layer of an engine.
+
+    Attributes:
+        kind: TensorRT's ``LayerType``; empty where only names are known.
+        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it does the work of.
+        inputs: the precision of each input as far as it is a float or INT8 tensor whose format is told.
+        outputs: likewise.
+        tactic: the kernel's name.
+    """
+
+    name: str
+    kind: str
+    network_layers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tactic: str
+
+
+def engine_layers(text: str) -> tuple[EngineLayer, ...]:
+    """The layers that the inspector's JSON describes; none where the text is not such JSON."""
+    try:
+        described = json.loads(text, strict=False)
+    except ValueError:
+        return ()
+    layers = described.get("Layers", []) if isinstance(described, dict) else []
+    return tuple(_engine_layer(layer) for layer in layers)
+
+
+def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
+    if isinstance(layer, str):
+        return EngineLayer(layer, "", named_in(layer), (), (), "")
+    name = str(layer.get("Name", ""))
+    metadata = str(layer.get("Metadata", ""))
+    return EngineLayer(
+        name,
+        str(layer.get("LayerType", "")),
+        onnx_layers_in(metadata) or named_in(name),
+        _precisions(layer.get("Inputs", [])),
+        _precisions(layer.get("Outputs", [])),
+        str(layer.get("TacticName", "")),
+    )
+
+
+def onnx_layers_in(metadata: str) -> tuple[str, ...]:
+    """The ONNX nodes that a layer's metadata names.
+
+    >>> onnx_layers_in("[ONNX Layer: conv1]\\x1f[ONNX Layer: relu1]")
+    ('conv1', 'relu1')
+    """
+    found = (_ONNX_LAYER.search(part) for part in _METADATA_BREAKS.split(metadata))
+    return tuple(match.group(1) for match in found if match)
+
+
+def named_in(name: str) -> tuple[str, ...]:
+    """The layers whose names were joined into an engine layer's name; none for a block that names only its ends.
+
+    >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
+    ('conv2', 'sigmoid2', 'mul2')
+    """
+    if "ForeignNode[" in name:
+        return ()
+    return tuple(part for part in (piece.strip() for piece in _NAME_BREAKS.split(name)) if part)
+
+
+def precision_of(description: str) -> str | None:
+    """The precision in the description of a tensor's format, None for another type or an unknown format.
+
+    >>> precision_of("Thirty-two wide channel vectorized row major Int8 format")
+    'int8'
+    """
+    word = _PRECISION_WORD.search(description.lower())
+    return _PRECISIONS[word.group(1)] if word else None
+
+
+def _precisions(tensors: list[Mapping[str, Any]]) -> tuple[str, ...]:
+    described = (" ".join(str(tensor.get(key, "")) for key in _FORMAT_KEYS) for tensor in tensors)
+    return tuple(precision for precision in map(precision_of, described) if precision)
+
+
+def ran_in(layers: tuple[EngineLayer, ...], indices: Mapping[str, int]) -> dict[int, str]:
+    """By index, the precision that each layer of the network ran in, for those that the engine's layers tell of.
+
+    A layer's precision is that of the tensors it reads. Where a fused engine layer reads INT8 and float tensors, it
+    tells only of the first network layer in it: which of the others read the float ones it does not say.
+
+    Args:
+        layers: the engine's.
+        indices: the index of each layer of the network by name.
+    """
+    ran: dict[int, str] = {}
+    for layer in layers:
+        if layer.kind in _NOT_COMPUTE:
+            continue
+        inside = sorted({indices[name] for name in layer.network_layers if name in indices})
+        precision = _precision(layer)
+        if precision is None:
+            continue
+        mixed = "int8" in layer.inputs and set(layer.inputs) != {"int8"}
+        for index in inside[:1] if mixed else inside:
+            if ran.get(index) != "int8":
+                ran[index] = precision
+    return ran
+
+
+def _precision(layer: EngineLayer) -> str | None:
+    if "int8" in layer.inputs or (layer.tactic and _INT8_KERNEL.search(layer.tactic)):
+        return "int8"
+    floats = [precision for precision in (*layer.inputs, *layer.outputs) if precision != "int8"]
+    return floats[0] if floats else None

@@ -1,0 +1,257 @@
+"""From an ONNX graph to a serialized TensorRT engine: what weak and strong typing, TensorRT and TensorRT-RTX share.
+
+Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, from an environment
+variable, and send what TensorRT says to a global log, where a build's own message cannot be told from another's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.tensorrt_module import (
+    RTX,
+    drain,
+    errors_in,
+    import_tensorrt,
+    logger_of,
+    version_of,
+    warnings_in,
+)
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.model.file import save_model
+from trt_bisect.model.network import Network
+
+ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+"""The smallest, the usual and the largest shape of each dynamic input, by name."""
+
+
+@dataclass(frozen=True)
+class TensorRT:
+    """TensorRT or TensorRT-RTX, started.
+
+    Attributes:
+        engine: ``tensorrt`` or ``tensorrt-rtx``.
+        module: the Python module.
+        logger: see ``logger_of``.
+        builder: its ``trt.Builder``.
+    """
+
+    engine: str
+    module: ModuleType
+    logger: Any
+    builder: Any
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor."""
+        return version_of(self.module.__version__)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A parsed network.
+
+    Attributes:
+        network: the ``trt.INetworkDefinition``.
+        parser: the ``trt.OnnxParser``, which owns weights that the network refers to.
+    """
+
+    network: Any
+    parser: Any
+
+
+@dataclass(frozen=True)
+class Serialized:
+    """A built engine's bytes, and what the builder warned of."""
+
+    data: bytes
+    messages: tuple[str, ...]
+
+
+def start_tensorrt(engine: str) -> TensorRT:
+    """Imports and starts ``tensorrt`` or ``tensorrt-rtx``. The latter starts, and builds, without a GPU.
+
+    Raises:
+        EngineUnavailable: it is not installed, or does not start here.
+    """
+    trt = import_tensorrt(engine)
+    if engine != RTX:
+        find_gpu()
+    logger = logger_of(trt)
+    drain(logger)
+    try:
+        builder = trt.Builder(logger)
+    except (TypeError, RuntimeError) as error:
+        said = "; ".join(message.text for message in drain(logger)) or str(error)
+        raise EngineUnavailable(f"{engine} {trt.__version__} does not start: {said}") from error
+    return TensorRT(engine, trt, logger, builder)
+
+
+def versions_of(rt: TensorRT) -> dict[str, str]:
+    """What the figures of an engine depend on: its version, the GPU and the driver."""
+    try:
+        gpu = find_gpu()
+    except EngineUnavailable:
+        return {rt.engine: rt.module.__version__, "numpy": np.__version__, "device": "no GPU"}
+    return {
+        rt.engine: rt.module.__version__,
+        "numpy": np.__version__,
+        "device": f"{gpu.name} (compute capability {gpu.capability})",
+        "driver": f"CUDA {gpu.cuda}",
+    }
+
+
+def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
+    """The shapes of the dynamic inputs.
+
+    Raises:
+        BadInput: shapes are missing, are of another rank, or change an axis that is fixed.
+    """
+    dynamic = [spec for spec in network.inputs if None in spec.shape]
+    for spec in dynamic:
+        if spec.name not in shapes:
+            raise BadInput(
+                f"The input {spec} of '{network.source}' is dynamic, and no shapes for it are given.",
+                "Give the smallest, the usual and the largest shape, or fix the input's shape.",
+            )
+        for shape in shapes[spec.name]:
+            same_rank = len(shape) == len(spec.shape)
+            if not same_rank or any(want not in (None, d) for want, d in zip(spec.shape, shape, strict=True)):
+                raise BadInput(
+                    f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'.",
+                    "Only dynamic axes can be given a size; the others must match.",
+                )
+    return {spec.name: shapes[spec.name] for spec in dynamic}
+
+
+def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
+    """Parses a graph and its detached weights.
+
+    Args:
+        rt: the engine that parses.
+        model: the graph.
+        weights: those that are detached from it.
+        flags: of the network definition, see ``creation_flags``.
+
+    Raises:
+        TrialFailed: the parser refuses the graph; the message is its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="trt-bisect-") as folder:
+        path = Path(folder) / "network.onnx"
+        save_model(model, weights, path)
+        return parse_file(rt, path, flags)
+
+
+def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
+    """Parses an ONNX file.
+
+    Raises:
+        TrialFailed: the parser refuses the graph; the message is its own.
+    """
+    drain(rt.logger)
+    network = rt.builder.create_network(flags)
+    parser = rt.module.OnnxParser(network, rt.logger)
+    parsed = parser.parse_from_file(str(path))
+    if not parsed or parser.num_errors:
+        errors = [str(parser.get_error(i)) for i in range(parser.num_errors)]
+        message = "\n".join(errors) or errors_in(drain(rt.logger), "TensorRT's parser gave no reason.")
+        raise TrialFailed("build failed", message)
+    return Definition(network, parser)
+
+
+def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
+    """The bits of those network creation flags in ``names`` that this version has.
+
+    ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` came, and go, as what they ask for becomes the only way.
+    """
+    known = trt.NetworkDefinitionCreationFlag.__members__
+    return sum(1 << int(known[name]) for name in names if name in known)
+
+
+def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tuple[Any, Any]:
+    """A builder configuration with TF32 off and detailed profiling verbosity, for the inspector's sake.
+
+    Args:
+        rt: the engine that builds.
+        options: workspace, optimisation level and timing cache.
+        shapes: of the dynamic inputs.
+
+    Returns:
+        The configuration and its optimization profile, None where no input is dynamic.
+
+    Raises:
+        BadInput: an option asks for what this version does not have.
+    """
+    trt = rt.module
+    config = rt.builder.create_builder_config()
+    config.clear_flag(trt.BuilderFlag.TF32)
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if options.workspace_bytes is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
+    if options.optimization_level is not None:
+        if not hasattr(config, "builder_optimization_level"):
+            raise BadInput(f"{rt.engine} {trt.__version__} has no builder optimisation level.", "Leave it out.")
+        config.builder_optimization_level = options.optimization_level
+    if options.tactic_sources is not None:
+        known = trt.TacticSource.__members__
+        config.set_tactic_sources(sum(1 << int(known[name]) for name in options.tactic_sources if name in known))
+    if _keeps_timings(rt, options):
+        _load_timing_cache(config, options.timing_cache)
+    return config, _add_profile(rt, config, shapes)
+
+
+def _add_profile(rt: TensorRT, config: Any, shapes: ProfileShapes) -> Any:
+    if not shapes:
+        return None
+    profile = rt.builder.create_optimization_profile()
+    for name, (smallest, usual, largest) in shapes.items():
+        profile.set_shape(name, smallest, usual, largest)
+    config.add_optimization_profile(profile)
+    return profile
+
+
+def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildOptions) -> Serialized:
+    """Builds the engine.
+
+    Raises:
+        TrialFailed: TensorRT does not build it; the message is its own.
+    """
+    data = rt.builder.build_serialized_network(definition.network, config)
+    messages = drain(rt.logger)
+    if data is None:
+        raise TrialFailed("build failed", errors_in(messages, "TensorRT built no engine and gave no reason."))
+    if _keeps_timings(rt, options):
+        _save_timing_cache(config, options.timing_cache)
+    return Serialized(bytes(data), warnings_in(messages))
+
+
+def _keeps_timings(rt: TensorRT, options: BuildOptions) -> bool:
+    """TensorRT-RTX times no tactics when it builds: since 1.2 its timing caches do nothing."""
+    return options.timing_cache is not None and rt.engine != RTX
+
+
+def _load_timing_cache(config: Any, path: Path | None) -> None:
+    kept = path.read_bytes() if path is not None and path.is_file() else b""
+    cache = config.create_timing_cache(kept)
+    if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
+        config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
+
+
+def _save_timing_cache(config: Any, path: Path | None) -> None:
+    cache = config.get_timing_cache()
+    if path is None or cache is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        file.write(bytes(cache.serialize()))
+    Path(file.name).replace(path)

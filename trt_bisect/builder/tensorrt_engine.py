@@ -1,0 +1,228 @@
+"""A TensorRT engine on the GPU, run through PyCUDA. TensorRT 8.5 and later, and TensorRT-RTX."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.builder.base import Outputs
+from trt_bisect.builder.cuda_memory import Buffer, Device, open_device
+from trt_bisect.builder.inspector import engine_layers, ran_in
+from trt_bisect.builder.tensorrt_build import ProfileShapes, Serialized, TensorRT
+from trt_bisect.builder.tensorrt_module import drain, errors_in
+from trt_bisect.data import Feeds
+from trt_bisect.errors import TrialFailed
+from trt_bisect.model.network import Network
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype(np.float32),
+    "HALF": np.dtype(np.float16),
+    "INT8": np.dtype(np.int8),
+    "UINT8": np.dtype(np.uint8),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "BOOL": np.dtype(np.bool_),
+}
+_UNTIMED_RUNS = 3
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """An input or output of an engine. A tensor of shapes lies in host memory."""
+
+    name: str
+    is_input: bool
+    dtype: np.dtype[Any]
+    on_host: bool
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """An engine on the GPU: what has to live as long as it does."""
+
+    device: Device
+    runtime: Any
+    engine: Any
+    context: Any
+    stream: Any
+    tensors: tuple[_Tensor, ...]
+    buffers: Mapping[str, Buffer]
+
+
+class TensorRTEngine:
+    """One built engine; loaded onto the GPU when it is first used, and given back when the ``with`` block ends.
+
+    Attributes:
+        serialized: its bytes.
+        ran: by layer index, the precision that the engine inspector says a layer ran in; empty until it is loaded.
+        messages: what the builder warned of.
+    """
+
+    def __init__(self, rt: TensorRT, serialized: Serialized, network: Network, shapes: ProfileShapes) -> None:
+        self.serialized = serialized
+        self.ran: Mapping[int, str] = {}
+        self.messages = serialized.messages
+        self._rt = rt
+        self._network = network
+        self._shapes = shapes
+        self._loaded: _Loaded | None = None
+
+    def inspect(self) -> str:
+        """The engine inspector's JSON, for the usual shapes of the dynamic inputs.
+
+        Raises:
+            EngineUnavailable: no GPU answers, or PyCUDA is not installed.
+            TrialFailed: the engine cannot be loaded.
+        """
+        with self._current() as loaded:
+            return self._inspect(loaded)
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """The outputs for one sample, in the dtypes of the network's outputs.
+
+        Raises:
+            EngineUnavailable: no GPU answers, or PyCUDA is not installed.
+            TrialFailed: the engine cannot be loaded, or the inference failed.
+        """
+        with self._current() as loaded:
+            shapes = self._bind(loaded, feeds)
+            self._enqueue(loaded)
+            return self._download(loaded, shapes)
+
+    def milliseconds(self, feeds: Feeds, runs: int = 20) -> float:
+        """The median time of one inference on the GPU, copies not counted, after a few untimed ones.
+
+        Raises:
+            EngineUnavailable: no GPU answers, or PyCUDA is not installed.
+            TrialFailed: the engine cannot be loaded, or the inference failed.
+        """
+        with self._current() as loaded:
+            self._bind(loaded, feeds)
+            cuda = loaded.device.cuda
+            times = []
+            for _ in range(_UNTIMED_RUNS + runs):
+                begin, end = cuda.Event(), cuda.Event()
+                begin.record(loaded.stream)
+                self._enqueue(loaded)
+                end.record(loaded.stream)
+                end.synchronize()
+                times.append(float(end.time_since(begin)))
+            return statistics.median(times[_UNTIMED_RUNS:])
+
+    def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
+        """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes."""
+        context = loaded.context
+        for tensor in loaded.tensors:
+            if tensor.is_input:
+                array = np.asarray(feeds[tensor.name]).astype(tensor.dtype, copy=False)
+                if not context.set_input_shape(tensor.name, array.shape):
+                    raise self._failed(f"The engine does not take the shape {list(array.shape)} of '{tensor.name}'.")
+                buffer = loaded.buffers[tensor.name]
+                buffer.hold(array.nbytes)
+                buffer.write(array)
+                if not tensor.on_host:
+                    buffer.upload(array.nbytes, loaded.stream)
+                context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
+        try:
+            unknown = context.infer_shapes()
+        except RuntimeError as error:
+            raise self._failed(f"The shapes of the tensors cannot be inferred: {error}") from error
+        if unknown:
+            raise self._failed(f"The engine lacks the shapes of {', '.join(unknown)}.")
+        shapes: dict[str, tuple[int, ...]] = {}
+        for tensor in loaded.tensors:
+            if not tensor.is_input:
+                shapes[tensor.name] = shape = tuple(int(size) for size in context.get_tensor_shape(tensor.name))
+                if any(size < 0 for size in shape):
+                    raise self._failed(
+                        f"The shape of the output '{tensor.name}' depends on the data: that is not supported."
+                    )
+                buffer = loaded.buffers[tensor.name]
+                buffer.hold(_size(shape, tensor.dtype))
+                context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
+        return shapes
+
+    def _enqueue(self, loaded: _Loaded) -> None:
+        if not loaded.context.execute_async_v3(loaded.stream.handle):
+            raise self._failed("TensorRT did not run the engine.")
+
+    def _download(self, loaded: _Loaded, shapes: Mapping[str, tuple[int, ...]]) -> Outputs:
+        outputs = [tensor for tensor in loaded.tensors if not tensor.is_input]
+        for tensor in outputs:
+            if not tensor.on_host:
+                size = _size(shapes[tensor.name], tensor.dtype)
+                loaded.buffers[tensor.name].download(size, loaded.stream)
+        loaded.stream.synchronize()
+        made = {t.name: loaded.buffers[t.name].read(shapes[t.name], t.dtype) for t in outputs}
+        return {spec.name: made[spec.name].astype(spec.dtype, copy=False) for spec in self._network.outputs}
+
+    @contextmanager
+    def _current(self) -> Iterator[_Loaded]:
+        """The loaded engine, its GPU context current; CUDA's errors in the block become failed inferences."""
+        device = open_device()
+        try:
+            with device.current():
+                if self._loaded is None:
+                    self._loaded = self._load(device)
+                    indices = {layer.name: layer.index for layer in self._network.layers}
+                    self.ran = ran_in(engine_layers(self._inspect(self._loaded)), indices)
+                yield self._loaded
+        except device.cuda.Error as error:
+            raise self._failed(str(error)) from error
+
+    def _load(self, device: Device) -> _Loaded:
+        trt = self._rt.module
+        drain(self._rt.logger)
+        runtime = trt.Runtime(self._rt.logger)
+        engine = runtime.deserialize_cuda_engine(self.serialized.data)
+        if engine is None:
+            raise self._failed("The engine cannot be loaded.")
+        context = engine.create_execution_context()
+        if context is None:
+            raise self._failed("The engine cannot be given memory to run in.")
+        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+        tensors = tuple(self._tensor(engine, name) for name in names)
+        buffers = {name: Buffer(device) for name in names}
+        return _Loaded(device, runtime, engine, context, device.cuda.Stream(), tensors, buffers)
+
+    def _inspect(self, loaded: _Loaded) -> str:
+        for name, (_, usual, _) in self._shapes.items():
+            loaded.context.set_input_shape(name, usual)
+        inspector = loaded.engine.create_engine_inspector()
+        inspector.execution_context = loaded.context
+        return str(inspector.get_engine_information(self._rt.module.LayerInformationFormat.JSON))
+
+    def _tensor(self, engine: Any, name: str) -> _Tensor:
+        trt = self._rt.module
+        dtype = engine.get_tensor_dtype(name).name
+        if dtype not in _DTYPES:
+            raise self._failed(f"'{name}' is of the type {dtype}, which NumPy does not have.")
+        return _Tensor(
+            name,
+            engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT,
+            _DTYPES[dtype],
+            engine.get_tensor_location(name) == trt.TensorLocation.HOST,
+        )
+
+    def _failed(self, what: str) -> TrialFailed:
+        return TrialFailed("inference failed", f"{what} {errors_in(drain(self._rt.logger), '')}".strip())
+
+    def __enter__(self) -> TensorRTEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loaded is not None:
+            with self._loaded.device.current():
+                self._loaded = None
+
+
+def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

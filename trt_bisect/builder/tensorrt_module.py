@@ -1,0 +1,94 @@
+"""TensorRT and TensorRT-RTX as Python modules: imported when asked for, told apart by version and by what they have."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from trt_bisect.errors import EngineUnavailable
+
+TENSORRT = "tensorrt"
+RTX = "tensorrt-rtx"
+
+_MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
+_EXTRAS = {TENSORRT: "tensorrt", RTX: "rtx"}
+
+
+def import_tensorrt(engine: str) -> ModuleType:
+    """The Python module of ``tensorrt`` or ``tensorrt-rtx``.
+
+    Raises:
+        EngineUnavailable: it is not installed, or its libraries do not load.
+    """
+    broken = ""
+    for name in _MODULES[engine]:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                broken = f"{name}: {error}"
+        except (ImportError, OSError) as error:
+            broken = f"{name}: {error}"
+    remedy = f"pip install 'trt-bisect[{_EXTRAS[engine]}]'"
+    if broken:
+        raise EngineUnavailable(f"{engine} does not load: {broken}", f"Install it again: {remedy}")
+    raise EngineUnavailable(f"{engine} is not installed.", remedy)
+
+
+def version_of(version: str) -> tuple[int, int]:
+    """Major and minor of a version text.
+
+    >>> version_of("10.12.0.36")
+    (10, 12)
+    """
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0] if numbers else 0, 0)
+
+
+@dataclass(frozen=True)
+class Message:
+    """What TensorRT's logger was told: an error or a warning."""
+
+    is_error: bool
+    text: str
+
+
+@functools.cache
+def logger_of(trt: ModuleType) -> Any:
+    """The logger of this process, which keeps errors and warnings in ``records`` and prints nothing.
+
+    TensorRT holds one logger a process: it goes on using the first one whatever later ones it is handed.
+    """
+
+    class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.records: list[Message] = []
+
+        def log(self, severity: Any, msg: str) -> None:
+            if severity.name in ("INTERNAL_ERROR", "ERROR", "WARNING"):
+                self.records.append(Message(severity.name != "WARNING", msg.strip()))
+
+    return KeepingLogger()
+
+
+def drain(logger: Any) -> tuple[Message, ...]:
+    """What was logged since the last call, each message once, in order; the logger forgets it."""
+    records = tuple(dict.fromkeys(logger.records))
+    logger.records.clear()
+    return records
+
+
+def errors_in(messages: Iterable[Message], otherwise: str) -> str:
+    """The errors among ``messages`` as one text, or ``otherwise`` where TensorRT named none."""
+    return "\n".join(message.text for message in messages if message.is_error) or otherwise
+
+
+def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
+    """The texts of the warnings among ``messages``."""
+    return tuple(message.text for message in messages if not message.is_error)

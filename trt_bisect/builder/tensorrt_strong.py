@@ -1,0 +1,104 @@
+"""TensorRT 10 and later, and TensorRT-RTX, with strong typing: the plan's Q/DQ pairs are in the graph, built as is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trt_bisect.builder.base import MEASURED, BuildOptions
+from trt_bisect.builder.tensorrt_build import (
+    Definition,
+    ProfileShapes,
+    Serialized,
+    creation_flags,
+    dynamic_shapes,
+    new_config,
+    parse_model,
+    serialize,
+    start_tensorrt,
+    versions_of,
+)
+from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.builder.tensorrt_module import TENSORRT
+from trt_bisect.errors import EngineUnavailable
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.precision import PrecisionPlan, int8_set
+
+_FIRST_MAJOR = 10
+
+
+class TensorRTStrongBuilder:
+    """Builds strongly typed engines from plans."""
+
+    typing = "strong"
+    arithmetic = MEASURED
+
+    def __init__(
+        self,
+        network: Network,
+        scales: Scales,
+        options: BuildOptions,
+        profile_shapes: ProfileShapes,
+        *,
+        engine: str = TENSORRT,
+    ) -> None:
+        """Starts the engine.
+
+        Args:
+            network: what is built.
+            scales: of its activations.
+            options: how it is built.
+            profile_shapes: of its inputs; those of dynamic inputs are used.
+            engine: ``tensorrt`` or ``tensorrt-rtx``.
+
+        Raises:
+            BadInput: a dynamic input has no shapes.
+            EngineUnavailable: the engine is not installed, does not start here, or has no strong typing.
+        """
+        self.engine = engine
+        self._network = network
+        self._writer = PlanWriter(network, scales, Target.TENSORRT)
+        self._options = options
+        self._shapes = dynamic_shapes(network, profile_shapes)
+        self._rt = start_tensorrt(engine)
+        if engine == TENSORRT and self._rt.version[0] < _FIRST_MAJOR:
+            raise EngineUnavailable(
+                f"TensorRT {self._rt.module.__version__} has no strong typing.", "Use '--typing weak'."
+            )
+        self.versions: Mapping[str, str] = versions_of(self._rt)
+
+    def network_definition(self, plan: PrecisionPlan) -> Definition:
+        """The network of one plan as TensorRT parsed it.
+
+        Raises:
+            TrialFailed: the parser refuses the graph.
+        """
+        written = self._writer.write(plan)
+        flags = creation_flags(self._rt.module, ("STRONGLY_TYPED",))
+        return parse_model(self._rt, written.model, written.weights, flags)
+
+    def serialize(self, plan: PrecisionPlan) -> Serialized:
+        """The engine of one plan as bytes.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        definition = self.network_definition(plan)
+        config, _ = new_config(self._rt, self._options, self._shapes)
+        return serialize(self._rt, definition, config, self._options)
+
+    def build(self, plan: PrecisionPlan) -> TensorRTEngine:
+        """The engine of one plan. It is loaded onto the GPU when it is first used.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes)
+
+    def reference(self) -> TensorRTEngine:
+        """The engine with every layer in FP32, TF32 off.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        return self.build(int8_set(len(self._network.layers), ()))

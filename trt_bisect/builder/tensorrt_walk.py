@@ -1,0 +1,247 @@
+"""Weak typing: a precision plan laid over the layers of a parsed TensorRT network.
+
+Unproven until tools/gpu_check has run it on a GPU: TensorRT itself cannot be started without one, and TensorRT-RTX has
+no weak typing. What is tested is that the walk asks for what it should, of objects with the interface of
+``INetworkDefinition``, which is all that these functions know of TensorRT.
+
+Which TensorRT layer belongs to which layer of the network: TensorRT's ONNX parser names a node's main layer after the
+node; further layers carry the node's name with a number, or in their metadata, or are called ``(Unnamed Layer* N)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.builder.inspector import onnx_layers_in
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import Scales
+from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.precision import Precision, PrecisionPlan
+
+_LEFT_ALONE = frozenset(
+    "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
+    "RECURRENCE ITERATOR LOOP_OUTPUT".split()
+)
+"""The types of layers whose precision is not theirs to choose: they have the type of what they hold or pass on."""
+
+_HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
+_MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
+"""The types of layers that put out the values that they read."""
+
+_FLOATS = frozenset({"FLOAT", "HALF", "BF16"})
+_NUMBERED = re.compile(r"_\d+$")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer of a TensorRT network.
+
+    Attributes:
+        layer: the ``trt.ILayer``.
+        owner: the index of the network's layer that it does work of, None where there is none.
+        named: its name or its metadata says so; otherwise it only stands beside that layer's work.
+        main: it bears that layer's own name.
+    """
+
+    layer: Any
+    owner: int | None
+    named: bool = False
+    main: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The name of TensorRT's layer type."""
+        return str(self.layer.type.name)
+
+    @property
+    def computes(self) -> bool:
+        """Whether it does what the network's layer is there for, not something before or after it, such as a bias."""
+        return self.main or (self.named and self.kind in _HEAVY)
+
+    def inputs(self) -> Iterator[Any]:
+        """The tensors it reads; optional ones that are not there are left out."""
+        tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
+        return (tensor for tensor in tensors if tensor is not None)
+
+    def outputs(self) -> Iterator[tuple[int, Any]]:
+        """The float tensors it makes that are no shapes, each with its position."""
+        for i in range(self.layer.num_outputs):
+            tensor = self.layer.get_output(i)
+            if is_activation(tensor):
+                yield i, tensor
+
+
+def is_activation(tensor: Any) -> bool:
+    """Whether a tensor holds floats and is no shape tensor."""
+    return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
+
+
+def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
+    """The layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
+
+    A layer that no name maps follows the one that makes its first input; where nothing makes that, the first that reads
+    what it makes.
+    """
+    indices = {layer.name: layer.index for layer in layers}
+    steps: list[Step] = []
+    makers: dict[str, int] = {}
+    for i in range(definition.num_layers):
+        step = _step(definition.get_layer(i), indices)
+        first = next(step.inputs(), None)
+        if step.owner is None and first is not None:
+            step = replace(step, owner=makers.get(first.name))
+        if step.owner is not None:
+            for output in range(step.layer.num_outputs):
+                makers[step.layer.get_output(output).name] = step.owner
+        steps.append(step)
+    readers: dict[str, int] = {}
+    for position in range(len(steps) - 1, -1, -1):
+        step = steps[position]
+        if step.owner is None:
+            made = (step.layer.get_output(i).name for i in range(step.layer.num_outputs))
+            step = steps[position] = replace(step, owner=next((readers[n] for n in made if n in readers), None))
+        if step.owner is not None:
+            for tensor in step.inputs():
+                readers[tensor.name] = step.owner
+    return steps
+
+
+def _step(layer: Any, indices: Mapping[str, int]) -> Step:
+    if layer.name in indices:
+        return Step(layer, indices[layer.name], named=True, main=True)
+    in_metadata = [indices[name] for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
+    if in_metadata:
+        return Step(layer, in_metadata[0], named=True)
+    owner = indices.get(_NUMBERED.sub("", layer.name))
+    return Step(layer, owner, named=owner is not None)
+
+
+def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Network, scales: Scales) -> None:
+    """Gives every float tensor its dynamic range, scale times 127, so that no calibrator is needed.
+
+    Tensors that TensorRT's parser made have no scale of their own. Inside a quantizable layer, before its bias, they
+    take that of the layer's output; where values are only moved, that of what was moved; constants take their largest
+    value. Any other gets none, and TensorRT then computes what makes or reads it in floats.
+    """
+    ranges: dict[str, float] = {}
+
+    def give(tensor: Any, largest: float | None) -> None:
+        if largest is not None and np.isfinite(largest) and largest > 0:
+            ranges[tensor.name] = largest
+            tensor.dynamic_range = (-largest, largest)
+
+    for i in range(definition.num_inputs):
+        tensor = definition.get_input(i)
+        if is_activation(tensor):
+            give(tensor, _largest(scales, (tensor.name,)))
+    for step in steps:
+        for _, tensor in step.outputs():
+            if step.kind == "CONSTANT":
+                give(tensor, largest_constant(trt, step.layer))
+                continue
+            names = [tensor.name]
+            if step.named and step.owner is not None and network.layers[step.owner].quantizable:
+                names += network.layers[step.owner].outputs
+            moved = next(step.inputs(), None) if step.kind in _MOVES else None
+            give(tensor, _largest(scales, names) or (ranges.get(moved.name) if moved is not None else None))
+
+
+def _largest(scales: Scales, names: list[str] | tuple[str, ...]) -> float | None:
+    return next((float(scales[name]) * INT8_MAX for name in names if name in scales), None)
+
+
+def largest_constant(trt: ModuleType, layer: Any) -> float | None:
+    """The largest magnitude in a constant layer's weights, None where they hold nothing.
+
+    TensorRT's Python interface gives every layer as a plain ``ILayer``; its class is changed to see its weights, as
+    Polygraphy does.
+    """
+    if not isinstance(layer, trt.IConstantLayer):
+        layer.__class__ = trt.IConstantLayer
+    values = np.asarray(layer.weights)
+    return float(np.abs(values.astype(np.float32)).max()) if values.size else None
+
+
+def constrain(
+    trt: ModuleType,
+    definition: Any,
+    steps: list[Step],
+    network: Network,
+    plan: PrecisionPlan,
+    force_int8: bool = False,
+) -> None:
+    """Asks TensorRT for the precisions of ``plan``; it must be told to obey.
+
+    A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
+    stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
+    High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
+    puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free.
+
+    Args:
+        trt: the TensorRT module.
+        definition: the parsed network; altered.
+        steps: its layers, from ``steps_of``.
+        network: whose plan it is.
+        plan: the precision of each of its layers.
+        force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
+    """
+    types = {
+        Precision.INT8: trt.DataType.FLOAT,
+        Precision.FP32: trt.DataType.FLOAT,
+        Precision.FP16: trt.DataType.HALF,
+    }
+    int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
+    fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
+    for step in steps:
+        outputs = list(step.outputs())
+        if step.owner is None or step.kind in _LEFT_ALONE or not outputs:
+            continue
+        high = types[plan.precisions[step.owner]]
+        in_int8 = step.computes and step.owner in int8
+        free = in_int8 or (
+            _follows(step, network)
+            and any(tensor.name in read for _, tensor in outputs)
+            and any(tensor.name in fed for tensor in step.inputs())
+        )
+        if not free:
+            step.layer.precision = high
+        elif force_int8 and in_int8:
+            step.layer.precision = trt.DataType.INT8
+        for position, tensor in outputs:
+            if not free or tensor.name not in read:
+                step.layer.set_output_type(position, high)
+    for i in range(definition.num_outputs):
+        tensor = definition.get_output(i)
+        if is_activation(tensor):
+            tensor.dtype = trt.DataType.FLOAT
+
+
+def _follows(step: Step, network: Network) -> bool:
+    return step.owner is None or not (step.computes and network.layers[step.owner].quantizable)
+
+
+def _fed_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:
+    """The tensors that an INT8 layer makes, at once or through layers that only follow."""
+    fed: set[str] = set()
+    for step in steps:
+        follows = _follows(step, network) and any(tensor.name in fed for tensor in step.inputs())
+        if follows or (step.computes and step.owner in int8):
+            fed.update(tensor.name for _, tensor in step.outputs())
+    return fed
+
+
+def _read_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:
+    """The tensors that an INT8 layer reads, at once or through layers that only follow."""
+    read: set[str] = set()
+    for step in reversed(steps):
+        follows = _follows(step, network) and any(tensor.name in read for _, tensor in step.outputs())
+        if follows or (step.computes and step.owner in int8):
+            read.update(tensor.name for tensor in step.inputs())
+    return read

@@ -1,0 +1,179 @@
+"""TensorRT 8.5 to 10.x with weak typing: the FP32 network, its tensors' ranges, and the plan as constraints on layers.
+
+Unproven until tools/gpu_check has run it on a GPU: TensorRT does not start without one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from trt_bisect.builder.base import MEASURED, BuildOptions
+from trt_bisect.builder.tensorrt_build import (
+    Definition,
+    ProfileShapes,
+    Serialized,
+    creation_flags,
+    dynamic_shapes,
+    new_config,
+    parse_file,
+    parse_model,
+    serialize,
+    start_tensorrt,
+    versions_of,
+)
+from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.builder.tensorrt_module import TENSORRT
+from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, steps_of
+from trt_bisect.errors import EngineUnavailable
+from trt_bisect.model.file import save_model
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+
+_LAST_MAJOR = 10
+
+
+class TensorRTWeakBuilder:
+    """Builds weakly typed engines from plans."""
+
+    engine = TENSORRT
+    typing = "weak"
+    arithmetic = MEASURED
+
+    def __init__(
+        self,
+        network: Network,
+        scales: Scales,
+        options: BuildOptions,
+        profile_shapes: ProfileShapes,
+        *,
+        calibration_cache: bytes | None = None,
+    ) -> None:
+        """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
+
+        Args:
+            network: what is built.
+            scales: of its activations.
+            options: how it is built.
+            profile_shapes: of its inputs; those of dynamic inputs are used.
+            calibration_cache: a TensorRT calibration cache that TensorRT itself reads, in place of ``scales``.
+
+        Raises:
+            BadInput: a dynamic input has no shapes.
+            EngineUnavailable: TensorRT is not installed, does not start here, or has no weak typing.
+        """
+        self._network = network
+        self._scales = scales
+        self._options = options
+        self._shapes = dynamic_shapes(network, profile_shapes)
+        self._cache = calibration_cache
+        self._rt = start_tensorrt(TENSORRT)
+        if self._rt.version[0] > _LAST_MAJOR:
+            raise EngineUnavailable(
+                f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
+            )
+        self.versions: Mapping[str, str] = versions_of(self._rt)
+        self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
+        self._file = Path(self._folder.name) / "network.onnx"
+        save_model(network.skeleton, network.weights, self._file)
+        self._writer = PlanWriter(network, scales, Target.TENSORRT) if network.has_pairs else None
+
+    def network_definition(self, plan: PrecisionPlan) -> Definition:
+        """The network of one plan as TensorRT parsed it, with its ranges and constraints.
+
+        A network that came with Q/DQ pairs is parsed with those that the plan keeps: with pairs in it, TensorRT takes
+        precisions from them alone.
+
+        Raises:
+            TrialFailed: the parser refuses the graph.
+        """
+        trt = self._rt.module
+        if self._writer is not None:
+            written = self._writer.write(plan)
+            return parse_model(self._rt, written.model, written.weights, self._flags())
+        definition = parse_file(self._rt, self._file, self._flags())
+        steps = steps_of(definition.network, self._network.layers)
+        if self._cache is None:
+            set_ranges(trt, definition.network, steps, self._network, self._scales)
+        constrain(trt, definition.network, steps, self._network, plan, self._options.force_int8)
+        return definition
+
+    def serialize(self, plan: PrecisionPlan) -> Serialized:
+        """The engine of one plan as bytes.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        trt = self._rt.module
+        definition = self.network_definition(plan)
+        config, profile = new_config(self._rt, self._options, self._shapes)
+        config.set_flag(trt.BuilderFlag.INT8)
+        if Precision.FP16 in plan.precisions:
+            config.set_flag(trt.BuilderFlag.FP16)
+        calibrator = None
+        if self._writer is None:
+            config.set_flag(obey_flag(trt))
+            if self._cache is not None:
+                config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
+                if profile is not None:
+                    config.set_calibration_profile(profile)
+        serialized = serialize(self._rt, definition, config, self._options)
+        del calibrator
+        return serialized
+
+    def build(self, plan: PrecisionPlan) -> TensorRTEngine:
+        """The engine of one plan.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        serialized = self.serialize(plan) if plan.int8 or plan.fp16 else self._serialize_fp32()
+        return TensorRTEngine(self._rt, serialized, self._network, self._shapes)
+
+    def reference(self) -> TensorRTEngine:
+        """The engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        return self.build(int8_set(len(self._network.layers), ()))
+
+    def _serialize_fp32(self) -> Serialized:
+        definition = parse_file(self._rt, self._file, self._flags())
+        config, _ = new_config(self._rt, self._options, self._shapes)
+        return serialize(self._rt, definition, config, self._options)
+
+    def _flags(self) -> int:
+        return creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
+
+
+def obey_flag(trt: ModuleType) -> Any:
+    """The builder flag that makes TensorRT obey the precisions of layers: ``STRICT_TYPES`` before 8.2."""
+    flags = trt.BuilderFlag.__members__
+    return flags["OBEY_PRECISION_CONSTRAINTS" if "OBEY_PRECISION_CONSTRAINTS" in flags else "STRICT_TYPES"]
+
+
+def cache_calibrator(trt: ModuleType, cache: bytes) -> Any:
+    """A calibrator that hands TensorRT the bytes of a calibration cache and has no data."""
+
+    class CacheCalibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.IInt8EntropyCalibrator2.__init__(self)
+
+        def get_batch_size(self) -> int:
+            return 1
+
+        def get_batch(self, _names: list[str]) -> None:
+            return None
+
+        def read_calibration_cache(self) -> bytes:
+            return cache
+
+        def write_calibration_cache(self, _cache: bytes) -> None:
+            return None
+
+    return CacheCalibrator()

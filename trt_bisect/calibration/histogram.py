@@ -1,0 +1,126 @@
+"""A histogram of absolute values that never grows, and the thresholds that calibrators choose from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+BINS = 2048
+"""As many as TensorRT's entropy calibrator has."""
+LEVELS = 128
+"""The magnitudes of INT8: 0 to 127."""
+_STRIDE = 16
+
+
+@dataclass
+class AbsHistogram:
+    """Counts of |x| in ``BINS`` equal bins from 0 on, fed a sample at a time.
+
+    A value beyond the last bin doubles the width: neighbouring bins are merged, so memory stays the same whatever
+    comes, and what was counted stays counted exactly.
+
+    Attributes:
+        absmax: the largest |x| seen.
+        width: of a bin.
+        nonfinite: how many values were NaN or infinite; they are left out of all else.
+    """
+
+    absmax: float = 0.0
+    width: float = 0.0
+    nonfinite: int = 0
+    values: int = 0
+    counts: np.ndarray | None = None
+
+    def add(self, array: np.ndarray, *, histogram: bool = True) -> None:
+        """Counts the values of a float array; with ``histogram=False`` only their largest magnitude."""
+        if not array.size:
+            return
+        magnitudes = np.abs(array.reshape(-1))
+        largest = float(magnitudes.max())
+        if not np.isfinite(largest):
+            finite = np.isfinite(magnitudes)
+            self.nonfinite += int(magnitudes.size - finite.sum())
+            magnitudes = magnitudes[finite]
+            largest = float(magnitudes.max()) if magnitudes.size else 0.0
+        self.values += magnitudes.size
+        self.absmax = max(self.absmax, largest)
+        if not histogram or largest == 0.0:
+            return
+        self._widen_to(largest)
+        assert self.counts is not None
+        places = (magnitudes * (1.0 / self.width)).astype(np.int64)
+        self.counts += np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
+
+    def _widen_to(self, largest: float) -> None:
+        if self.counts is None:
+            self.counts = np.zeros(BINS, np.int64)
+            self.width = max(largest / BINS, float(np.finfo(np.float32).tiny))
+        while largest > self.width * BINS:
+            merged = self.counts.reshape(-1, 2).sum(axis=1)
+            self.counts = np.concatenate([merged, np.zeros(BINS // 2, np.int64)])
+            self.width *= 2.0
+
+    def used(self) -> np.ndarray:
+        """The counts up to the last bin that holds anything."""
+        if self.counts is None:
+            return np.zeros(0, np.int64)
+        return np.trim_zeros(self.counts, "b")
+
+
+def minmax_threshold(histogram: AbsHistogram) -> float:
+    """The largest magnitude."""
+    return histogram.absmax
+
+
+def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
+    """The upper edge of the bin below which ``percentile`` per cent of all values lie, at most the largest one."""
+    counts = histogram.used()
+    if not counts.size:
+        return histogram.absmax
+    shares = np.cumsum(counts) / counts.sum()
+    place = int(np.searchsorted(shares, percentile / 100.0))
+    return float(min((place + 1) * histogram.width, histogram.absmax))
+
+
+def entropy_threshold(histogram: AbsHistogram) -> float:
+    """The clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
+
+    For every i from 128 bins on, the first i bins (outliers added to the last) are the reference P; the same bins
+    merged to 128 levels and spread again over those that are not empty are Q; the i with the least KL(P, Q) wins, and
+    the threshold is the middle of its last bin. Source: S. Migacz, "8-bit Inference with TensorRT", GTC
+    2017, slides 38-39;
+    bin 0 takes the count of bin 1, as TensorRT does, since exact zeros say nothing about the range. Every 16th i is
+    looked at first, then each one around the best of them.
+    """
+    counts = histogram.used().astype(np.float64)
+    if counts.size <= LEVELS:
+        return histogram.absmax
+    counts[0] = counts[1]
+    outside = counts.sum() - np.cumsum(counts)
+
+    def divergence(size: int) -> float:
+        return _divergence(counts[:size], outside[size - 1])
+
+    coarse = min([*range(LEVELS, counts.size, _STRIDE), counts.size], key=divergence)
+    around = range(max(LEVELS, coarse - _STRIDE + 1), min(counts.size, coarse + _STRIDE - 1) + 1)
+    best = min(around, key=divergence)
+    return float(min((best - 0.5) * histogram.width, histogram.absmax)) if best < counts.size else histogram.absmax
+
+
+def _divergence(counts: np.ndarray, outliers: float) -> float:
+    reference = counts.copy()
+    reference[-1] += outliers
+    starts = (np.arange(LEVELS) * counts.size) // LEVELS
+    occupied = reference > 0
+    merged = np.add.reduceat(counts, starts)
+    places = np.add.reduceat(occupied.astype(np.float64), starts)
+    sizes = np.diff(np.append(starts, counts.size))
+    spread = np.repeat(merged / np.maximum(places, 1.0), sizes)
+    p = reference[occupied] / reference.sum()
+    q = spread[occupied]
+    total = q.sum()
+    if total == 0 or np.any(q == 0):
+        q = np.where(q == 0, 1e-4, q)
+        total = q.sum()
+    return float(np.sum(p * np.log(p * total / q)))

@@ -1,0 +1,80 @@
+"""The scales that INT8 rounds activations with, and which of them cannot be used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trt_bisect.model.quantizer import INT8_MAX
+
+MASK_ABSMAX = 1e9
+"""Beyond this a tensor holds a mask's constant (-3e38, -1e9), not activations."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """INT8 scales by tensor name.
+
+    Attributes:
+        scales: float32, finite, positive and normal: absmax / 127, or what the calibrator chose in its place.
+        unusable: tensors that were seen but have no usable scale, each with the reason in words.
+        origin: ``entropy``, ``minmax``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
+    """
+
+    scales: Mapping[str, np.float32]
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+
+    def digest(self) -> str:
+        """SHA-256 over the names and the bits of the scales."""
+        sha = hashlib.sha256()
+        for name in sorted(self.scales):
+            sha.update(f"{name}:{np.float32(self.scales[name]).tobytes().hex()};".encode())
+        return sha.hexdigest()
+
+
+def ranges_from_scales(
+    scales: Mapping[str, np.float32],
+    origin: str,
+    *,
+    keep_masks: bool = False,
+    nonfinite: Mapping[str, str] | None = None,
+) -> Ranges:
+    """Sorts scales into usable ones and others: zero, denormal, not finite, or a mask's.
+
+    Args:
+        scales: by tensor name, float32.
+        origin: where they come from.
+        keep_masks: use the scales of tensors beyond ``MASK_ABSMAX`` too.
+        nonfinite: tensors that held NaN or infinite values, with what they held.
+    """
+    usable: dict[str, np.float32] = {}
+    unusable: dict[str, str] = dict(nonfinite or {})
+    for name, scale in scales.items():
+        if name in unusable:
+            continue
+        problem = _problem(np.float32(scale), keep_masks)
+        if problem:
+            unusable[name] = problem
+        else:
+            usable[name] = np.float32(scale)
+    return Ranges(usable, unusable, origin)
+
+
+def _problem(scale: np.float32, keep_masks: bool) -> str:
+    if not np.isfinite(scale):
+        return f"its scale is {scale}"
+    if scale == 0:
+        return "all its values are zero"
+    if scale < 0:
+        return f"its scale is negative ({scale:.3g})"
+    if scale < np.finfo(np.float32).tiny:
+        return f"its scale is denormal ({scale:.3g})"
+    if scale * INT8_MAX > MASK_ABSMAX and not keep_masks:
+        return (
+            f"it reaches {scale * np.float32(INT8_MAX):.3g}, as a mask does (--keep-mask-ranges uses it all the same)"
+        )
+    return ""

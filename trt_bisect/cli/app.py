@@ -1,0 +1,63 @@
+"""The commands by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from trt_bisect._version import __version__
+from trt_bisect.cli.calibrate import calibrate_command
+from trt_bisect.cli.engines import engines_command
+from trt_bisect.cli.layers import layers_command
+from trt_bisect.cli.run import run_command
+from trt_bisect.errors import Interrupted
+
+app = typer.Typer(
+    name="trt-bisect",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Names the layers that lose a network's accuracy under TensorRT INT8, and hands back the recipe.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"trt-bisect {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Names the layers that lose a network's accuracy under TensorRT INT8, and hands back the recipe."""
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with Ctrl-C told as what it is here: a stop that nothing is lost by."""
+
+    @functools.wraps(command)
+    def told(*arguments: object, **options: object) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as stop:
+            raise Interrupted("interrupted.", "The same command goes on from what was measured.") from stop
+
+    return told
+
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run_command,
+    "layers": layers_command,
+    "calibrate": calibrate_command,
+    "engines": engines_command,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_interruptible(_command))

@@ -1,0 +1,47 @@
+"""``trt-bisect calibrate``: ranges from data, written as a TensorRT calibration cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+
+
+def calibrate_command(
+    model: Model,
+    calibration: Annotated[
+        str, typer.Option(help="Data: .npz, .npy, .json, a folder, or module:function.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The cache to write.")] = Path("calibration.cache"),
+    calibrator: Calibrator = "entropy",
+    percentile: Percentile = 99.99,
+    keep_mask_ranges: KeepMasks = False,
+    shape: Shape = None,
+) -> None:
+    """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
+    from trt_bisect.calibration.cache import format_cache
+    from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.data import open_dataset
+    from trt_bisect.model.network import load_network
+    from trt_bisect.progress import RichProgress, Showing
+    from trt_bisect.runs.folder import write_whole
+
+    network = load_network(model, parse_shapes(shape))
+    samples = open_dataset(calibration, network.inputs)
+    with Showing(RichProgress()) as progress:
+        progress.stage("Calibrating", None)
+        ranges = calibrate(
+            network,
+            samples,
+            calibrator,
+            percentile,
+            keep_masks=keep_mask_ranges,
+            on_sample=lambda done: progress.step(f"sample {done}"),
+        )
+    write_whole(output, format_cache(ranges.scales).encode())
+    typer.echo(f"{len(ranges.scales)} scales ({ranges.origin}) written to {output}.")
+    for name, why in ranges.unusable.items():
+        typer.echo(f"No usable scale for '{name}': {why}.", err=True)

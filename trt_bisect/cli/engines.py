@@ -1,0 +1,40 @@
+"""``trt-bisect engines``: which engines can be used here, and why the others cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trt_bisect.builder.engines import EngineStatus
+
+
+def engines_command() -> None:
+    """Lists the inference engines: version, typing, device, and why one cannot be used."""
+    from rich.console import Console
+
+    from trt_bisect.builder.engines import list_engines
+
+    Console().print(engines_table(list_engines()))
+
+
+def engines_table(engines: tuple[EngineStatus, ...]) -> Table:
+    """The engines as a table, one a row; the typing that a run takes by default stands first."""
+    from rich.table import Table
+
+    table = Table("engine", "version", "typing", "device", "usable")
+    for engine in engines:
+        table.add_row(
+            engine.name,
+            engine.version or "-",
+            ", ".join(engine.typings) or "-",
+            engine.device or "-",
+            "[green]yes[/green]" if engine.usable else f"[red]no[/red] {_plain(engine.why_not)}",
+        )
+    return table
+
+
+def _plain(text: str) -> str:
+    """``text`` with the square brackets that Rich would read as markup, such as those of a pip extra, kept."""
+    return text.replace("[", r"\[")

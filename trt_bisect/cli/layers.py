@@ -1,0 +1,57 @@
+"""``trt-bisect layers``: the network as it will be measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trt_bisect.cli.options import Model, Shape, parse_shapes
+
+
+def layers_command(
+    model: Model,
+    shape: Shape = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the layers in execution order: op type, output shape, and whether TensorRT can run them in INT8."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from trt_bisect.model.network import load_network
+
+    network = load_network(model, parse_shapes(shape))
+    if json_output:
+        rows = [
+            {
+                "index": layer.index,
+                "name": layer.name,
+                "op_type": layer.op_type,
+                "shape": layer.shape,
+                "quantizable": layer.quantizable,
+                "why_not": layer.why_not,
+            }
+            for layer in network.layers
+        ]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right")
+    for title in ("Layer", "Op", "Shape", "INT8"):
+        table.add_column(title, overflow="fold")
+    for layer in network.layers:
+        dims = "?" if layer.shape is None else "x".join("?" if d is None else str(d) for d in layer.shape)
+        table.add_row(
+            str(layer.index),
+            Text(layer.name),
+            Text(layer.op_type),
+            Text(dims),
+            Text("yes" if layer.quantizable else f"no: {layer.why_not}", style="" if layer.quantizable else "dim"),
+        )
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(width=160, highlight=False)).print(table)
+    pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
+    typer.echo(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")

@@ -1,0 +1,39 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_bisect.errors import BadInput
+
+Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Size of a dynamic input, name:1x3x224x224; may be repeated.", show_default=False),
+]
+Calibrator = Annotated[str, typer.Option(help="entropy, minmax or percentile.")]
+Percentile = Annotated[float, typer.Option(help="For the percentile calibrator, of |x|, in per cent.")]
+KeepMasks = Annotated[
+    bool, typer.Option("--keep-mask-ranges", help="Quantize tensors whose range is a mask's (-1e9, -3e38) too.")
+]
+
+_SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
+
+
+def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """``name:1x3x224x224`` as a name and a shape; names may hold colons.
+
+    Raises:
+        BadInput: a text is of another form, or a size is 0.
+    """
+    shapes = {}
+    for text in texts or ():
+        match = _SHAPE.fullmatch(text)
+        if not match or "0" in match[2].split("x"):
+            raise BadInput(f"The shape '{text}' cannot be read.", "Write name:1x3x224x224, every size 1 or more.")
+        shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
+    return shapes

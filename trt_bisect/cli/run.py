@@ -1,0 +1,126 @@
+"""``trt-bisect run``: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+
+
+def run_command(
+    model: Model,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            help="Data to calibrate with (.npz, .npy, .json, folder, module:function) or a TensorRT calibration cache.",
+            show_default=False,
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Data to search for the worst inputs instead of the calibration data.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The run folder. [default: trt-bisect-<model>]", show_default=False),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
+    typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
+    strategy: Annotated[
+        str, typer.Option(help="exhaustive (the whole curve) or bisect (about log2 N engines a culprit).")
+    ] = "exhaustive",
+    metric: Annotated[
+        str,
+        typer.Option(help="cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or module:function."),
+    ] = "cosine",
+    direction: Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")] = "higher",
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="The worst value that is still good. [default: 0.99 for cosine]", show_default=False),
+    ] = None,
+    share: Annotated[
+        float, typer.Option(help="A culprit costs at least this share of what the threshold allows.")
+    ] = 0.5,
+    precision: Annotated[str, typer.Option(help="Of the layers not in INT8: fp32 or fp16.")] = "fp32",
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(help="How many of the worst inputs are judged together. [default: 1]", show_default=False),
+    ] = None,
+    calibrator: Calibrator = "entropy",
+    percentile: Percentile = 99.99,
+    keep_mask_ranges: KeepMasks = False,
+    shape: Shape = None,
+    workspace: Annotated[
+        int | None, typer.Option(help="TensorRT's workspace limit in MiB.", show_default=False)
+    ] = None,
+    optimization_level: Annotated[
+        int | None, typer.Option(help="TensorRT's builder optimisation level, 0 to 5.", show_default=False)
+    ] = None,
+    force_int8: Annotated[
+        bool, typer.Option("--force-int8", help="Weak typing: force INT8 instead of leaving the choice to TensorRT.")
+    ] = False,
+    all_layers: Annotated[
+        bool, typer.Option("--all-layers", help="Print every layer, also those that only follow.")
+    ] = False,
+) -> None:
+    """Find the layers that lose the accuracy, print them, and write the plan that restores it.
+
+    Exit codes: 0 full INT8 meets the threshold; 1 it does not, the culprits are named; 2 bad use or input; 3 nothing
+    could be measured; 130 interrupted, the same command goes on.
+    """
+    from rich.console import Console
+
+    from trt_bisect.api import run
+    from trt_bisect.progress import RichProgress
+    from trt_bisect.report.screen import print_report
+
+    folder = output or Path(f"trt-bisect-{model.stem}")
+    report = run(
+        model,
+        calibration,
+        inputs,
+        dataset=dataset,
+        engine=engine,
+        typing=typing,
+        strategy=strategy,
+        metric=metric,
+        direction=direction,
+        threshold=threshold,
+        share=share,
+        precision=precision,
+        outputs=tuple(outputs or ()),
+        samples=samples,
+        calibrator=calibrator,
+        percentile=percentile,
+        keep_mask_ranges=keep_mask_ranges,
+        shapes=parse_shapes(shape),
+        workspace=None if workspace is None else workspace << 20,
+        optimization_level=optimization_level,
+        force_int8=force_int8,
+        output=folder,
+        progress=RichProgress(),
+    )
+    console = Console(highlight=False)
+    print_report(
+        report, console if console.is_terminal else Console(width=140, highlight=False), every_layer=all_layers
+    )
+    console.print(
+        f"\n{report.builds} plans on {report.engine} ({report.arithmetic}), {report.seconds['total']:.1f} s. "
+        f"Report and recipe: {folder}",
+        markup=False,
+        soft_wrap=True,
+    )
+    raise typer.Exit(report.exit_code)

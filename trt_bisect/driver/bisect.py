@@ -1,0 +1,86 @@
+"""Bisection: the leftmost boundary with a culprit's step is found in about log2 N plans, kept high, and so on.
+
+The similarity need not be monotone in k: every boundary that is reported was measured on both sides. Where it is
+monotone, the culprits are those of the exhaustive search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trt_bisect.driver.search import Findings, Loss, Question, Search, Step, added
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first."""
+
+    low: int
+    high: int
+    before: float
+    after: Loss
+
+
+def bisect(question: Question) -> Search[Findings]:
+    """Finds the culprits, and the layers that cannot be built, one after another from the left."""
+    full = yield question.all_but(())
+    last = len(question.quantizable) - 1
+    if full is not None and question.meets(full):
+        whole = Step(question.quantizable, 0.0, full, question.all_but(()))
+        return Findings(full, (whole,) if question.quantizable else (), (), ())
+    start = yield question.prefix(-1)
+    low, base, after = -1, 0.0 if start is None else start, full
+    culprits: list[int] = []
+    set_aside: list[int] = []
+    settled: list[Step] = []
+    while True:
+        kept = tuple(culprits + set_aside)
+        noted: list[Step] = []
+        found = yield from _leftmost(question, _Span(low, last, base, after), kept, noted)
+        if found is None:
+            settled += noted or [_step(question, _Span(low, last, base, after), kept)]
+            break
+        settled += [step for step in noted if step.layers[-1] < found.layers[0]] + [found]
+        if found.culprit and len(found.layers) == 1:
+            culprits += found.layers
+        else:
+            set_aside += found.layers
+        low, base = question.quantizable.index(found.layers[-1]), found.before
+        if low == last:
+            break
+        after = yield question.all_but(culprits + set_aside)
+    return Findings(full, tuple(settled), tuple(culprits), tuple(set_aside))
+
+
+def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
+    """The first boundary in ``span`` that costs a culprit's step or cannot be measured; the innocent ones are noted."""
+    if span.after is not None and added(span.before, span.after) < question.step:
+        noted.append(_step(question, span, kept))
+        return None
+    middle = yield from _between(question, span, kept)
+    if middle is None:
+        return replace(_step(question, span, kept), culprit=span.after is not None)
+    position, loss = middle
+    found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
+    if found is not None or loss is None:
+        return found
+    return (yield from _leftmost(question, replace(span, low=position, before=loss), kept, noted))
+
+
+def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:
+    """A boundary inside ``span``, the nearest to its middle, with its loss.
+
+    Where the span's end could be measured, boundaries that cannot be are gone around. Where it could not, the search is
+    for the first that cannot.
+    """
+    middle = (span.low + span.high) / 2
+    for position in sorted(range(span.low + 1, span.high), key=lambda place: abs(place - middle)):
+        loss = yield question.prefix(question.quantizable[position], kept)
+        if loss is not None or span.after is None:
+            return position, loss
+    return None
+
+
+def _step(question: Question, span: _Span, kept: tuple[int, ...]) -> Step:
+    layers = question.quantizable[span.low + 1 : span.high + 1]
+    return Step(layers, span.before, span.after, question.prefix(layers[-1], kept))

@@ -1,0 +1,51 @@
+"""The errors that reach a user, each with the exit code it ends the command with."""
+
+from __future__ import annotations
+
+
+class TrtBisectError(Exception):
+    """What was wrong and where, and, in ``remedy``, what to do about it: one line each."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n{self.remedy}" if self.remedy else self.problem
+
+
+class BadInput(TrtBisectError):
+    """A file, a name, a shape or an option that cannot be used."""
+
+
+class EngineUnavailable(TrtBisectError):
+    """An inference engine that was asked for cannot be used here."""
+
+
+class NothingMeasured(TrtBisectError):
+    """Every trial failed: there is no figure to judge."""
+
+    exit_code = 3
+
+
+class Interrupted(TrtBisectError):
+    """The user stopped the run."""
+
+    exit_code = 130
+
+
+class TrialFailed(Exception):
+    """One plan could not be built or run. The outcome of that trial, never of the run."""
+
+    def __init__(self, outcome: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

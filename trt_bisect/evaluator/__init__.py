@@ -1,0 +1,1 @@
+"""Evaluators: a precision plan becomes a trial."""

@@ -1,0 +1,72 @@
+"""One plan tried: what came of it, as facts that can be written to a journal and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MEASURED = "measured"
+BUILD_FAILED = "build failed"
+INFERENCE_FAILED = "inference failed"
+TIMED_OUT = "timed out"
+NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True)
+class OutputFigures:
+    """How one final output compares with the FP32 reference.
+
+    Attributes:
+        values: each metric's value by its name; empty where nothing could be compared.
+        finite: no NaN or infinite value stands where the reference is finite.
+        note: what is to be said of the comparison, such as a changed shape.
+    """
+
+    values: Mapping[str, float]
+    finite: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One plan tried.
+
+    Attributes:
+        plan: the plan's key.
+        outcome: one of the words above.
+        outputs: the figures of each final output by name; empty where the trial failed.
+        ran: by layer index, the precision that the engine says a layer ran in.
+        message: why it failed, or what the builder warned of.
+        build_seconds: and ``infer_seconds``: what it cost.
+    """
+
+    plan: str
+    outcome: str
+    outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
+    ran: Mapping[int, str] = field(default_factory=dict)
+    message: str = ""
+    build_seconds: float = 0.0
+    infer_seconds: float = 0.0
+    inferences: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """There are no outputs to judge: neither good nor bad accuracy."""
+        return self.outcome in (BUILD_FAILED, INFERENCE_FAILED, TIMED_OUT)
+
+    def to_json(self) -> dict[str, Any]:
+        """The trial as JSON's types."""
+        return {**asdict(self), "ran": {str(index): precision for index, precision in self.ran.items()}}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Trial:
+        """The trial that ``to_json`` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record is no trial.
+        """
+        fields = dict(record)
+        fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
+        fields["ran"] = {int(index): precision for index, precision in record["ran"].items()}
+        return cls(**fields)

@@ -1,0 +1,367 @@
+"""The stages of the main job: ranges, inputs, reference, search, recipe, report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+
+from trt_bisect._version import __version__
+from trt_bisect.analyzer.judge import Rule, comparison, make_rule, nonfinite_in_reference, sqnr_disagreement
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.analyzer.worst import worst_inputs
+from trt_bisect.builder.base import Builder, BuildOptions, Outputs
+from trt_bisect.builder.engines import choose_engine, choose_typing, make_builder
+from trt_bisect.calibration.cache import is_cache, read_cache
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset
+from trt_bisect.driver.bisect import bisect
+from trt_bisect.driver.exhaustive import exhaustive
+from trt_bisect.driver.recipe import repair
+from trt_bisect.driver.search import Loss, Question, drive
+from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.model.network import Network
+from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.progress import Progress
+from trt_bisect.report.assemble import Measured, assemble
+from trt_bisect.report.report import Report
+from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
+from trt_bisect.runs.journal import Journal, MemoryStore
+
+STRATEGIES = {"exhaustive": exhaustive, "bisect": bisect}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, beside network and data; ``trt_bisect.run`` says what each of it means."""
+
+    engine: str
+    typing: str
+    strategy: str
+    metric: str | Callable[..., Any]
+    direction: str
+    threshold: float | None
+    share: float
+    outputs: tuple[str, ...]
+    samples: int | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    options: BuildOptions
+
+
+class Job:
+    """One run: each method is a stage, in the order in which they are called."""
+
+    def __init__(self, request: Request, network: Network, folder: Path | None, progress: Progress) -> None:
+        self.request = request
+        self.network = network
+        self.folder = folder
+        self.progress = progress
+        self.began = perf_counter()
+        self.calibrated = 0.0
+        self.notes: list[str] = []
+
+    def report(self, calibration: Any, inputs: Any, dataset: Any) -> Report:
+        """The whole job."""
+        self._check_outputs()
+        engine = choose_engine(self.request.engine)
+        if self.request.engine == "auto":
+            self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
+        ranges, data = self._ranges(calibration)
+        self.network = self._without_unusable(ranges)
+        feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
+        with ExitStack() as open_files:
+            builder = self._builder(engine, ranges, feeds)
+            reference = self._reference(builder, feeds)
+            rule = self._rule(reference)
+            parts = self._fingerprint_parts(builder, ranges, feeds)
+            key = fingerprint(parts)
+            store: Journal | MemoryStore = MemoryStore()
+            if self.folder is not None:
+                store = open_files.enter_context(Journal(self.folder, key, parts))
+                if store.resumed:
+                    self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
+            compare = comparison(reference, rule.metric)
+            evaluator = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
+            measured = self._search(evaluator, rule)
+        seconds = {
+            "calibrate": self.calibrated,
+            "build": sum(trial.build_seconds for trial in store.trials.values()),
+            "infer": sum(trial.infer_seconds for trial in store.trials.values()),
+            "total": perf_counter() - self.began,
+        }
+        return assemble(
+            replace(measured, trials=store.trials, canonical=evaluator.canonical),
+            self.network,
+            ranges,
+            rule,
+            strategy=self.request.strategy,
+            builder=builder,
+            high=self.request.options.high,
+            versions={**_versions(), **builder.versions},
+            inputs=about,
+            notes=self.notes,
+            seconds=seconds,
+            fingerprint=key,
+        )
+
+    def _check_outputs(self) -> None:
+        known = [spec.name for spec in self.network.outputs]
+        for name in self.request.outputs:
+            if name not in known:
+                raise BadInput(
+                    f"'{self.network.source}' has no output '{name}'.",
+                    "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
+                )
+
+    def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
+        """The scales, and the data they came from if they came from data."""
+        if self.network.has_pairs:
+            if calibration is not None:
+                self.notes.append(
+                    "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
+                )
+            data = None if calibration is None or _names_cache(calibration) else self._dataset(calibration)
+            return Ranges({}, {}, "the network's own Q/DQ"), data
+        if calibration is None:
+            raise BadInput(
+                "There are no ranges: no calibration data and no calibration cache were given.",
+                "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
+            )
+        if isinstance(calibration, Ranges):
+            return calibration, None
+        if _names_cache(calibration):
+            return read_cache(
+                Path(calibration), self.network.activations, keep_masks=self.request.keep_mask_ranges
+            ), None
+        data = self._dataset(calibration)
+        return self._calibrated(data), data
+
+    def _calibrated(self, data: Dataset) -> Ranges:
+        began = perf_counter()
+        request = self.request
+        self.progress.stage("Calibrating", None)
+        key = ""
+        if self.folder is not None:
+            settings = (
+                request.calibrator,
+                request.percentile if request.calibrator == "percentile" else None,
+                request.keep_mask_ranges,
+            )
+            key = fingerprint(
+                {"model": self.network.digest(), "data": data.digest(), "how": settings, "v": _versions()}
+            )
+            kept = load_ranges(self.folder, key)
+            if kept is not None:
+                return kept
+        ranges = calibrate(
+            self.network,
+            data,
+            request.calibrator,
+            request.percentile,
+            keep_masks=request.keep_mask_ranges,
+            on_sample=lambda done: self.progress.step(f"sample {done}"),
+        )
+        if self.folder is not None:
+            save_ranges(self.folder, key, ranges)
+        self.calibrated = perf_counter() - began
+        return ranges
+
+    def _dataset(self, source: Any) -> Dataset:
+        return open_dataset(source, self.network.inputs)
+
+    def _without_unusable(self, ranges: Ranges) -> Network:
+        """The network with the layers high whose inputs have no usable range, each named."""
+        reasons: dict[int, str] = {}
+        for layer in self.network.layers:
+            for rounding in layer.roundings:
+                if rounding.fixed or layer.why_not:
+                    continue
+                if rounding.is_weight:
+                    if not np.isfinite(self.network.constant(rounding.tensor)).all():
+                        reasons[layer.index] = f"its weight '{rounding.tensor}' holds NaN or infinite values"
+                elif rounding.tensor not in ranges.scales:
+                    why = ranges.unusable.get(rounding.tensor, f"the ranges ({ranges.origin}) do not have it")
+                    reasons[layer.index] = f"its input '{rounding.tensor}' has no usable range: {why}"
+        network = self.network.keeping_high(reasons)
+        for index, why in reasons.items():
+            self.notes.append(f"layer '{network.layers[index].name}' is kept in high precision: {why}")
+        if not network.quantizable:
+            raise BadInput(f"No layer of '{network.source}' can run in INT8: {_common_reason(network)}.", _REMEDY)
+        return network
+
+    def _judged_inputs(
+        self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
+    ) -> tuple[list[Feeds], dict[str, Any]]:
+        """The inputs that are judged, and what the report says of them."""
+        source = (
+            self._dataset(inputs) if inputs is not None else self._dataset(dataset) if dataset is not None else data
+        )
+        if source is None:
+            raise BadInput(
+                "There is no input to judge on: the ranges do not come from data.",
+                "Give --input with an input on which INT8 looks bad, or --dataset to search for one.",
+            )
+        if inputs is not None:
+            feeds = list(source)
+            if self.request.samples is None or len(feeds) <= self.request.samples:
+                return feeds, {"source": source.source, "judged": len(feeds)}
+        return self._worst_of(engine, ranges, source)
+
+    def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
+        self.progress.stage("Searching for the worst inputs", None)
+        count = self.request.samples or 1
+        key = ""
+        if self.folder is not None:
+            metric = self.request.metric if isinstance(self.request.metric, str) else repr(self.request.metric)
+            parts = {"model": self.network.digest(), "ranges": ranges.digest(), "data": source.digest()}
+            key = fingerprint(
+                {**parts, "count": count, "metric": metric, "engine": engine, "outputs": self.request.outputs}
+            )
+            kept = load_inputs(self.folder, key)
+            if kept is not None:
+                return kept
+        first = next(iter(source))
+        builder = self._builder(engine, ranges, [first])
+        everything = int8_set(len(self.network.layers), self.network.quantizable, self.request.options.high)
+        try:
+            with builder.reference() as fp32, builder.build(everything) as int8:
+                rule = self._rule([fp32.infer(first)])
+                found = worst_inputs(
+                    source, fp32, int8, rule, count, on_sample=lambda done: self.progress.step(f"sample {done}")
+                )
+        except TrialFailed as failure:
+            raise BadInput(
+                f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
+                "Give --input with the input to judge on.",
+            ) from failure
+        about = {
+            "source": source.source,
+            "judged": len(found.inputs),
+            "searched": len(found.similarities),
+            "places": list(found.places),
+            "similarities": [None if np.isnan(value) else value for value in found.similarities],
+            "median": None if np.isnan(found.median) else found.median,
+        }
+        if self.folder is not None:
+            save_inputs(self.folder, key, found.inputs, about)
+        return list(found.inputs), about
+
+    def _builder(self, engine: str, ranges: Ranges, feeds: Sequence[Feeds]) -> Builder:
+        options = self.request.options
+        if self.folder is not None:
+            options = replace(options, timing_cache=self.folder / "timing.cache")
+        typing = choose_typing(engine, self.request.typing)
+        return make_builder(engine, typing, self.network, ranges.scales, options, _profile_shapes(feeds))
+
+    def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
+        self.progress.stage("FP32 reference", len(feeds))
+        try:
+            with builder.reference() as engine:
+                reference = []
+                for place, sample in enumerate(feeds):
+                    self.progress.step(f"input {place}")
+                    reference.append(engine.infer(sample))
+        except TrialFailed as failure:
+            raise NothingMeasured(
+                f"The FP32 network cannot be run: {failure.message}",
+                f"Check '{self.network.source}' with its engine alone.",
+            ) from failure
+        self.notes += nonfinite_in_reference(reference).values()
+        return reference
+
+    def _rule(self, reference: Sequence[Outputs]) -> Rule:
+        """The rule, its metric knowing the figure of equal outputs."""
+        metric = find_metric(self.request.metric, self.request.direction)
+        rule = make_rule(metric, self.request.threshold, self.request.share, self.request.outputs)
+        if metric.perfect is not None or not reference[0]:
+            return rule
+        name = next(iter(self.request.outputs or reference[0]))
+        array = np.asarray(reference[0][name], np.float64)
+        rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
+        return make_rule(metric.knowing_perfect(rows), self.request.threshold, self.request.share, self.request.outputs)
+
+    def _question(self, rule: Rule) -> Question:
+        high = self.request.options.high
+        return Question(len(self.network.layers), self.network.quantizable, rule.budget, rule.step, high)
+
+    def _search(self, evaluator: RebuildEvaluator, rule: Rule) -> Measured:
+        question = self._question(rule)
+        names = [layer.name for layer in self.network.layers]
+
+        def measure(plan: PrecisionPlan) -> Loss:
+            last = max(plan.int8, default=-1)
+            self.progress.step(names[last] if last >= 0 else "FP32")
+            return rule.loss(evaluator.measure(plan))
+
+        total = len(question.quantizable) + 1 if self.request.strategy == "exhaustive" else None
+        self.progress.stage("Measuring plans", total)
+        findings = drive(STRATEGIES[self.request.strategy](question), measure)
+        self.progress.stage("Measuring the recipe", None)
+        recipe = drive(repair(question, findings), measure)
+        full = evaluator.measure(question.all_but(()))
+        warning = sqnr_disagreement(rule, full)
+        if warning:
+            self.notes.append(warning)
+        return Measured(findings, recipe, full, evaluator.measure(recipe.plan), evaluator.measure(question.prefix(-1)))
+
+    def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
+        options = self.request.options
+        return {
+            "model": self.network.digest(),
+            "ranges": ranges.digest(),
+            "inputs": [digest_of_feeds(sample) for sample in feeds],
+            "engine": builder.engine,
+            "typing": builder.typing,
+            "versions": {**_versions(), **builder.versions},
+            "high": str(options.high),
+            "workspace": options.workspace_bytes,
+            "optimization_level": options.optimization_level,
+            "force_int8": options.force_int8,
+            "tactic_sources": options.tactic_sources,
+            "metric": self.request.metric if isinstance(self.request.metric, str) else repr(self.request.metric),
+        }
+
+
+_REMEDY = "'trt-bisect layers MODEL' says why of each layer; export the network in FP32."
+
+
+def _common_reason(network: Network) -> str:
+    reasons = [layer.why_not for layer in network.layers if layer.roundings or "float32" in layer.why_not]
+    return max(set(reasons), key=reasons.count) if reasons else "it has no convolution, Gemm, MatMul, pooling or Add"
+
+
+def _names_cache(calibration: Any) -> bool:
+    return isinstance(calibration, (str, Path)) and Path(calibration).is_file() and is_cache(Path(calibration))
+
+
+def _profile_shapes(feeds: Sequence[Feeds]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """For each input the smallest, the first and the largest shape among ``feeds``, axis by axis."""
+    profiles = {}
+    for name in feeds[0]:
+        shapes = np.array([sample[name].shape for sample in feeds])
+        profiles[name] = (
+            tuple(int(d) for d in shapes.min(axis=0)),
+            tuple(int(d) for d in shapes[0]),
+            tuple(int(d) for d in shapes.max(axis=0)),
+        )
+    return profiles
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "trt_bisect": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "onnx": onnx.__version__,
+    }

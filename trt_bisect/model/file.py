@@ -1,0 +1,149 @@
+"""ONNX files: read with their external data, and written again.
+
+The graph and its large weights are kept apart: the graph stays small enough to copy, serialise and alter at no cost,
+and networks over protobuf's 2 GB need no case of their own. A detached weight stands in the graph as a tensor whose
+data is external, in a file named ``MEMORY`` that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, external_data_helper, numpy_helper
+
+from trt_bisect.errors import BadInput, first_line
+
+MEMORY = "weights.bin"
+"""The external-data location of detached weights."""
+
+DETACH_FROM_BYTES = 1024
+INLINE_UNTIL_BYTES = 1_500_000_000
+"""Above this the weights go to a file of their own: protobuf holds at most 2 GB."""
+
+_DETACHABLE = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT8, TensorProto.UINT8}
+_DETACHABLE |= {TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
+
+Weights = dict[str, np.ndarray]
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The network in ``path``, its external data loaded.
+
+    Raises:
+        BadInput: there is no such file, it is no ONNX network, or its external data is missing or outside its folder.
+    """
+    if not path.is_file():
+        raise BadInput(f"The network '{path}' does not exist or is not a file.", "Give the path of an .onnx file.")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, ValueError, OSError) as error:
+        raise _not_onnx(path, str(error)) from error
+    if not model.graph.node and not model.graph.output:
+        raise _not_onnx(path, "it holds no graph")
+    try:
+        for tensor in _tensors(model.graph):
+            if external_data_helper.uses_external_data(tensor):
+                external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
+                tensor.data_location = TensorProto.DEFAULT
+                del tensor.external_data[:]
+    except (onnx.checker.ValidationError, OSError, ValueError) as error:
+        raise BadInput(
+            f"The external data of '{path}' cannot be read: {first_line(error)}",
+            "Keep the data files that were exported with the network in its folder.",
+        ) from error
+    return model
+
+
+def _not_onnx(path: Path, reason: str) -> BadInput:
+    return BadInput(
+        f"'{path}' is not an ONNX network: {reason.splitlines()[0] if reason else 'it cannot be parsed'}",
+        "Check that the file is whole (not truncated, not a Git LFS pointer) and was exported as ONNX.",
+    )
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Every constant of a graph: initializers, attributes, and those of the bodies inside it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for body in subgraphs_of_attribute(attribute):
+                yield from _tensors(body)
+
+
+def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that an attribute holds (an If's branches, a Loop's body)."""
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def detach_weights(model: onnx.ModelProto) -> Weights:
+    """Takes the large weights of the main graph out of ``model``, in place, and returns them by name."""
+    weights: Weights = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type in _DETACHABLE and tensor.data_location != TensorProto.EXTERNAL:
+            count = int(np.prod(tensor.dims, dtype=np.int64))
+            array_bytes = count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            if array_bytes >= DETACH_FROM_BYTES:
+                weights[tensor.name] = numpy_helper.to_array(tensor)
+                mark_detached(tensor, array_bytes)
+    return weights
+
+
+def mark_detached(tensor: TensorProto, size: int, location: str = MEMORY, offset: int = 0) -> None:
+    """Turns ``tensor`` into the mark of a weight of ``size`` bytes that is kept elsewhere."""
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+        tensor.ClearField(field)
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(size))):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+
+
+def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
+    """The mark of a detached weight, to be put among a graph's initializers."""
+    tensor = TensorProto(name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+    mark_detached(tensor, array.nbytes)
+    return tensor
+
+
+def attach_weights(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """A copy of ``skeleton`` that holds its detached weights."""
+    model = onnx.ModelProto()
+    model.CopyFrom(skeleton)
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
+    return model
+
+
+def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
+    """Writes the network to ``path``; its weights beside it as ``<name>.data`` where one file cannot hold them.
+
+    Returns:
+        The files written.
+    """
+    inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
+    if inline_bytes < INLINE_UNTIL_BYTES:
+        path.write_bytes(attach_weights(skeleton, weights).SerializeToString())
+        return [path]
+    model = onnx.ModelProto()
+    model.CopyFrom(skeleton)
+    data = path.with_name(path.name + ".data")
+    with data.open("wb") as file:
+        for tensor in model.graph.initializer:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                array = np.ascontiguousarray(weights[tensor.name])
+                file.write(b"\0" * (-file.tell() % 4096))
+                mark_detached(tensor, array.nbytes, data.name, file.tell())
+                file.write(array.data)
+    path.write_bytes(model.SerializeToString())
+    return [path, data]

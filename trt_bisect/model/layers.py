@@ -1,0 +1,212 @@
+"""The network as an ordered tuple of layers, and what INT8 rounds at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from trt_bisect.model.existing import ExistingPairs
+from trt_bisect.model.file import Weights, subgraphs_of_attribute
+from trt_bisect.model.quantizer import Quantizer
+
+_EVERY_INPUT = -1
+_DATA_SLOTS: dict[str, tuple[int, ...]] = {
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "Gemm": (0, 1),
+    "MatMul": (0, 1),
+    "MaxPool": (0,),
+    "AveragePool": (0,),
+    "GlobalAveragePool": (0,),
+    "Add": (0, 1),
+    "Concat": (_EVERY_INPUT,),
+}
+"""The layers that TensorRT runs in INT8 from Q/DQ on their inputs, and which inputs those are.
+
+Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list of operators. Activations,
+elementwise work with constants, normalisations and shuffles follow the layer that they are fused with.
+"""
+
+Shape = tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """One tensor that INT8 rounds for one layer.
+
+    Attributes:
+        slot: the position among the layer's inputs (or outputs, where ``at_output``).
+        tensor: its name.
+        is_weight: a constant of the network, not an activation.
+        axis: the channel axis of a weight's scales, None for one scale.
+        fixed: the quantizers that the network itself holds, first applied first; empty where ranges decide.
+        at_output: a pair right before an output of the network.
+    """
+
+    slot: int
+    tensor: str
+    is_weight: bool = False
+    axis: int | None = None
+    fixed: tuple[Quantizer, ...] = ()
+    at_output: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step of the network.
+
+    Attributes:
+        index: its place in execution order.
+        shape: of its first output; a text is a named dynamic axis, None an unknown one.
+        dtype: of its first output, or None where it is not known.
+        roundings: what INT8 rounds at it; empty for a layer that only follows.
+        why_not: in words, why the layer is not quantizable; empty where it is.
+        inputs: the tensors it reads, those of its bodies included, without constants.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shape: Shape | None
+    dtype: np.dtype[np.generic] | None
+    roundings: tuple[Rounding, ...] = ()
+    why_not: str = ""
+
+    @property
+    def quantizable(self) -> bool:
+        """Whether the layer can run in INT8."""
+        return bool(self.roundings) and not self.why_not
+
+    def kept_high(self, why: str) -> Layer:
+        """This layer, no longer quantizable."""
+        return replace(self, why_not=self.why_not or why)
+
+
+@dataclass(frozen=True)
+class TensorTypes:
+    """Dtypes and shapes of tensors by name, as far as ONNX shape inference knows them."""
+
+    dtypes: Mapping[str, np.dtype[np.generic]]
+    shapes: Mapping[str, Shape]
+
+    @classmethod
+    def of(cls, graph: onnx.GraphProto) -> TensorTypes:
+        """What the graph's value infos, inputs, outputs and initializers say."""
+        dtypes: dict[str, np.dtype[np.generic]] = {}
+        shapes: dict[str, Shape] = {}
+        for value in (*graph.value_info, *graph.input, *graph.output):
+            tensor = value.type.tensor_type
+            if tensor.elem_type:
+                dtypes[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            if tensor.HasField("shape"):
+                shapes[value.name] = tuple(_size(dim) for dim in tensor.shape.dim)
+        for constant in graph.initializer:
+            dtypes[constant.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type))
+            shapes[constant.name] = tuple(constant.dims)
+        return cls(dtypes, shapes)
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    named = dim.dim_param.isidentifier() and not dim.dim_param.startswith("unk__")
+    return dim.dim_param if named else None
+
+
+def layers_of(graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs) -> tuple[Layer, ...]:
+    """The layers of a prepared graph in execution order."""
+    types = TensorTypes.of(graph)
+    constants = {tensor.name for tensor in graph.initializer} | set(weights)
+    return tuple(_layer(i, node, types, constants, pairs) for i, node in enumerate(graph.node))
+
+
+def _layer(index: int, node: onnx.NodeProto, types: TensorTypes, constants: set[str], pairs: ExistingPairs) -> Layer:
+    first = node.output[0] if node.output else ""
+    roundings, why_not = (
+        _existing_roundings(node, constants, pairs) if pairs else _wanted_roundings(node, types, constants)
+    )
+    return Layer(
+        index=index,
+        name=node.name,
+        op_type=node.op_type,
+        inputs=tuple(dict.fromkeys(name for name in tensors_read(node) if name and name not in constants)),
+        outputs=tuple(name for name in node.output if name),
+        shape=types.shapes.get(first),
+        dtype=types.dtypes.get(first),
+        roundings=roundings,
+        why_not=why_not,
+    )
+
+
+def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The tensors that a node reads, those that its bodies take from outside included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in subgraphs_of_attribute(attribute):
+            made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+            made_inside |= {name for inner in body.node for name in inner.output}
+            for inner in body.node:
+                yield from (name for name in tensors_read(inner) if name not in made_inside)
+            yield from (value.name for value in body.output if value.name not in made_inside)
+
+
+def _existing_roundings(
+    node: onnx.NodeProto, constants: set[str], pairs: ExistingPairs
+) -> tuple[tuple[Rounding, ...], str]:
+    found = [
+        Rounding(slot, name, name in constants, quantizers[0].axis, quantizers)
+        for slot, name in enumerate(node.input)
+        if (quantizers := pairs.inputs.get((node.name, slot)))
+    ]
+    found += [
+        Rounding(slot, name, fixed=quantizers, at_output=True)
+        for slot, name in enumerate(node.output)
+        if (quantizers := pairs.outputs.get((node.name, slot)))
+    ]
+    return tuple(found), "" if found else "the network has no Q/DQ at it"
+
+
+def _wanted_roundings(
+    node: onnx.NodeProto, types: TensorTypes, constants: set[str]
+) -> tuple[tuple[Rounding, ...], str]:
+    slots = _DATA_SLOTS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if slots is None:
+        return (), f"{node.op_type} follows the layers around it"
+    if slots == (_EVERY_INPUT,):
+        slots = tuple(range(len(node.input)))
+    names = [node.input[slot] for slot in slots]
+    dtypes = {types.dtypes.get(name) for name in names}
+    if dtypes != {np.dtype(np.float32)}:
+        known = ", ".join(sorted(str(dtype) for dtype in dtypes if dtype is not None)) or "unknown"
+        return (), f"its inputs are not float32 ({known})"
+    if node.op_type == "Add" and any(name in constants for name in names):
+        return (), "adding a constant follows the layer before it"
+    if all(name in constants for name in names):
+        return (), "all its inputs are constant"
+    return tuple(
+        Rounding(slot, name, name in constants, _weight_axis(node, slot, types) if name in constants else None)
+        for slot, name in zip(slots, names, strict=True)
+    ), ""
+
+
+def _weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
+    """The output-channel axis of a weight, None for one scale for the whole tensor."""
+    rank = len(types.shapes.get(node.input[slot], ()))
+    if slot != 1 or rank < 2:
+        return None
+    if node.op_type == "Conv":
+        return 0
+    if node.op_type == "ConvTranspose":
+        return 1
+    if node.op_type == "Gemm":
+        return 0 if _attribute(node, "transB", 0) else 1
+    return rank - 1 if node.op_type == "MatMul" else None
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)

@@ -1,0 +1,178 @@
+"""The network: a graph without its weights, the weights, and the layers in execution order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import numpy_helper
+
+from trt_bisect.data import TensorSpec
+from trt_bisect.errors import BadInput
+from trt_bisect.model.existing import take_out_pairs
+from trt_bisect.model.file import Weights, detach_weights, read_model
+from trt_bisect.model.layers import Layer, TensorTypes, layers_of
+from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """An FP32 network ready to be given a precision plan.
+
+    Attributes:
+        source: the file it came from.
+        skeleton: the prepared graph; its large weights are detached (see ``model.file``).
+        weights: the detached weights by name.
+        layers: in execution order.
+        has_pairs: the file held Q/DQ pairs; their scales are in the layers' roundings.
+    """
+
+    source: str
+    skeleton: onnx.ModelProto
+    weights: Weights
+    layers: tuple[Layer, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    has_pairs: bool
+
+    @property
+    def opset(self) -> int:
+        """The version of the ONNX operators."""
+        return opset_of(self.skeleton)
+
+    @property
+    def quantizable(self) -> tuple[int, ...]:
+        """The indices of the layers that can run in INT8."""
+        return tuple(layer.index for layer in self.layers if layer.quantizable)
+
+    @cached_property
+    def _small_constants(self) -> dict[str, onnx.TensorProto]:
+        return {t.name: t for t in self.skeleton.graph.initializer if t.name not in self.weights}
+
+    def constant(self, name: str) -> np.ndarray:
+        """The values of a constant of the graph.
+
+        Raises:
+            KeyError: no constant has that name.
+        """
+        if name in self.weights:
+            return self.weights[name]
+        return numpy_helper.to_array(self._small_constants[name])
+
+    @cached_property
+    def activations(self) -> tuple[str, ...]:
+        """The float32 tensors that are no constants, in the order in which they are made, inputs first."""
+        made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
+        types = TensorTypes.of(self.skeleton.graph)
+        for layer in self.layers:
+            made += [out for out in layer.outputs if types.dtypes.get(out) == np.float32]
+        return tuple(dict.fromkeys(made))
+
+    @cached_property
+    def rounded_activations(self) -> tuple[str, ...]:
+        """The activations that a quantizable layer rounds and whose scale the ranges must give."""
+        return tuple(
+            dict.fromkeys(
+                rounding.tensor
+                for layer in self.layers
+                for rounding in layer.roundings
+                if not rounding.is_weight and not rounding.fixed
+            )
+        )
+
+    @cached_property
+    def producers(self) -> Mapping[str, Layer]:
+        """The layer that makes each tensor."""
+        return {out: layer for layer in self.layers for out in layer.outputs}
+
+    def layer_named(self, name: str) -> Layer:
+        """The layer of that name.
+
+        Raises:
+            BadInput: there is none; the message names the nearest ones.
+        """
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        import difflib
+
+        near = difflib.get_close_matches(name, [layer.name for layer in self.layers], n=3)
+        hint = "Did you mean " + ", ".join(f"'{n}'" for n in near) + "?" if near else ""
+        raise BadInput(
+            f"'{self.source}' has no layer '{name}'.",
+            f"{hint} 'trt-bisect layers {self.source}' lists them.".strip(),
+        )
+
+    def keeping_high(self, reasons: Mapping[int, str]) -> Network:
+        """This network with some layers no longer quantizable, each with the reason."""
+        kept = tuple(
+            layer.kept_high(reasons[layer.index]) if layer.index in reasons else layer for layer in self.layers
+        )
+        return replace(self, layers=kept)
+
+    def digest(self) -> str:
+        """SHA-256 over the graph, the weights and which layers are quantizable."""
+        sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
+        for name in sorted(self.weights):
+            sha.update(name.encode())
+            sha.update(np.ascontiguousarray(self.weights[name]).view(np.uint8).reshape(-1).data)
+        for layer in self.layers:
+            sha.update(f"{layer.quantizable}".encode())
+            for rounding in layer.roundings:
+                sha.update(repr([quantizer.key() for quantizer in rounding.fixed]).encode())
+        return sha.hexdigest()
+
+
+def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
+    """Reads an ONNX file of opset 11 or later and makes it ready to be measured.
+
+    Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, Q/DQ pairs that are there taken
+    out with their scales kept.
+
+    Args:
+        path: the file; its external data beside it.
+        shapes: sizes for dynamic inputs, by input name; without them dynamic axes stay dynamic.
+
+    Raises:
+        BadInput: the file, or a shape, cannot be used.
+    """
+    source = str(path)
+    graph = prepare(read_model(Path(path)), shapes or {}, source)
+    pairs = take_out_pairs(graph)
+    skeleton = _export(graph)
+    weights = detach_weights(skeleton)
+    skeleton = infer_shapes(skeleton)
+    layers = layers_of(skeleton.graph, weights, pairs)
+    if not layers:
+        raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
+    return Network(
+        source=source,
+        skeleton=skeleton,
+        weights=weights,
+        layers=layers,
+        inputs=tuple(_spec(value) for value in skeleton.graph.input),
+        outputs=tuple(_spec(value) for value in skeleton.graph.output),
+        has_pairs=bool(pairs),
+    )
+
+
+def _export(graph: gs.Graph) -> onnx.ModelProto:
+    model: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
+    model.ir_version = min(max(model.ir_version, 8), 10)
+    model.producer_name = "trt_bisect"
+    return model
+
+
+def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
+    tensor = value.type.tensor_type
+    dims = tuple(
+        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in tensor.shape.dim
+    )
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else np.float32
+    return TensorSpec(value.name, np.dtype(dtype), dims)

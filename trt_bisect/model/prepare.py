@@ -1,0 +1,257 @@
+"""From the user's file to the network that is measured: inlined, opset 13 or later, constants and BatchNorm folded.
+
+What TensorRT's parser and builder do to a graph before precision matters is done here once, so that every engine sees
+the same layers: constants are folded, BatchNormalization goes into the weights before it, Identity and Dropout vanish.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import inliner, shape_inference, version_converter
+from onnx_graphsurgeon.logger import G_LOGGER
+
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.file import attach_weights, detach_weights
+
+MIN_OPSET = 11
+QDQ_OPSET = 13
+"""Q/DQ per channel needs an axis, which ONNX has since opset 13."""
+
+QUANTIZE_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_FOLD_UNTIL_BYTES = 1 << 28
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
+    """The graph of ``model``, ready to be seen as layers: every node named, nothing constant left to compute.
+
+    Args:
+        model: as read from the file; used up.
+        shapes: fixed shapes of inputs, by name.
+        source: the file's name, for messages.
+
+    Raises:
+        BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
+    """
+    weights = detach_weights(model)
+    model = _inline_functions(model)
+    _fix_shapes(model.graph, shapes, source)
+    name_nodes(model.graph)
+    model = _convert_opset(model, source)
+    name_nodes(model.graph)
+    model = infer_shapes(model)
+    G_LOGGER.severity = logging.ERROR
+    try:
+        graph = gs.import_onnx(attach_weights(model, weights))
+    except Exception as error:
+        raise BadInput(
+            f"The graph of '{source}' is not valid: {type(error).__name__}: {error}",
+            "Check it with onnx.checker.check_model and export it again.",
+        ) from error
+    if not _is_sorted(graph):
+        graph.toposort()
+    graph.fold_constants(
+        partitioning="recursive",
+        size_threshold=_FOLD_UNTIL_BYTES,
+        should_exclude_node=lambda node: node.op in QUANTIZE_OPS,
+    ).cleanup()
+    bypass_identities(graph)
+    fold_batch_normalization(graph)
+    return graph.cleanup()
+
+
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    return inliner.inline_local_functions(model) if model.functions else model
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with the types and shapes of its tensors written in, as far as ONNX can tell them."""
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:
+        logging.getLogger(__name__).debug("shape inference: %s", error)
+        return model
+
+
+def _fix_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = {value.name: value for value in graph.input if value.name not in constants}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise BadInput(
+                f"'{source}' has no input '{name}' to give a shape to.",
+                "Its inputs are " + ", ".join(f"'{known}'" for known in inputs) + ".",
+            )
+        dims = inputs[name].type.tensor_type.shape.dim
+        fits = len(dims) == len(shape) and all(
+            not dim.HasField("dim_value") or dim.dim_value in (size, -1) for dim, size in zip(dims, shape, strict=True)
+        )
+        if not fits:
+            raise BadInput(
+                f"Shape {'x'.join(map(str, shape))} does not fit input '{name}' of '{source}': {_dims_text(dims)}.",
+                "Only dynamic axes can be given a size; the others must match.",
+            )
+        for dim, size in zip(dims, shape, strict=True):
+            dim.dim_value = size
+    if shapes:
+        del graph.value_info[:]
+
+
+def _dims_text(dims: object) -> str:
+    return "x".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)  # type: ignore[attr-defined]
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of the ONNX operators that ``model`` uses."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+
+def _convert_opset(model: onnx.ModelProto, source: str) -> onnx.ModelProto:
+    opset = opset_of(model)
+    if opset < MIN_OPSET:
+        raise BadInput(
+            f"'{source}' uses ONNX opset {opset}; {MIN_OPSET} is the oldest that is supported.",
+            "Export it again with opset 13 or later, or convert it with onnx.version_converter.",
+        )
+    if opset >= QDQ_OPSET:
+        return model
+    try:
+        return version_converter.convert_version(model, QDQ_OPSET)
+    except Exception as error:
+        raise BadInput(
+            f"'{source}' uses opset {opset} and cannot be converted to {QDQ_OPSET}, which per-channel Q/DQ needs: "
+            + first_line(error),
+            "Export it again with opset 13 or later.",
+        ) from error
+
+
+def _is_sorted(graph: gs.Graph) -> bool:
+    made_later = {id(out) for node in graph.nodes for out in node.outputs}
+    for node in graph.nodes:
+        if any(id(tensor) in made_later for tensor in node.inputs):
+            return False
+        made_later -= {id(out) for out in node.outputs}
+    return True
+
+
+def name_nodes(graph: onnx.GraphProto) -> None:
+    """Gives unnamed nodes the name TensorRT's parser gives them, ``node_of_<output>``, and makes every name unique.
+
+    Source of the form: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
+    """
+    taken: set[str] = set()
+    for node in graph.node:
+        name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
+        unique, count = name, 1
+        while unique in taken:
+            unique, count = f"{name}_{count}", count + 1
+        taken.add(unique)
+        node.name = unique
+
+
+def bypass_identities(graph: gs.Graph) -> None:
+    """Removes Identity and inference-time Dropout: their consumers read what they read."""
+    for node in list(graph.nodes):
+        out = node.outputs[0] if node.outputs else None
+        if out is None or not _is_identity(node) or out in graph.outputs or _leaves_a_body(graph, out):
+            continue
+        source = node.inputs[0]
+        for consumer in list(out.outputs):
+            consumer.inputs = [source if tensor is out else tensor for tensor in consumer.inputs]
+        node.outputs.clear()
+        node.inputs.clear()
+        graph.nodes.remove(node)
+
+
+def _is_identity(node: gs.Node) -> bool:
+    if node.op == "Dropout":
+        training = node.inputs[2] if len(node.inputs) > 2 else None
+        off = training is None or (isinstance(training, gs.Constant) and not np.any(training.values))
+        return off and all(not mask.outputs for mask in node.outputs[1:])
+    return bool(node.op == "Identity" and isinstance(node.inputs[0], (gs.Variable, gs.Constant)))
+
+
+def _leaves_a_body(graph: gs.Graph, tensor: gs.Tensor) -> bool:
+    return any(tensor in body.outputs for body in _bodies(graph))
+
+
+def _bodies(graph: gs.Graph) -> list[gs.Graph]:
+    inside = [value for node in graph.nodes for value in node.attrs.values() if isinstance(value, gs.Graph)]
+    return inside + [deeper for body in inside for deeper in _bodies(body)]
+
+
+def fold_batch_normalization(graph: gs.Graph) -> None:
+    """Folds each BatchNormalization into the convolution or Gemm right before it, as TensorRT does.
+
+    ``y = (W x + b - mean) * s + beta`` with ``s = gamma / sqrt(var + epsilon)``, computed in float64.
+    """
+    for node in list(graph.nodes):
+        if node.op != "BatchNormalization" or node.attrs.get("training_mode", 0):
+            continue
+        made_by = node.inputs[0].inputs
+        producer = made_by[0] if len(made_by) == 1 else None
+        if producer is None or producer.op not in _SCALED_WEIGHT or not _can_absorb(producer, node, graph):
+            continue
+        gamma, beta, mean, variance = (tensor.values.astype(np.float64) for tensor in node.inputs[1:5])
+        scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+        _absorb(producer, scale, beta - mean * scale)
+        out = node.outputs[0]
+        node.outputs.clear()
+        producer.outputs = [out]
+        graph.nodes.remove(node)
+
+
+def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
+    tensor = norm.inputs[0]
+    constants = [*norm.inputs[1:5], *producer.inputs[1:]]
+    return (
+        len(tensor.outputs) == 1
+        and tensor not in graph.outputs
+        and len([out for out in norm.outputs if out.outputs]) <= 1
+        and all(isinstance(constant, gs.Constant) for constant in constants)
+        and (producer.op != "Gemm" or len(producer.inputs) < 3 or producer.inputs[2].values.ndim == 1)
+    )
+
+
+def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray) -> None:
+    weight = producer.inputs[1]
+    dtype = weight.values.dtype
+    folded = _SCALED_WEIGHT[producer.op](weight.values.astype(np.float64), scale, producer)
+    beta = float(producer.attrs.get("beta", 1.0)) if producer.op == "Gemm" else 1.0
+    bias = producer.inputs[2].values.astype(np.float64) * beta if len(producer.inputs) > 2 else 0.0
+    folded_bias = (bias * scale + shift) / (beta or 1.0)
+    if producer.op == "Gemm" and beta == 0.0:
+        producer.attrs["beta"] = 1.0
+    producer.inputs = [
+        producer.inputs[0],
+        gs.Constant(weight.name if len(weight.outputs) == 1 else f"{producer.name}.weight", folded.astype(dtype)),
+        gs.Constant(f"{producer.name}.folded_bias", np.broadcast_to(folded_bias, scale.shape).astype(dtype)),
+    ]
+
+
+def _scale_conv(weight: np.ndarray, scale: np.ndarray, _node: gs.Node) -> np.ndarray:
+    return np.asarray(weight * scale.reshape((-1,) + (1,) * (weight.ndim - 1)))
+
+
+def _scale_transposed_conv(weight: np.ndarray, scale: np.ndarray, node: gs.Node) -> np.ndarray:
+    groups = node.attrs.get("group", 1)
+    grouped = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    by_channel = scale.reshape((groups, 1, weight.shape[1]) + (1,) * (weight.ndim - 2))
+    return np.asarray((grouped * by_channel).reshape(weight.shape))
+
+
+def _scale_gemm(weight: np.ndarray, scale: np.ndarray, node: gs.Node) -> np.ndarray:
+    return np.asarray(weight * (scale[:, np.newaxis] if node.attrs.get("transB", 0) else scale))
+
+
+_SCALED_WEIGHT: dict[str, Callable[[np.ndarray, np.ndarray, gs.Node], np.ndarray]] = {
+    "Conv": _scale_conv,
+    "ConvTranspose": _scale_transposed_conv,
+    "Gemm": _scale_gemm,
+}

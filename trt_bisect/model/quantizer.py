@@ -1,0 +1,58 @@
+"""The arithmetic of one rounding to eight bits, and the scales of weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+INT8_MAX = 127
+
+
+@dataclass(frozen=True, eq=False)
+class Quantizer:
+    """QuantizeLinear and DequantizeLinear with one scale.
+
+    Attributes:
+        scale: float32, a scalar, or one a channel along ``axis``.
+        zero_point: int8 or uint8, of the scale's shape.
+        axis: the channel axis, or None for one scale for the whole tensor.
+    """
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int | None = None
+
+    def key(self) -> tuple[object, ...]:
+        """Equal for quantizers that round alike."""
+        return (self.scale.tobytes(), self.zero_point.tobytes(), self.zero_point.dtype.str, self.axis)
+
+    def round_trip(self, values: np.ndarray) -> np.ndarray:
+        """``values`` quantized and dequantized, float32: divide, round half to even, saturate, multiply.
+
+        Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way.
+        """
+        scale, zero_point = self._broadcast(self.scale, values), self._broadcast(self.zero_point, values)
+        limits = np.iinfo(self.zero_point.dtype)
+        levels = np.rint(values.astype(np.float32) / scale) + zero_point.astype(np.float32)
+        levels = np.clip(levels, limits.min, limits.max)
+        return np.asarray((levels - zero_point.astype(np.float32)) * scale, np.float32)
+
+    def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
+        if self.axis is None or parameter.ndim == 0:
+            return parameter
+        return parameter.reshape([-1 if axis == self.axis else 1 for axis in range(values.ndim)])
+
+
+def symmetric(scale: np.ndarray | np.float32, axis: int | None = None) -> Quantizer:
+    """The symmetric INT8 quantizer of TensorRT: zero point 0."""
+    scale = np.asarray(scale, dtype=np.float32)
+    return Quantizer(scale, np.zeros(scale.shape, np.int8), axis)
+
+
+def weight_quantizer(weight: np.ndarray, axis: int | None) -> Quantizer:
+    """The scales of a weight: absmax / 127, one a channel along ``axis``; 1 for a channel of zeros."""
+    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
+    largest = np.abs(weight.astype(np.float32)).max(axis=others)
+    scale = np.asarray(largest / np.float32(INT8_MAX), dtype=np.float32)
+    return symmetric(np.where(scale < np.finfo(np.float32).tiny, np.float32(1.0), scale), axis)

@@ -1,0 +1,37 @@
+"""ONNX Runtime sessions of written graphs.
+
+Q/DQ fusion is off. With it on, a layer left high between INT8 neighbours is quantized silently, and x86 INT8 kernels
+without VNNI saturate 16-bit sums. All other optimisations are on: they keep the float arithmetic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+
+from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.model.qdq import Written
+
+NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
+CPU = "CPUExecutionProvider"
+
+
+def make_session(written: Written, provider: str = CPU, threads: int | None = None) -> ort.InferenceSession:
+    """A session with Q/DQ fusion off and all other optimisations on.
+
+    Raises:
+        TrialFailed: ONNX Runtime refuses the graph.
+    """
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
+    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+    options.add_external_initializers(list(arrays), values)
+    try:
+        providers = [provider] if provider == CPU else [provider, CPU]
+        return ort.InferenceSession(written.model.SerializeToString(), options, providers=providers)
+    except Exception as error:
+        raise TrialFailed("build failed", first_line(error)) from error

@@ -1,0 +1,97 @@
+"""Precision plans: for every layer INT8 or a high precision. Nothing here knows an engine or a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Precision(str, Enum):
+    """A precision that a layer can be asked to run in."""
+
+    INT8 = "int8"
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class PrecisionPlan:
+    """The precision of every layer, in execution order: ``precisions[k]`` is layer k's."""
+
+    precisions: tuple[Precision, ...]
+
+    def __len__(self) -> int:
+        return len(self.precisions)
+
+    @property
+    def int8(self) -> frozenset[int]:
+        """The indices of the layers in INT8."""
+        return self._layers_in(Precision.INT8)
+
+    @property
+    def fp16(self) -> frozenset[int]:
+        """The indices of the layers in FP16."""
+        return self._layers_in(Precision.FP16)
+
+    def _layers_in(self, wanted: Precision) -> frozenset[int]:
+        return frozenset(i for i, precision in enumerate(self.precisions) if precision is wanted)
+
+    def keeping(self, layers: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
+        """This plan with ``layers`` kept in the ``high`` precision."""
+        kept = frozenset(layers)
+        _check_indices(len(self), kept)
+        return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)))
+
+    def key(self) -> str:
+        """A short text that tells this plan from every other: ``8`` INT8, ``h`` FP16, ``f`` FP32, run lengths.
+
+        >>> prefix(5, 2).key()
+        '8*3.f*2'
+        """
+        letters = {Precision.INT8: "8", Precision.FP16: "h", Precision.FP32: "f"}
+        runs: list[tuple[str, int]] = []
+        for precision in self.precisions:
+            letter = letters[precision]
+            if runs and runs[-1][0] == letter:
+                runs[-1] = (letter, runs[-1][1] + 1)
+            else:
+                runs.append((letter, 1))
+        return ".".join(f"{letter}*{count}" for letter, count in runs)
+
+
+def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:
+    """Layers 0..k in INT8, the rest high; ``k = -1`` leaves all of them high.
+
+    Raises:
+        ValueError: ``k`` is no layer of a network of that many ``layers``.
+    """
+    if not -1 <= k < layers:
+        raise ValueError(f"prefix({k}) of a network of {layers} layers: k must lie in -1..{layers - 1}")
+    return PrecisionPlan((Precision.INT8,) * (k + 1) + (high,) * (layers - k - 1))
+
+
+def only(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:
+    """Layer ``k`` alone in INT8."""
+    return int8_set(layers, {k}, high)
+
+
+def all_but(layers: int, kept: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
+    """All layers in INT8 but those in ``kept``."""
+    return prefix(layers, layers - 1, high).keeping(kept, high)
+
+
+def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
+    """The ``chosen`` layers in INT8, the rest high."""
+    inside = frozenset(chosen)
+    _check_indices(layers, inside)
+    return PrecisionPlan(tuple(Precision.INT8 if i in inside else high for i in range(layers)))
+
+
+def _check_indices(layers: int, chosen: frozenset[int]) -> None:
+    outside = sorted(i for i in chosen if not 0 <= i < layers)
+    if outside:
+        raise ValueError(f"layers {outside} of a network of {layers} layers")

@@ -1,0 +1,143 @@
+"""Progress of long work, shown by Rich in a terminal, by tqdm in a notebook, or not at all."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class Progress(Protocol):
+    """Stages one after another, each with a number of steps."""
+
+    def stage(self, title: str, total: int | None) -> None:
+        """Begins a stage of ``total`` steps, None where that is not known."""
+        ...
+
+    def step(self, what: str) -> None:
+        """Says what is being done now; the step before it is done."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        ...
+
+    def close(self) -> None:
+        """Ends the display."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def stage(self, title: str, total: int | None) -> None:
+        """Nothing."""
+
+    def step(self, what: str) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class RichProgress:
+    """A bar with the layer, the count and the time left, on stderr; plain lines where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._console = Console(stderr=True, highlight=False)
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[what]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._bar.start()
+        self._task: Any = None
+        self._begun = False
+
+    def stage(self, title: str, total: int | None) -> None:
+        """A bar of its own."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        if not self._console.is_terminal:
+            self.say(title)
+        self._task = self._bar.add_task(title, total=total, what="")
+        self._begun = False
+
+    def step(self, what: str) -> None:
+        """Moves the bar."""
+        self._bar.update(self._task, advance=1 if self._begun else 0, what=what)
+        self._begun = True
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        self._bar.stop()
+
+
+class NotebookProgress:
+    """A tqdm bar."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def stage(self, title: str, total: int | None) -> None:
+        """A bar of its own."""
+        from tqdm.auto import tqdm
+
+        self.close()
+        self._bar = tqdm(total=total, desc=title, leave=False)
+        self._begun = False
+
+    def step(self, what: str) -> None:
+        """Moves the bar."""
+        if self._begun:
+            self._bar.update(1)
+        self._begun = True
+        self._bar.set_postfix_str(what)
+
+    def say(self, text: str) -> None:
+        """Printed."""
+        print(text)
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class Showing:
+    """Closes a display on the way out."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def __enter__(self) -> Progress:
+        return self.progress
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.close()
+
+
+def default_progress() -> Progress:
+    """tqdm in a notebook, else nothing."""
+    return NotebookProgress() if "ipykernel" in sys.modules else Silent()

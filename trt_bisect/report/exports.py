@@ -1,0 +1,135 @@
+"""The recipe in the forms that other tools read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trt_bisect.calibration.cache import format_cache
+from trt_bisect.model.file import save_model
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter, Target, Written
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.runs.folder import make_folder, write_whole
+
+QDQ_NETWORK = "network.qdq.onnx"
+CACHE = "calibration.cache"
+TRTEXEC = "trtexec.flags"
+POLYGRAPHY = "polygraphy_postprocess.py"
+MODELOPT = "modelopt_nodes_to_exclude.json"
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class RecipeFiles:
+    """The recipe's files: small ones as text, the Q/DQ network apart.
+
+    Attributes:
+        texts: by file name.
+        network: the Q/DQ network with the layers left high without pairs.
+    """
+
+    texts: Mapping[str, str]
+    network: Written
+
+    def write(self, folder: Path) -> None:
+        """Writes the files.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        make_folder(folder)
+        for name, text in self.texts.items():
+            write_whole(folder / name, text.encode())
+        save_model(self.network.model, self.network.weights, folder / QDQ_NETWORK)
+
+
+def recipe_files(
+    network: Network, scales: Mapping[str, np.float32], plan: PrecisionPlan, high: Precision
+) -> RecipeFiles:
+    """The files of a plan.
+
+    Args:
+        scales: of all activations, for the calibration cache and the Q/DQ network.
+        plan: as the recipe has it.
+        high: the precision of layers not in INT8.
+    """
+    kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in plan.int8]
+    texts = {
+        PLAN: plan_json(network, plan, high),
+        TRTEXEC: trtexec_flags(kept, high, with_cache=bool(scales)),
+        POLYGRAPHY: polygraphy_script(kept, high),
+        MODELOPT: json.dumps({"nodes_to_exclude": [re.escape(name) for name in kept]}, indent=1) + "\n",
+    }
+    if scales:
+        texts[CACHE] = format_cache(scales)
+    return RecipeFiles(texts, PlanWriter(network, scales, Target.TENSORRT).write(plan))
+
+
+def plan_json(network: Network, plan: PrecisionPlan, high: Precision) -> str:
+    """The precision of every quantizable layer by name."""
+    layers = {
+        layer.name: str(Precision.INT8 if layer.index in plan.int8 else high)
+        for layer in network.layers
+        if layer.quantizable
+    }
+    return json.dumps({"model": network.source, "high": str(high), "layers": layers}, indent=1) + "\n"
+
+
+def trtexec_flags(kept: list[str], high: Precision, *, with_cache: bool) -> str:
+    """Flags for trtexec with weak typing, one a line; names that its syntax cannot hold stand in a comment.
+
+    Source of the syntax: ``trtexec --help``: ``--layerPrecisions=spec``, ``spec ::= layerName ":" precision``, joined
+    by commas.
+    """
+    sayable = [name for name in kept if not set(name) & set(":,*")]
+    flags = ["--int8", *(["--fp16"] if high is Precision.FP16 else [])]
+    if with_cache:
+        flags.append(f"--calib={CACHE}")
+    if sayable:
+        flags += [
+            "--precisionConstraints=obey",
+            "--layerPrecisions=" + ",".join(f"{name}:{high}" for name in sayable),
+            "--layerOutputTypes=" + ",".join(f"{name}:{high}" for name in sayable),
+        ]
+    lines = [shlex.quote(flag) for flag in flags]
+    unsayable = [name for name in kept if name not in sayable]
+    if unsayable:
+        lines.append(f"# trtexec cannot name {unsayable}; use {POLYGRAPHY} or {QDQ_NETWORK} for these layers")
+    return "\n".join(lines) + "\n"
+
+
+def polygraphy_script(kept: list[str], high: Precision) -> str:
+    """A script for Polygraphy's ``--trt-network-postprocess-script``, for ``--precision-constraints obey``."""
+    trt_type = {Precision.FP32: "float32", Precision.FP16: "float16"}[high]
+    return f'''"""Keeps the layers that trt-bisect found to lose accuracy in INT8 in {high}.
+
+polygraphy convert MODEL --int8 --calibration-cache {CACHE} --precision-constraints obey \\\\
+    --trt-network-postprocess-script {POLYGRAPHY} -o model.engine
+"""
+
+import tensorrt as trt
+
+KEPT_HIGH = {json.dumps(kept, indent=4)}
+
+
+def postprocess(network):
+    kept = set(KEPT_HIGH)
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        if layer.name not in kept:
+            continue
+        kept.discard(layer.name)
+        layer.precision = trt.{trt_type}
+        for slot in range(layer.num_outputs):
+            if layer.get_output(slot).dtype == trt.float32:
+                layer.set_output_type(slot, trt.{trt_type})
+    if kept:
+        raise RuntimeError(f"the network has no layers {{sorted(kept)}}: it is not the one that was measured")
+'''

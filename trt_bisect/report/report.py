@@ -1,0 +1,211 @@
+"""The report of a run, as the contract of ``report.json`` has it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect.report.exports import RecipeFiles
+from trt_bisect.runs.folder import make_folder, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+REPORT = "report.json"
+LAYERS = "layers.csv"
+FOLLOWS = "follows"
+NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class RoundedTensor:
+    """One rounding of a culprit: the tensor or weight, who makes it, who reads it, with which scale.
+
+    Attributes:
+        kind: ``activation``, ``weight`` or ``output``.
+        scale: the largest where a weight has one a channel.
+        also_for: other INT8 layers that read the same tensor rounded alike.
+    """
+
+    tensor: str
+    kind: str
+    producer: str
+    consumer: str
+    scale: float
+    also_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer in the report.
+
+    Attributes:
+        similarity: of the final outputs with this layer and all before it in INT8, earlier culprits high.
+        drop: the loss that the layer added, in the metric's units; for cosine a fraction of 1.
+        sqnr: of the same trial, in dB.
+        outcome: ``measured``, ``build failed``, ``inference failed``, ``timed out``, ``not finite``, ``follows`` for a
+            layer that does not change the engine, ``not tried`` where the strategy did not need it.
+        asked: the precision that the trial asked for.
+        ran: the precision that the engine says it ran in; empty where it does not say.
+        obeyed: whether the engine did what was asked; None where that is not known.
+        recipe: the layer's precision in the recipe.
+        message: of a failed trial.
+        rounds: for a culprit, what is rounded.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    shape: tuple[int | str | None, ...] | None
+    quantizable: bool
+    similarity: float | None
+    drop: float | None
+    culprit: bool
+    outcome: str
+    asked: str
+    ran: str
+    obeyed: bool | None = None
+    sqnr: float | None = None
+    output: str = ""
+    recipe: str = ""
+    why_not: str = ""
+    message: str = ""
+    rounds: tuple[RoundedTensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run found.
+
+    Attributes:
+        similarity: ``int8`` and ``recipe``: the metric on the worst output, None where not measured.
+        outputs: for ``int8`` and ``recipe``, by output, every metric.
+        recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
+        inputs: which samples were judged, and the distribution over the data set if it was searched.
+        notes: what else is to be said, a sentence each.
+        summary: the closing paragraph.
+        files: of the recipe, by name; empty in a report read from a file.
+    """
+
+    model: str
+    engine: str
+    typing: str
+    strategy: str
+    arithmetic: str
+    metric: str
+    threshold: float
+    share: float
+    precision: str
+    versions: Mapping[str, str]
+    layers: tuple[LayerRow, ...]
+    culprits: tuple[str, ...]
+    similarity: Mapping[str, float | None]
+    outputs: Mapping[str, Mapping[str, Mapping[str, float]]]
+    recipe: Mapping[str, Any]
+    ranges: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    notes: tuple[str, ...]
+    summary: str
+    builds: int
+    inferences: int
+    seconds: Mapping[str, float]
+    fingerprint: str
+    exit_code: int
+    schema: int = SCHEMA
+    files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+
+    def table(self) -> pd.DataFrame:
+        """The layers as a pandas table, one row a layer, in execution order."""
+        import pandas as pd
+
+        rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
+        table: pd.DataFrame = pd.DataFrame(rows).set_index("index")
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "layers")}
+        record = {"schema": self.schema, **fields, "layers": [asdict(row) for row in self.layers]}
+        plain = _plain(record)
+        assert isinstance(plain, dict)
+        return plain
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Report:
+        """The report that ``to_json`` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record is no report of this schema.
+        """
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"report of schema {record['schema']}, this version reads {SCHEMA}")
+        fields = dict(record)
+        fields["layers"] = tuple(_row(row) for row in record["layers"])
+        fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
+        return cls(**fields)
+
+    def to_csv(self) -> str:
+        """The layers as CSV, the same rows as in ``report.json``; a culprit's tensors separated by spaces."""
+        text = io.StringIO()
+        names = list(LayerRow.__dataclass_fields__)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        for row in self.layers:
+            values = {name: getattr(row, name) for name in names}
+            values["shape"] = "" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
+            values["rounds"] = " ".join(rounded.tensor for rounded in row.rounds)
+            writer.writerow(["" if value is None else value for value in values.values()])
+        return text.getvalue()
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``report.json``, ``layers.csv`` and the recipe's files into ``folder``.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        path = make_folder(Path(folder))
+        if self.files is not None:
+            self.files.write(path / "recipe")
+        write_whole(path / LAYERS, self.to_csv().encode())
+        write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
+        return path
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        from rich.console import Console
+
+        from trt_bisect.report.screen import print_report
+
+        console = Console(record=True, file=io.StringIO(), width=120, force_jupyter=False)
+        print_report(self, console)
+        html = console.export_html(
+            inline_styles=True,
+            code_format='<pre style="font-family:monospace;line-height:1.2"><code>{code}</code></pre>',
+            clear=False,
+        )
+        return {"text/plain": console.export_text(), "text/html": html}
+
+
+def _row(record: Mapping[str, Any]) -> LayerRow:
+    fields = dict(record)
+    fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
+    fields["rounds"] = tuple(
+        RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])}) for rounded in record["rounds"]
+    )
+    return LayerRow(**fields)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

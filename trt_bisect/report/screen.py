@@ -1,0 +1,90 @@
+"""The report on the screen: the seed's table, and a paragraph in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.report.report import FOLLOWS, NOT_TRIED, LayerRow, Report
+
+ALL_ROWS_UP_TO = 60
+
+
+def print_report(report: Report, console: Console, *, every_layer: bool = False) -> None:
+    """The table of layers, then the summary and the notes. Names are printed as they are, never as markup."""
+    rows = rows_to_print(report, every_layer=every_layer)
+    console.print(layer_table(report, rows))
+    hidden = len(report.layers) - len(rows)
+    if hidden:
+        console.print(Text(f"{hidden} layers that only follow are not shown; layers.csv has them.", style="dim"))
+    console.print()
+    style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
+    console.print(Text(report.summary, style=style))
+    for note in report.notes:
+        console.print(Text(f"Note: {note}", style="yellow"))
+
+
+def rows_to_print(report: Report, *, every_layer: bool = False) -> list[LayerRow]:
+    """All layers of a small network; of a larger one those that were tried, and the ones beside a culprit."""
+    if every_layer or len(report.layers) <= ALL_ROWS_UP_TO:
+        return list(report.layers)
+    return [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
+
+
+def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
+    """The seed's columns, ``LayerName``, ``LayerShape`` and ``Similarity%``, with drop and SQNR beside them.
+
+    ``prob_ip2`` is output ``prob`` with ip2 and all before it in INT8.
+    """
+    similarity_title = "Similarity%" if report.metric in ("cosine", "top1") else report.metric
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("LayerName", justify="right", overflow="fold", ratio=3)
+    table.add_column("LayerShape", justify="right", overflow="fold", ratio=2)
+    table.add_column(similarity_title, justify="right", no_wrap=True)
+    table.add_column("Drop", justify="right", no_wrap=True)
+    table.add_column("SQNR", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", ratio=2)
+    for row in rows:
+        table.add_row(*_cells(report, row), style=_style(row))
+    return table
+
+
+def _cells(report: Report, row: LayerRow) -> list[Text]:
+    name = f"{row.output}_{row.name}" if row.output else row.name
+    shape = "?" if row.shape is None else str([d if d is not None else "?" for d in row.shape]).replace("'", "")
+    drop = "" if row.drop is None else _drop_text(report.metric, row.drop)
+    remark = "culprit" if row.culprit else "" if row.outcome in ("measured", FOLLOWS) else row.outcome
+    if row.obeyed is False:
+        remark = f"{remark} ran in {row.ran}".strip()
+    return [
+        Text(name),
+        Text(shape),
+        Text(figure_text(report.metric, row.similarity)),
+        Text("" if row.outcome == FOLLOWS else drop),
+        Text("" if row.sqnr is None else f"{row.sqnr:.1f} dB"),
+        Text(remark),
+    ]
+
+
+def _style(row: LayerRow) -> str:
+    if row.culprit:
+        return "bold red"
+    if row.outcome in (FOLLOWS, NOT_TRIED):
+        return "dim"
+    return "" if row.outcome == "measured" else "yellow"
+
+
+def figure_text(metric: str, value: float | None) -> str:
+    """A metric's value for a person; ``-`` where there is none."""
+    if value is None:
+        return "-"
+    known = BUILT_IN.get(metric)
+    return known.text(value) if known else f"{value:.6g}"
+
+
+def _drop_text(metric: str, drop: float) -> str:
+    return f"{100 * drop:.4f}%" if metric in ("cosine", "top1") else f"{drop:.3g}"

@@ -1,0 +1,91 @@
+"""The verdict in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.driver.recipe import Recipe
+from trt_bisect.driver.search import Findings
+from trt_bisect.model.network import Network
+
+LARGEST_STEPS = 5
+
+
+def summary(
+    network: Network, rule: Rule, findings: Findings, recipe: Recipe, int8: float | None, restored: float | None
+) -> str:
+    """A paragraph: full INT8, the culprits or that there are none, the recipe and what it was measured to give."""
+
+    def text(value: float | None) -> str:
+        return "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
+
+    threshold = rule.metric.text(rule.threshold)
+    kind = f"{rule.metric.name} similarity" if rule.metric.name == "cosine" else rule.metric.name
+    if findings.full is not None and findings.full <= rule.budget:
+        return (
+            f"Full INT8 keeps a {kind} of {text(int8)} with FP32, within the threshold of {threshold}: "
+            "no layer is to blame."
+        )
+    parts = [
+        f"Full INT8 gives a {kind} of {text(int8)}, which misses the threshold of {threshold}."
+        if findings.full is not None
+        else "Full INT8 could not be built or run."
+    ]
+    names = [network.layers[k].name for k in findings.culprits]
+    if names:
+        blamed = (
+            "is the culprit"
+            if len(names) == 1
+            else "are the culprits, each judged with those before it in high precision"
+        )
+        parts.append(f"{_listed(names)} {blamed}.")
+    elif findings.full is not None:
+        parts.append(_accumulates(network, rule, findings))
+    if findings.set_aside:
+        aside = _listed([network.layers[k].name for k in findings.set_aside])
+        parts.append(f"{aside} could not be judged: no engine with it in INT8 could be measured there.")
+    if recipe.meets:
+        parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text(restored)}.")
+    else:
+        parts.append(
+            f"No plan that was tried meets the threshold; the best leaves {_what_is_left_high(network, recipe)} and "
+            f"measures {text(restored)}."
+        )
+    if recipe.added:
+        parts.append(
+            f"Of these, {_listed([network.layers[k].name for k in recipe.added])} cost less than a culprit each and "
+            "were added because the rest did not suffice."
+        )
+    return " ".join(parts)
+
+
+def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
+    steps = sorted(
+        (step for step in findings.steps if not math.isnan(step.rise) and step.rise > 0), key=lambda step: -step.rise
+    )
+    largest = [
+        f"{_span([network.layers[k].name for k in step.layers])} ({step.rise:.3g})" for step in steps[:LARGEST_STEPS]
+    ]
+    said = f" The largest steps are {', '.join(largest)}." if largest else ""
+    return (
+        f"No single layer costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the loss "
+        f"accumulates over many layers.{said}"
+    )
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} together"
+
+
+def _what_is_left_high(network: Network, recipe: Recipe) -> str:
+    names = [network.layers[k].name for k in recipe.kept]
+    return f"{_listed(names)} left in high precision" if names else "nothing left in high precision"
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    shown = [f"'{name}'" for name in names[:most]]
+    if len(names) > most:
+        return ", ".join(shown) + f" and {len(names) - most} more"
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + f" and {shown[-1]}"

@@ -1,0 +1,1 @@
+"""Run folders: the journal of trials, fingerprints, what a run keeps so that it can go on after any stop."""

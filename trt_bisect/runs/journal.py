@@ -1,0 +1,137 @@
+"""The journal: every trial appended, and on disk, before the next begins.
+
+``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of
+or a trial. A line that was cut off by a stop is dropped when the journal is opened again. Trials under other
+fingerprints stay in the file and are never taken.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from io import BufferedRandom
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.trial import Trial
+
+JOURNAL = "journal.jsonl"
+
+
+class MemoryStore:
+    """Trials of a run that has no folder."""
+
+    def __init__(self) -> None:
+        self.trials: dict[str, Trial] = {}
+
+    def find(self, plan: str) -> Trial | None:
+        """The trial of a plan, or None."""
+        return self.trials.get(plan)
+
+    def keep(self, trial: Trial) -> None:
+        """Keeps a trial."""
+        self.trials[trial.plan] = trial
+
+
+class Journal:
+    """The trials of one fingerprint in a run folder; one process at a time.
+
+    Raises:
+        BadInput: the folder cannot be written, or another run is writing to it.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str, about: Mapping[str, Any]) -> None:
+        self.path = folder / JOURNAL
+        self._fingerprint = fingerprint
+        self._file = _open_locked(self.path)
+        self.trials: dict[str, Trial] = {}
+        records = _whole_records(self._file)
+        mine = [record for record in records if record.get("run") == fingerprint]
+        for record in mine:
+            if "trial" in record:
+                trial = _trial_of(record)
+                if trial is not None:
+                    self.trials[trial.plan] = trial
+        self.resumed = len(self.trials)
+        if not mine:
+            self._append({"run": fingerprint, "about": dict(about)})
+
+    def find(self, plan: str) -> Trial | None:
+        """The trial of a plan, or None."""
+        return self.trials.get(plan)
+
+    def keep(self, trial: Trial) -> None:
+        """Appends a trial and waits until it is on disk."""
+        self._append({"run": self._fingerprint, "trial": trial.to_json()})
+        self.trials[trial.plan] = trial
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        try:
+            self._file.seek(0, os.SEEK_END)
+            self._file.write(json.dumps(record).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise BadInput(
+                f"The journal '{self.path}' cannot be written: {error.strerror}.",
+                "Make room or choose another --output; what it holds is kept, and the same command goes on from there.",
+            ) from error
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _open_locked(path: Path) -> BufferedRandom:
+    try:
+        path.touch()
+        file = path.open("r+b")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise BadInput(
+            f"Another run is writing to '{path.parent}'.", "Wait for it to end, or give another --output."
+        ) from error
+    return file
+
+
+def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
+    """The records in a journal; a line that was not written to its end is cut off the file."""
+    content = file.read()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        file.truncate(whole)
+    records = []
+    for line in content[:whole].splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def _trial_of(record: Mapping[str, Any]) -> Trial | None:
+    try:
+        return Trial.from_json(record["trial"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def unwritable(folder: Path, error: OSError) -> BadInput:
+    """The error for a folder that cannot be written."""
+    return BadInput(
+        f"The folder '{folder}' cannot be written: {error.strerror or error}.", "Choose another with --output."
+    )
