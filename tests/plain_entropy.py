@@ -12,7 +12,7 @@ def best_bins(counts: np.ndarray, levels: int = 128) -> float:
     counts = counts.astype(float).copy()
     counts[0] = counts[1]
     best, best_divergence = len(counts), np.inf
-    for size in range(levels, len(counts) + 1, 5):
+    for size in range(levels, len(counts) + 1):
         p = counts[:size].copy()
         p[-1] += counts[size:].sum()
         q = np.zeros(size)

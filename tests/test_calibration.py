@@ -82,7 +82,7 @@ def test_entropy_clips_an_outlier_and_is_not_minmax():
 def test_entropy_agrees_with_a_plain_loop_over_every_threshold(kind):
     values = getattr(np.random.default_rng(4), kind)(size=200_000).astype(np.float32)
     histogram = histogram_of(values)
-    assert entropy_threshold(histogram) == pytest.approx(best_bins(histogram.used()) * histogram.width, rel=0.1)
+    assert entropy_threshold(histogram) == pytest.approx(best_bins(histogram.used()) * histogram.width, rel=1e-6)
 
 
 @settings(max_examples=30, deadline=None)

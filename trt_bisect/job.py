@@ -30,6 +30,7 @@ from trt_bisect.driver.search import Loss, Question, drive
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import with_observed_shapes
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.progress import Progress
 from trt_bisect.report.assemble import Measured, assemble
@@ -80,6 +81,7 @@ class Job:
         ranges, data = self._ranges(calibration)
         self.network = self._without_unusable(ranges)
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
+        self.network = with_observed_shapes(self.network, feeds[0])
         with ExitStack() as open_files:
             builder = self._builder(engine, ranges, feeds)
             reference = self._reference(builder, feeds)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
 from trt_bisect.calibration.histogram import (
     AbsHistogram,
@@ -16,11 +14,10 @@ from trt_bisect.calibration.histogram import (
 )
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data import Feeds
-from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import Written
+from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.model.session import make_session
 
 METHODS = ("entropy", "minmax", "percentile")
 
@@ -53,7 +50,7 @@ def calibrate(
         raise BadInput(f"Percentile {percentile} is out of range.", "Give a value above 0, at most 100.")
     histograms = {name: AbsHistogram() for name in network.activations}
     done = 0
-    for tensors in activations_of(network, samples):
+    for tensors in observe(network, network.activations, samples):
         for name, array in tensors.items():
             histograms[name].add(array, histogram=method != "minmax")
         done += 1
@@ -78,40 +75,3 @@ def calibrate(
     }
     origin = f"percentile {percentile:g}" if method == "percentile" else method
     return ranges_from_scales(scales, origin, keep_masks=keep_masks, nonfinite=nonfinite)
-
-
-def activations_of(network: Network, samples: Iterable[Feeds]) -> Iterable[dict[str, np.ndarray]]:
-    """Every float32 activation of the FP32 network, by name, a sample at a time.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or a sample.
-    """
-    names = list(network.activations)
-    inside = [name for name in names if name in network.producers]
-    model = _with_outputs(network.skeleton, inside)
-    try:
-        session = make_session(Written(model, dict(network.weights)))
-    except TrialFailed as error:
-        raise BadInput(
-            f"ONNX Runtime cannot run '{network.source}': {error.message}", "Check the network with ONNX Runtime alone."
-        ) from error
-    for position, feeds in enumerate(samples):
-        try:
-            found = dict(zip(inside, session.run(inside, feeds), strict=True))
-        except Exception as error:
-            raise BadInput(
-                f"ONNX Runtime cannot run '{network.source}' on sample {position}: {first_line(error)}",
-                "Check the sample's shapes and values.",
-            ) from error
-        found.update({name: feeds[name] for name in names if name in feeds})
-        yield found
-
-
-def _with_outputs(skeleton: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton)
-    known = {value.name for value in model.graph.output}
-    model.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names if name not in known
-    )
-    return model

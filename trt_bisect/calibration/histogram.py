@@ -10,7 +10,8 @@ BINS = 2048
 """As many as TensorRT's entropy calibrator has."""
 LEVELS = 128
 """The magnitudes of INT8: 0 to 127."""
-_STRIDE = 16
+_EMPTY_LEVEL = 1e-4
+"""What stands for a level that nothing fell into but where outliers were added."""
 
 
 @dataclass
@@ -89,38 +90,40 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
     For every i from 128 bins on, the first i bins (outliers added to the last) are the reference P; the same bins
     merged to 128 levels and spread again over those that are not empty are Q; the i with the least KL(P, Q) wins, and
     the threshold is the middle of its last bin. Source: S. Migacz, "8-bit Inference with TensorRT", GTC
-    2017, slides 38-39;
-    bin 0 takes the count of bin 1, as TensorRT does, since exact zeros say nothing about the range. Every 16th i is
-    looked at first, then each one around the best of them.
+    2017, slides 38-39; bin 0 takes the count of bin 1, as TensorRT does, since exact zeros say nothing about the range.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS:
         return histogram.absmax
     counts[0] = counts[1]
-    outside = counts.sum() - np.cumsum(counts)
-
-    def divergence(size: int) -> float:
-        return _divergence(counts[:size], outside[size - 1])
-
-    coarse = min([*range(LEVELS, counts.size, _STRIDE), counts.size], key=divergence)
-    around = range(max(LEVELS, coarse - _STRIDE + 1), min(counts.size, coarse + _STRIDE - 1) + 1)
-    best = min(around, key=divergence)
+    best = LEVELS + int(np.argmin(_divergences(counts)))
     return float(min((best - 0.5) * histogram.width, histogram.absmax)) if best < counts.size else histogram.absmax
 
 
-def _divergence(counts: np.ndarray, outliers: float) -> float:
-    reference = counts.copy()
-    reference[-1] += outliers
-    starts = (np.arange(LEVELS) * counts.size) // LEVELS
-    occupied = reference > 0
-    merged = np.add.reduceat(counts, starts)
-    places = np.add.reduceat(occupied.astype(np.float64), starts)
-    sizes = np.diff(np.append(starts, counts.size))
-    spread = np.repeat(merged / np.maximum(places, 1.0), sizes)
-    p = reference[occupied] / reference.sum()
-    q = spread[occupied]
-    total = q.sum()
-    if total == 0 or np.any(q == 0):
-        q = np.where(q == 0, 1e-4, q)
-        total = q.sum()
-    return float(np.sum(p * np.log(p * total / q)))
+def _divergences(counts: np.ndarray) -> np.ndarray:
+    """KL(P, Q) for every number of bins from 128 to all of them.
+
+    Q is the same for all occupied bins that are merged to one level, so that the sums over bins are differences of
+    running sums at the levels' bounds.
+    """
+    sizes = np.arange(LEVELS, counts.size + 1)
+    bounds = sizes[:, np.newaxis] * np.arange(LEVELS + 1) // LEVELS
+    total, last = counts.sum(), counts[sizes - 1]
+    outside = total - _running(counts)[sizes]
+    mass = np.diff(_running(counts)[bounds], axis=1)
+    occupied = np.diff(_running(counts > 0)[bounds], axis=1)
+    occupied[:, -1] += (last == 0) & (outside > 0)
+    level = np.where(mass > 0, mass / np.maximum(occupied, 1.0), _EMPTY_LEVEL)
+    share = mass
+    share[:, -1] += outside
+    own = _running(_times_log(counts))[sizes - 1] + _times_log(last + outside)
+    normal = np.sum(level * occupied, axis=1)
+    return np.asarray((own - np.sum(share * np.log(level), axis=1)) / total - np.log(total) + np.log(normal))
+
+
+def _running(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+
+
+def _times_log(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values * np.log(np.maximum(values, 1.0)))

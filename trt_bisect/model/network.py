@@ -116,6 +116,16 @@ class Network:
         )
         return replace(self, layers=kept)
 
+    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Network:
+        """This network with the shapes of its layers' first outputs, as far as ``shapes`` has them by tensor."""
+        return replace(
+            self,
+            layers=tuple(
+                replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)) if layer.outputs else layer
+                for layer in self.layers
+            ),
+        )
+
     def digest(self) -> str:
         """SHA-256 over the graph, the weights and which layers are quantizable."""
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))

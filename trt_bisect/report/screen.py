@@ -22,6 +22,9 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
     if hidden:
         console.print(Text(f"{hidden} layers that only follow are not shown; layers.csv has them.", style="dim"))
     console.print()
+    if any(len(figures) > 1 for figures in report.outputs.values()):
+        console.print(output_table(report))
+        console.print()
     style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
     console.print(Text(report.summary, style=style))
     for note in report.notes:
@@ -50,6 +53,19 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
     table.add_column("", overflow="fold", ratio=2)
     for row in rows:
         table.add_row(*_cells(report, row), style=_style(row))
+    return table
+
+
+def output_table(report: Report) -> Table:
+    """The metric and the SQNR of every final output, in full INT8 and in the recipe."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("Output", "Plan", report.metric, "SQNR"):
+        table.add_column(title, overflow="fold")
+    for plan, outputs in report.outputs.items():
+        for name, values in outputs.items():
+            sqnr = values.get("sqnr")
+            figures = (figure_text(report.metric, values.get(report.metric)), "-" if sqnr is None else f"{sqnr:.1f} dB")
+            table.add_row(Text(name), Text(plan), *map(Text, figures))
     return table
 
 
