@@ -144,7 +144,7 @@ class Job:
             return calibration, None
         if _names_cache(calibration):
             return read_cache(
-                Path(calibration), self.network.activations, keep_masks=self.request.keep_mask_ranges
+                Path(calibration), self.network.rounded_activations, keep_masks=self.request.keep_mask_ranges
             ), None
         data = self._dataset(calibration)
         return self._calibrated(data), data
@@ -225,10 +225,16 @@ class Job:
         count = self.request.samples or 1
         key = ""
         if self.folder is not None:
-            metric = self.request.metric if isinstance(self.request.metric, str) else repr(self.request.metric)
+            metric = find_metric(self.request.metric, self.request.direction)
             parts = {"model": self.network.digest(), "ranges": ranges.digest(), "data": source.digest()}
             key = fingerprint(
-                {**parts, "count": count, "metric": metric, "engine": engine, "outputs": self.request.outputs}
+                {
+                    **parts,
+                    "count": count,
+                    "metric": (metric.name, metric.code),
+                    "engine": engine,
+                    "outputs": self.request.outputs,
+                }
             )
             kept = load_inputs(self.folder, key)
             if kept is not None:
@@ -331,7 +337,7 @@ class Job:
             "optimization_level": options.optimization_level,
             "force_int8": options.force_int8,
             "tactic_sources": options.tactic_sources,
-            "metric": self.request.metric if isinstance(self.request.metric, str) else repr(self.request.metric),
+            "metric": find_metric(self.request.metric, self.request.direction).code,
         }
 
 

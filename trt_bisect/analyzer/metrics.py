@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ class Metric:
         text: the figure for a person.
         perfect: the figure of equal outputs; None where only the reference itself can tell (a user's function).
         loss_of: from figure and perfect figure to how bad it is: 0 is perfect, and steps of it can be compared.
+        code: a digest of the user's function, so that figures of another one are never taken for its own.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Metric:
     text: Callable[[float], str]
     perfect: float | None
     loss_of: Callable[[float, float], float]
+    code: str = ""
 
     def loss(self, value: float) -> float:
         """How bad a figure is; infinite for NaN.
@@ -192,4 +195,10 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
                 "It is called with two float64 arrays, reference and output, and must return a number.",
             ) from error
 
-    return Metric(label, figure, _plain, None, _below if higher else _above)
+    return Metric(label, figure, _plain, None, _below if higher else _above, _code_digest(function, higher))
+
+
+def _code_digest(function: Callable[..., Any], higher: bool) -> str:
+    code = getattr(function, "__code__", None)
+    seen = (code.co_code, repr(code.co_consts), code.co_names) if code else repr(function)
+    return hashlib.sha256(repr((seen, higher)).encode()).hexdigest()

@@ -60,22 +60,22 @@ def parse_cache(text: str, source: str) -> dict[str, np.float32]:
 
 
 def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False) -> Ranges:
-    """The ranges in a calibration cache for a network whose activations are ``tensors``.
+    """The ranges in a calibration cache for a network that rounds the activations ``tensors``.
 
     Raises:
-        BadInput: the file is no cache, or the cache of another network: it knows none of the tensors.
+        BadInput: the file is no cache, or the cache of another network: it lacks most of the tensors.
     """
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"The calibration cache '{path}' cannot be read: {error}", "Check the file.") from error
     scales = parse_cache(text, str(path))
-    known = [name for name in tensors if name in scales]
-    if tensors and not known:
+    missing = [name for name in tensors if name not in scales]
+    if 2 * len(missing) > len(tensors):
         raise BadInput(
-            f"The calibration cache '{path}' is of another network: of its {len(scales)} tensors "
-            f"(the first is '{next(iter(scales))}') this one has none.",
-            f"Give the cache of this network; its tensors are '{tensors[0]}' and on.",
+            f"The calibration cache '{path}' is of another network: it lacks {len(missing)} of the {len(tensors)} "
+            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{next(iter(scales))}'.",
+            "Give the cache of this network, or data (.npz) to calibrate with.",
         )
     return ranges_from_scales(scales, f"cache {path.name}", keep_masks=keep_masks)
 

@@ -12,6 +12,7 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.report.report import FOLLOWS, NOT_TRIED, LayerRow, Report
 
 ALL_ROWS_UP_TO = 60
+NOTES_UP_TO = 10
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False) -> None:
@@ -20,15 +21,19 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
     console.print(layer_table(report, rows))
     hidden = len(report.layers) - len(rows)
     if hidden:
-        console.print(Text(f"{hidden} layers that only follow are not shown; layers.csv has them.", style="dim"))
+        console.print(
+            Text(f"{hidden} layers that follow or were not tried are not shown; layers.csv has them.", style="dim")
+        )
     console.print()
     if any(len(figures) > 1 for figures in report.outputs.values()):
         console.print(output_table(report))
         console.print()
     style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
     console.print(Text(report.summary, style=style))
-    for note in report.notes:
+    for note in report.notes[:NOTES_UP_TO]:
         console.print(Text(f"Note: {note}", style="yellow"))
+    if len(report.notes) > NOTES_UP_TO:
+        console.print(Text(f"{len(report.notes) - NOTES_UP_TO} more notes are in report.json.", style="yellow"))
 
 
 def rows_to_print(report: Report, *, every_layer: bool = False) -> list[LayerRow]:
