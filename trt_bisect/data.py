@@ -34,11 +34,19 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Feeds that can be gone through again and again, checked against the network's inputs one at a time."""
+    """Feeds that can be gone through again and again, checked against the network's inputs one at a time.
+
+    Attributes:
+        source: what it was opened from, for messages.
+        specs: the network's inputs.
+        samples: gives the samples from the first on at each call.
+        length: how many there are, None where only going through them can tell.
+    """
 
     source: str
     specs: tuple[TensorSpec, ...]
     samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
+    length: int | None = None
 
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
@@ -92,7 +100,7 @@ def open_dataset(source: Any, specs: tuple[TensorSpec, ...]) -> Dataset:
         return Dataset(f"function {getattr(source, '__name__', source)}", specs, _called(source))
     if isinstance(source, Iterable):
         samples = list(source)
-        return Dataset("the samples given", specs, lambda: samples)
+        return Dataset("the samples given", specs, lambda: samples, len(samples))
     raise BadInput(
         f"A data set cannot be made of a {type(source).__name__}.",
         "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of dictionaries.",
@@ -118,7 +126,7 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...]) -> Dataset:
         )
     if path.suffix == ".json":
         samples = _read_polygraphy(path)
-        return Dataset(text, specs, lambda: samples)
+        return Dataset(text, specs, lambda: samples, len(samples))
     return _stacked(_read_arrays(path, specs), specs, text)
 
 
@@ -133,7 +141,7 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...]) -> Dataset:
                 name: with_batch_axis(array, _spec_of(name, specs)) for name, array in _read_arrays(file, specs).items()
             }
 
-    return Dataset(str(path), specs, samples)
+    return Dataset(str(path), specs, samples, len(files))
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
@@ -194,7 +202,7 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
             "Stack the same number of samples of every input on the first axis.",
         )
     total = next(iter(counts.values()), 0)
-    return Dataset(source, specs, lambda: ({name: split[name][i] for name in split} for i in range(total)))
+    return Dataset(source, specs, lambda: ({name: split[name][i] for name in split} for i in range(total)), total)
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -152,7 +153,7 @@ class Job:
     def _calibrated(self, data: Dataset) -> Ranges:
         began = perf_counter()
         request = self.request
-        self.progress.stage("Calibrating", None)
+        self.progress.stage("Calibrating", data.length)
         key = ""
         if self.folder is not None:
             settings = (
@@ -199,7 +200,10 @@ class Job:
         for index, why in reasons.items():
             self.notes.append(f"layer '{network.layers[index].name}' is kept in high precision: {why}")
         if not network.quantizable:
-            raise BadInput(f"No layer of '{network.source}' can run in INT8: {_common_reason(network)}.", _REMEDY)
+            raise BadInput(
+                f"No layer of '{network.source}' can run in INT8: {_common_reason(network)}.",
+                "'trt-bisect layers MODEL' says why of each layer; export the network in FP32.",
+            )
         return network
 
     def _judged_inputs(
@@ -221,7 +225,7 @@ class Job:
         return self._worst_of(engine, ranges, source)
 
     def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
-        self.progress.stage("Searching for the worst inputs", None)
+        self.progress.stage("Searching for the worst inputs", source.length)
         count = self.request.samples or 1
         key = ""
         if self.folder is not None:
@@ -312,8 +316,8 @@ class Job:
             self.progress.step(names[last] if last >= 0 else "FP32")
             return rule.loss(evaluator.measure(plan))
 
-        total = len(question.quantizable) + 1 if self.request.strategy == "exhaustive" else None
-        self.progress.stage("Measuring plans", total)
+        count = len(question.quantizable)
+        self.progress.stage("Measuring plans", count + 2 if self.request.strategy == "exhaustive" else _few(count))
         findings = drive(STRATEGIES[self.request.strategy](question), measure)
         self.progress.stage("Measuring the recipe", None)
         recipe = drive(repair(question, findings), measure)
@@ -341,7 +345,9 @@ class Job:
         }
 
 
-_REMEDY = "'trt-bisect layers MODEL' says why of each layer; export the network in FP32."
+def _few(layers: int) -> int:
+    """About how many plans a bisection with one culprit takes; the bar grows where there are more."""
+    return math.ceil(math.log2(max(layers, 2))) + 4
 
 
 def _common_reason(network: Network) -> str:

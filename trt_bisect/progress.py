@@ -11,7 +11,7 @@ class Progress(Protocol):
     """Stages one after another, each with a number of steps."""
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage of ``total`` steps, None where that is not known."""
+        """Begins a stage of ``total`` steps, as far as that can be foreseen; None where it cannot."""
         ...
 
     def step(self, what: str) -> None:
@@ -79,7 +79,9 @@ class RichProgress:
 
     def step(self, what: str) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, advance=1 if self._begun else 0, what=what)
+        task = next(task for task in self._bar.tasks if task.id == self._task)
+        grown = None if task.total is None else max(task.total, task.completed + 2)
+        self._bar.update(self._task, advance=1 if self._begun else 0, total=grown, what=what)
         self._begun = True
 
     def say(self, text: str) -> None:

@@ -52,10 +52,12 @@ class Metric:
 
 
 def cosine(reference: np.ndarray, output: np.ndarray) -> float:
-    """Cosine similarity of the flattened arrays; 1 for two zero vectors, 0 if only one is zero."""
+    """Cosine similarity of the flattened arrays; exactly 1 for equal ones, 0 if only one is zero."""
+    if np.array_equal(reference, output):
+        return 1.0
     norms = float(np.linalg.norm(reference)) * float(np.linalg.norm(output))
     if norms == 0.0:
-        return float(not reference.any() and not output.any())
+        return 0.0
     return min(1.0, max(-1.0, float(np.vdot(reference, output)) / norms))
 
 

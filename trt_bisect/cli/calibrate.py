@@ -32,7 +32,7 @@ def calibrate_command(
     network = load_network(model, parse_shapes(shape))
     samples = open_dataset(calibration, network.inputs)
     with Showing(RichProgress()) as progress:
-        progress.stage("Calibrating", None)
+        progress.stage("Calibrating", samples.length)
         ranges = calibrate(
             network,
             samples,
