@@ -29,7 +29,8 @@ def make_session(written: Written, provider: str = CPU, threads: int | None = No
         options.intra_op_num_threads = threads
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
-    options.add_external_initializers(list(arrays), values)
+    if arrays:
+        options.add_external_initializers(list(arrays), values)
     try:
         providers = [provider] if provider == CPU else [provider, CPU]
         return ort.InferenceSession(written.model.SerializeToString(), options, providers=providers)

@@ -54,7 +54,8 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
     table.add_column("LayerShape", justify="right", overflow="fold", ratio=2)
     table.add_column(similarity_title, justify="right", no_wrap=True)
     table.add_column("Drop", justify="right", no_wrap=True)
-    table.add_column("SQNR", justify="right", no_wrap=True)
+    if report.metric != "sqnr":
+        table.add_column("SQNR", justify="right", no_wrap=True)
     table.add_column("", overflow="fold", ratio=2)
     for row in rows:
         table.add_row(*_cells(report, row), style=_style(row))
@@ -81,14 +82,10 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
     remark = "culprit" if row.culprit else "" if row.outcome in ("measured", FOLLOWS) else row.outcome
     if row.obeyed is False:
         remark = f"{remark} ran in {row.ran}".strip()
-    return [
-        Text(name),
-        Text(shape),
-        Text(figure_text(report.metric, row.similarity)),
-        Text("" if row.outcome == FOLLOWS else drop),
-        Text("" if row.sqnr is None else f"{row.sqnr:.1f} dB"),
-        Text(remark),
-    ]
+    cells = [name, shape, figure_text(report.metric, row.similarity), "" if row.outcome == FOLLOWS else drop]
+    if report.metric != "sqnr":
+        cells.append("" if row.sqnr is None else f"{row.sqnr:.1f} dB")
+    return [Text(cell) for cell in (*cells, remark)]
 
 
 def _style(row: LayerRow) -> str:

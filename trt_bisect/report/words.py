@@ -11,6 +11,17 @@ from trt_bisect.driver.search import Findings
 from trt_bisect.model.network import Network
 
 LARGEST_STEPS = 5
+_FIGURES = {
+    "cosine": "cosine similarity with FP32",
+    "sqnr": "SQNR",
+    "centered_sqnr": "SQNR with the mean taken out",
+    "mse": "mean squared error",
+    "l1": "mean absolute error",
+    "kl": "KL divergence",
+    "max_abs": "largest absolute error",
+    "max_rel": "largest relative error",
+    "top1": "top-1 agreement with FP32",
+}
 
 
 def summary(
@@ -22,14 +33,11 @@ def summary(
         return "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
 
     threshold = rule.metric.text(rule.threshold)
-    kind = f"{rule.metric.name} similarity" if rule.metric.name == "cosine" else rule.metric.name
+    figure = f"In full INT8 the {_FIGURES.get(rule.metric.name, rule.metric.name)} is {text(int8)}"
     if findings.full is not None and findings.full <= rule.budget:
-        return (
-            f"Full INT8 keeps a {kind} of {text(int8)} with FP32, within the threshold of {threshold}: "
-            "no layer is to blame."
-        )
+        return f"{figure}, within the threshold of {threshold}: no layer is to blame."
     parts = [
-        f"Full INT8 gives a {kind} of {text(int8)}, which misses the threshold of {threshold}."
+        f"{figure}, which misses the threshold of {threshold}."
         if findings.full is not None
         else "Full INT8 could not be built or run."
     ]
