@@ -61,6 +61,14 @@ def test_bisect_takes_about_log2_plans_a_culprit():
     assert len(losses.seen) <= 2 * (math.ceil(math.log2(1000)) + 1) + 2
 
 
+@pytest.mark.parametrize("distance", [1, 2, 3, 5, 10])
+def test_bisect_takes_few_more_plans_than_going_through_where_culprits_stand_close(distance):
+    culprits = tuple(range(0, 120, distance))
+    losses = Additive(dict.fromkeys(culprits, 0.3))
+    assert drive(bisect(question(120)), losses).culprits == culprits
+    assert len(losses.seen) <= 1.25 * 122
+
+
 def test_masked_culprit_is_found_behind_the_first():
     """Layer 30 alone costs 0.2, but with layer 10 in INT8 as well it changes nothing: a plain sweep misses it."""
 

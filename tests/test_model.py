@@ -148,9 +148,8 @@ def test_control_flow_is_one_layer_and_stays_in_float(tmp_path):
         out = helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None)
         return helper.make_graph([helper.make_node(op, [x], [f"{name}_out"], name=name)], name, [], [out])
 
-    flag = sketch.node(
-        "Greater", [sketch.node("ReduceMax", ["x"], "max", axes=[0, 1, 2, 3], keepdims=0), sketch.constant("zero", 0.0)], "flag"
-    )
+    largest = sketch.node("ReduceMax", ["x"], "max", axes=[0, 1, 2, 3], keepdims=0)
+    flag = sketch.node("Greater", [largest, sketch.constant("zero", 0.0)], "flag")
     chosen = sketch.node("If", [flag], "choice", then_branch=branch("then", "Relu"), else_branch=branch("else", "Neg"))
     sketch.nodes.append(helper.make_node("GlobalAveragePool", [chosen], ["y"], name="pool"))
     path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]}), tmp_path)

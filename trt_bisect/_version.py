@@ -1,3 +1,20 @@
-"""The version, in one place."""
+"""The version, in one place, and those of what the figures depend on."""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"
+
+
+def versions() -> dict[str, str]:
+    """The versions of this package, Python, NumPy and ONNX."""
+    import platform
+
+    import numpy as np
+    import onnx
+
+    return {
+        "trt_bisect": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "onnx": onnx.__version__,
+    }

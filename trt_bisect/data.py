@@ -73,7 +73,7 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
     for name in sorted(feeds):
         array = np.ascontiguousarray(feeds[name])
         sha.update(f"{name} {array.dtype.str} {array.shape};".encode())
-        sha.update(array.view(np.uint8).reshape(-1).data if array.size else b"")
+        sha.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
     return sha.hexdigest()
 
 
@@ -272,17 +272,16 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
     )
     if not fits:
         raise BadInput(f"{where}: '{spec.name}' has shape {list(array.shape)}.", f"The network takes {spec}.")
-    if array.size == 0:
-        raise BadInput(f"{where}: '{spec.name}' is empty, shape {list(array.shape)}.", f"The network takes {spec}.")
-    same_kind = array.dtype == spec.dtype or (array.dtype.kind in "iu" and spec.dtype.kind in "iu")
-    if not same_kind and not (array.dtype.kind == "f" and spec.dtype.kind == "f"):
+    kinds = (array.dtype.kind, spec.dtype.kind)
+    fits_kind = array.dtype == spec.dtype or all(k in "iu" for k in kinds) or kinds in (("f", "f"), ("U", "O"))
+    if not fits_kind:
         raise BadInput(f"{where}: '{spec.name}' is of dtype {array.dtype}.", f"The network takes {spec}.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise BadInput(
             f"{where}: '{spec.name}' holds NaN or infinite values.", "Leave that sample out or mend its source."
         )
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=spec.dtype)
+        return np.asarray(array, dtype=spec.dtype, order="C")
 
 
 def _names(feeds: Mapping[str, np.ndarray]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,10 +11,17 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnx
 
-from trt_bisect._version import __version__
-from trt_bisect.analyzer.judge import Rule, comparison, make_rule, nonfinite_in_reference, sqnr_disagreement
+from trt_bisect._version import versions
+from trt_bisect.analyzer.judge import (
+    Rule,
+    comparison,
+    make_rule,
+    nonfinite_in_reference,
+    numeric_outputs,
+    outputs_to_judge,
+    sqnr_disagreement,
+)
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.worst import worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
@@ -23,6 +29,7 @@ from trt_bisect.builder.engines import choose_engine, choose_typing, make_builde
 from trt_bisect.calibration.cache import is_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset
 from trt_bisect.driver.bisect import bisect
 from trt_bisect.driver.exhaustive import exhaustive
@@ -31,13 +38,16 @@ from trt_bisect.driver.search import Loss, Question, drive
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import with_observed_shapes
+from trt_bisect.model.observe import difference_from_file, with_observed_shapes
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.progress import Progress
 from trt_bisect.report.assemble import Measured, assemble
 from trt_bisect.report.report import Report
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
+
+_FLOAT_NOISE = 1e-3
+_ANOTHER_NETWORK = 0.5
 
 STRATEGIES = {"exhaustive": exhaustive, "bisect": bisect}
 
@@ -71,7 +81,8 @@ class Job:
         self.progress = progress
         self.began = perf_counter()
         self.calibrated = 0.0
-        self.notes: list[str] = []
+        self.notes: list[str] = list(network.notes)
+        self.outputs_named = bool(request.outputs)
 
     def report(self, calibration: Any, inputs: Any, dataset: Any) -> Report:
         """The whole job."""
@@ -80,12 +91,19 @@ class Job:
         if self.request.engine == "auto":
             self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
         ranges, data = self._ranges(calibration)
-        self.network = self._without_unusable(ranges)
+        self.network, kept_high = keeping_unusable_high(self.network, ranges)
+        self.notes += kept_high
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
+        if about.get("faint"):
+            self.notes.append(
+                f"{len(about['faint'])} of {about['searched']} samples were passed over as worst inputs, number "
+                f"{about['faint'][0]} first: FP32's output on them is almost zero, so that float noise decides"
+            )
         self.network = with_observed_shapes(self.network, feeds[0])
         with ExitStack() as open_files:
             builder = self._builder(engine, ranges, feeds)
             reference = self._reference(builder, feeds)
+            self._check_prepared(feeds[0])
             rule = self._rule(reference)
             parts = self._fingerprint_parts(builder, ranges, feeds)
             key = fingerprint(parts)
@@ -111,7 +129,7 @@ class Job:
             strategy=self.request.strategy,
             builder=builder,
             high=self.request.options.high,
-            versions={**_versions(), **builder.versions},
+            versions={**versions(), **builder.versions},
             inputs=about,
             notes=self.notes,
             seconds=seconds,
@@ -161,9 +179,7 @@ class Job:
                 request.percentile if request.calibrator == "percentile" else None,
                 request.keep_mask_ranges,
             )
-            key = fingerprint(
-                {"model": self.network.digest(), "data": data.digest(), "how": settings, "v": _versions()}
-            )
+            key = fingerprint({"model": self.network.digest(), "data": data.digest(), "how": settings, "v": versions()})
             kept = load_ranges(self.folder, key)
             if kept is not None:
                 return kept
@@ -182,29 +198,6 @@ class Job:
 
     def _dataset(self, source: Any) -> Dataset:
         return open_dataset(source, self.network.inputs)
-
-    def _without_unusable(self, ranges: Ranges) -> Network:
-        """The network with the layers high whose inputs have no usable range, each named."""
-        reasons: dict[int, str] = {}
-        for layer in self.network.layers:
-            for rounding in layer.roundings:
-                if rounding.fixed or layer.why_not:
-                    continue
-                if rounding.is_weight:
-                    if not np.isfinite(self.network.constant(rounding.tensor)).all():
-                        reasons[layer.index] = f"its weight '{rounding.tensor}' holds NaN or infinite values"
-                elif rounding.tensor not in ranges.scales:
-                    why = ranges.unusable.get(rounding.tensor, f"the ranges ({ranges.origin}) do not have it")
-                    reasons[layer.index] = f"its input '{rounding.tensor}' has no usable range: {why}"
-        network = self.network.keeping_high(reasons)
-        for index, why in reasons.items():
-            self.notes.append(f"layer '{network.layers[index].name}' is kept in high precision: {why}")
-        if not network.quantizable:
-            raise BadInput(
-                f"No layer of '{network.source}' can run in INT8: {_common_reason(network)}.",
-                "'trt-bisect layers MODEL' says why of each layer; export the network in FP32.",
-            )
-        return network
 
     def _judged_inputs(
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
@@ -248,7 +241,9 @@ class Job:
         everything = int8_set(len(self.network.layers), self.network.quantizable, self.request.options.high)
         try:
             with builder.reference() as fp32, builder.build(everything) as int8:
-                rule = self._rule([fp32.infer(first)])
+                reference = fp32.infer(first)
+                self._choose_outputs(reference)
+                rule = self._rule([reference])
                 found = worst_inputs(
                     source, fp32, int8, rule, count, on_sample=lambda done: self.progress.step(f"sample {done}")
                 )
@@ -264,6 +259,7 @@ class Job:
             "places": list(found.places),
             "similarities": [None if np.isnan(value) else value for value in found.similarities],
             "median": None if np.isnan(found.median) else found.median,
+            "faint": list(found.faint),
         }
         if self.folder is not None:
             save_inputs(self.folder, key, found.inputs, about)
@@ -290,7 +286,39 @@ class Job:
                 f"Check '{self.network.source}' with its engine alone.",
             ) from failure
         self.notes += nonfinite_in_reference(reference).values()
+        self._choose_outputs(reference[0])
+        aside = [repr(name) for name in reference[0] if name not in self.request.outputs]
+        if aside and not self.outputs_named:
+            self.notes.append(
+                f"outputs without floating-point numbers are not judged unless --outputs names them: {', '.join(aside)}"
+            )
         return reference
+
+    def _choose_outputs(self, outputs: Outputs) -> None:
+        """Judges the outputs that the user names, else those that floats come out of."""
+        judged = list(self.request.outputs) or outputs_to_judge(outputs)
+        useless = [name for name in judged if name not in numeric_outputs(outputs)]
+        if useless or not judged:
+            raise BadInput(
+                f"'{self.network.source}' has no output that can be judged: they are texts, sequences or maps.",
+                "Cut the network before the nodes that make them.",
+            )
+        self.request = replace(self.request, outputs=tuple(judged))
+
+    def _check_prepared(self, feeds: Feeds) -> None:
+        """The safety net under the preparation: what is measured must be the network in the file."""
+        difference = difference_from_file(self.network, feeds, self.request.outputs)
+        if difference > _FLOAT_NOISE:
+            self.notes.append(
+                f"the prepared network and the file differ by {difference:.2g} of the output's norm on the first "
+                "input: the output is almost zero there, or cancels, and figures closer than that mean nothing"
+            )
+        if difference > _ANOTHER_NETWORK:
+            raise BadInput(
+                f"'{self.network.source}' as prepared for measuring gives another output than the file, "
+                f"{difference:.0%} off: trt-bisect would judge another network.",
+                "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
+            )
 
     def _rule(self, reference: Sequence[Outputs]) -> Rule:
         """The rule, its metric knowing the figure of equal outputs."""
@@ -335,7 +363,7 @@ class Job:
             "inputs": [digest_of_feeds(sample) for sample in feeds],
             "engine": builder.engine,
             "typing": builder.typing,
-            "versions": {**_versions(), **builder.versions},
+            "versions": {**versions(), **builder.versions},
             "high": str(options.high),
             "workspace": options.workspace_bytes,
             "optimization_level": options.optimization_level,
@@ -348,11 +376,6 @@ class Job:
 def _few(layers: int) -> int:
     """About how many plans a bisection with one culprit takes; the bar grows where there are more."""
     return math.ceil(math.log2(max(layers, 2))) + 4
-
-
-def _common_reason(network: Network) -> str:
-    reasons = [layer.why_not for layer in network.layers if layer.roundings or "float32" in layer.why_not]
-    return max(set(reasons), key=reasons.count) if reasons else "it has no convolution, Gemm, MatMul, pooling or Add"
 
 
 def _names_cache(calibration: Any) -> bool:
@@ -370,12 +393,3 @@ def _profile_shapes(feeds: Sequence[Feeds]) -> dict[str, tuple[tuple[int, ...], 
             tuple(int(d) for d in shapes.max(axis=0)),
         )
     return profiles
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "trt_bisect": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "onnx": onnx.__version__,
-    }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, Metric
+from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, EXACT_SQNR, Metric
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -108,10 +108,25 @@ def comparison(reference: Sequence[Outputs], extra: Metric | None = None) -> Com
         reference: the FP32 outputs, one dictionary an input.
     """
     metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
+    names = numeric_outputs(reference[0])
     return lambda outputs: {
         name: compare_arrays([found[name] for found in reference], [found[name] for found in outputs], metrics)
-        for name in reference[0]
+        for name in names
     }
+
+
+def numeric_outputs(outputs: Outputs) -> list[str]:
+    """The outputs that are arrays of numbers, not texts, sequences or maps."""
+    return [name for name, value in outputs.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"]
+
+
+def outputs_to_judge(outputs: Outputs) -> list[str]:
+    """The outputs that count where the user names none: the floating-point ones, or all that hold numbers.
+
+    Labels and indices are no measure of accuracy by the cosine of their numbers.
+    """
+    numeric = numeric_outputs(outputs)
+    return [name for name in numeric if outputs[name].dtype.kind == "f"] or numeric
 
 
 def compare_arrays(
@@ -163,7 +178,7 @@ def _rows(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray, np.nda
 def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
     """What is to be said of reference outputs that hold NaN or infinite values themselves, by output."""
     said = {}
-    for name in reference[0]:
+    for name in numeric_outputs(reference[0]):
         counts = [int(np.size(found[name]) - np.isfinite(_as_float(found[name])).sum()) for found in reference]
         if any(counts):
             inputs = sum(count > 0 for count in counts)
@@ -190,6 +205,8 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
     for name, figures in rule.judged(trial).items():
         found, value = figures.values.get("centered_sqnr"), figures.values.get("cosine")
         if found is None or value is None:
+            continue
+        if found <= -EXACT_SQNR:
             continue
         good = rule.metric.loss(value) <= rule.budget
         if good and found < level - 3.0:

@@ -52,9 +52,14 @@ class Metric:
 
 
 def cosine(reference: np.ndarray, output: np.ndarray) -> float:
-    """Cosine similarity of the flattened arrays; exactly 1 for equal ones, 0 if only one is zero."""
+    """Cosine similarity of the flattened arrays; exactly 1 for equal ones, 0 if only one is zero.
+
+    A single value has a sign but no direction: 1 less its error, relative to the larger of the two, stands for it.
+    """
     if np.array_equal(reference, output):
         return 1.0
+    if reference.size == 1:
+        return 1.0 - max_abs(reference, output) / max(float(np.abs(reference).max()), float(np.abs(output).max()))
     norms = float(np.linalg.norm(reference)) * float(np.linalg.norm(output))
     if norms == 0.0:
         return 0.0
@@ -91,7 +96,12 @@ def sqnr(reference: np.ndarray, output: np.ndarray) -> float:
 
 
 def centered_sqnr(reference: np.ndarray, output: np.ndarray) -> float:
-    """SQNR with the reference's mean taken out of the signal: a large common offset does not flatter it."""
+    """SQNR with the reference's mean taken out of the signal: a large common offset does not flatter it.
+
+    Of a single value it is the plain SQNR.
+    """
+    if reference.size == 1:
+        return sqnr(reference, output)
     centered = reference - reference.mean()
     return _decibels(float(np.sum(centered**2)), float(np.sum((reference - output) ** 2)))
 

@@ -81,6 +81,7 @@ def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False
 
 
 def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:
-    """The text of a calibration cache with these scales."""
-    lines = [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in scales.items()]
+    """The text of a calibration cache with these scales; names with line breaks, which it cannot hold, are left out."""
+    sayable = (name for name in scales if len(name.splitlines()) == 1)
+    lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in sayable]
     return "\n".join([header, *lines]) + "\n"

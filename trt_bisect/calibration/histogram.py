@@ -10,6 +10,8 @@ BINS = 2048
 """As many as TensorRT's entropy calibrator has."""
 LEVELS = 128
 """The magnitudes of INT8: 0 to 127."""
+ENOUGH_VALUES = 4 * BINS
+"""For the entropy search: four to a bin."""
 _EMPTY_LEVEL = 1e-4
 """What stands for a level that nothing fell into but where outliers were added."""
 
@@ -89,11 +91,13 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
     For every i from 128 bins on, the first i bins (outliers added to the last) are the reference P; the same bins
     merged to 128 levels and spread again over those that are not empty are Q; the i with the least KL(P, Q) wins, and
-    the threshold is the middle of its last bin. Source: S. Migacz, "8-bit Inference with TensorRT", GTC
-    2017, slides 38-39; bin 0 takes the count of bin 1, as TensorRT does, since exact zeros say nothing about the range.
+    the threshold is the middle of its last bin. Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides
+    38-39; bin 0 takes the count of bin 1, as TensorRT does, since exact zeros say nothing about the range.
+
+    Fewer than ``ENOUGH_VALUES`` say nothing about a distribution over so many bins: then it is the largest magnitude.
     """
     counts = histogram.used().astype(np.float64)
-    if counts.size <= LEVELS:
+    if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
         return histogram.absmax
     counts[0] = counts[1]
     best = LEVELS + int(np.argmin(_divergences(counts)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from pathlib import Path
 
-from trt_bisect.errors import TrtBisectError
+from trt_bisect.errors import NothingMeasured, TrtBisectError, first_line
 
 
 def main() -> None:
@@ -19,3 +22,14 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        if os.environ.get("TRT_BISECT_DEBUG"):
+            raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        print(
+            f"trt-bisect: an error of trt-bisect itself, {type(error).__name__} at {Path(where.filename).name}:"
+            f"{where.lineno}: {first_line(error)}\n"
+            "Please report it; TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
+            file=sys.stderr,
+        )
+        sys.exit(NothingMeasured.exit_code)

@@ -6,6 +6,7 @@ monotone, the culprits are those of the exhaustive search.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from trt_bisect.driver.search import Findings, Loss, Question, Search, Step, added
@@ -29,16 +30,15 @@ def bisect(question: Question) -> Search[Findings]:
         whole = Step(question.quantizable, 0.0, full, question.all_but(()))
         return Findings(full, (whole,) if question.quantizable else (), (), ())
     start = yield question.prefix(-1)
-    low, base, after = -1, 0.0 if start is None else start, full
+    low, base = -1, 0.0 if start is None else start
     culprits: list[int] = []
     set_aside: list[int] = []
     settled: list[Step] = []
-    while True:
-        kept = tuple(culprits + set_aside)
+    while low < last:
         noted: list[Step] = []
-        found = yield from _leftmost(question, _Span(low, last, base, after), kept, noted)
+        found = yield from _next_step(question, low, base, tuple(culprits + set_aside), noted)
         if found is None:
-            settled += noted or [_step(question, _Span(low, last, base, after), kept)]
+            settled += noted
             break
         settled += [step for step in noted if step.layers[-1] < found.layers[0]] + [found]
         if found.culprit and len(found.layers) == 1:
@@ -46,10 +46,28 @@ def bisect(question: Question) -> Search[Findings]:
         else:
             set_aside += found.layers
         low, base = question.quantizable.index(found.layers[-1]), found.before
-        if low == last:
-            break
-        after = yield question.all_but(culprits + set_aside)
     return Findings(full, tuple(settled), tuple(culprits), tuple(set_aside))
+
+
+def _next_step(
+    question: Question, low: int, before: float, kept: tuple[int, ...], noted: list[Step]
+) -> Search[Step | None]:
+    """The first boundary after ``low`` that costs a culprit's step or cannot be measured.
+
+    Once two are known, their mean distance is the first stride of a gallop: where culprits stand close, halving all
+    that is left for each of them would cost more than going through it.
+    """
+    last = len(question.quantizable) - 1
+    stride = math.ceil((low + 1) / len(kept)) if len(kept) > 1 else last + 1
+    while low + stride < last:
+        position = low + stride
+        loss = yield question.prefix(question.quantizable[position], kept)
+        found = yield from _leftmost(question, _Span(low, position, before, loss), kept, noted)
+        if found is not None or loss is None:
+            return found
+        low, before, stride = position, loss, 2 * stride
+    after = yield question.all_but(kept)
+    return (yield from _leftmost(question, _Span(low, last, before, after), kept, noted))
 
 
 def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:

@@ -53,7 +53,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
         raise BadInput(
             f"The external data of '{path}' cannot be read: {first_line(error)}",
-            "Keep the data files that were exported with the network in its folder.",
+            "Keep the data files that were exported with the network in its folder, as files, not as links.",
         ) from error
     return model
 

@@ -180,10 +180,9 @@ def _wanted_roundings(
     if slots == (_EVERY_INPUT,):
         slots = tuple(range(len(node.input)))
     names = [node.input[slot] for slot in slots]
-    dtypes = {types.dtypes.get(name) for name in names}
-    if dtypes != {np.dtype(np.float32)}:
-        known = ", ".join(sorted(str(dtype) for dtype in dtypes if dtype is not None)) or "unknown"
-        return (), f"its inputs are not float32 ({known})"
+    known = {types.dtypes[name] for name in names if name in types.dtypes}
+    if known != {np.dtype(np.float32)}:
+        return (), f"its inputs are not float32 ({', '.join(sorted(map(str, known))) or 'unknown'})"
     if node.op_type == "Add" and any(name in constants for name in names):
         return (), "adding a constant follows the layer before it"
     if all(name in constants for name in names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, TensorTypes, layers_of
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 
+_ODD_TYPES = ("map_type", "optional_type", "opaque_type")
+_INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
+
 
 @dataclass(frozen=True, eq=False)
 class Network:
@@ -31,6 +34,8 @@ class Network:
         weights: the detached weights by name.
         layers: in execution order.
         has_pairs: the file held Q/DQ pairs; their scales are in the layers' roundings.
+        notes: what is to be said of the network, a sentence each.
+        memo: digests, shared by the copies of a network with the same weights.
     """
 
     source: str
@@ -40,6 +45,8 @@ class Network:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     has_pairs: bool
+    notes: tuple[str, ...] = ()
+    memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def opset(self) -> int:
@@ -70,8 +77,9 @@ class Network:
         """The float32 tensors that are no constants, in the order in which they are made, inputs first."""
         made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
         types = TensorTypes.of(self.skeleton.graph)
+        rounded = set(self.rounded_activations)
         for layer in self.layers:
-            made += [out for out in layer.outputs if types.dtypes.get(out) == np.float32]
+            made += [out for out in layer.outputs if types.dtypes.get(out) == np.float32 or out in rounded]
         return tuple(dict.fromkeys(made))
 
     @cached_property
@@ -128,15 +136,23 @@ class Network:
 
     def digest(self) -> str:
         """SHA-256 over the graph, the weights and which layers are quantizable."""
+        if "weights" not in self.memo:
+            self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
-        for name in sorted(self.weights):
-            sha.update(name.encode())
-            sha.update(np.ascontiguousarray(self.weights[name]).view(np.uint8).reshape(-1).data)
+        sha.update(self.memo["weights"].encode())
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             for rounding in layer.roundings:
                 sha.update(repr([quantizer.key() for quantizer in rounding.fixed]).encode())
         return sha.hexdigest()
+
+
+def _weights_digest(weights: Weights) -> str:
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        sha.update(name.encode())
+        sha.update(np.ascontiguousarray(weights[name]).view(np.uint8).reshape(-1).data)
+    return sha.hexdigest()
 
 
 def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
@@ -153,9 +169,12 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
         BadInput: the file, or a shape, cannot be used.
     """
     source = str(path)
-    graph = prepare(read_model(Path(path)), shapes or {}, source)
+    model = read_model(Path(path))
+    dropped = _drop_odd_outputs(model.graph, source)
+    graph = prepare(model, shapes or {}, source)
+    _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
-    skeleton = _export(graph)
+    skeleton = _export(graph, source)
     weights = detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs)
@@ -169,11 +188,64 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
         inputs=tuple(_spec(value) for value in skeleton.graph.input),
         outputs=tuple(_spec(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
+        notes=(*dropped, *_notes(layers)),
     )
 
 
-def _export(graph: gs.Graph) -> onnx.ModelProto:
-    model: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
+def _drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
+    """Takes the outputs out of ``graph`` that are maps or optional values, in place, and says which.
+
+    Raises:
+        BadInput: there are no others.
+    """
+    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
+    kept = [value for value in graph.output if value.name not in odd]
+    if not kept:
+        raise BadInput(
+            f"'{source}' has no output that is a tensor: {', '.join(odd)}.",
+            "Cut the network before the nodes that make maps (ZipMap) or optional values.",
+        )
+    if not odd:
+        return ()
+    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del graph.output[:]
+    graph.output.extend(copies)
+    return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
+
+
+def _holds_maps(value: onnx.ValueInfoProto) -> bool:
+    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
+
+
+def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
+    """Integer layers hold their quantization inside: no plan can put them in high precision."""
+    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
+    if found:
+        raise BadInput(
+            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
+            "none of them can be put back into high precision.",
+            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
+        )
+
+
+def _notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
+    left = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    if not left:
+        return ()
+    return (
+        f"{len(left)} Q/DQ nodes are not of a kind that can be switched (not INT8, in blocks, or with scales that are "
+        f"computed) and stay in every plan, FP32 included: '{left[0]}' is the first",
+    )
+
+
+def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
+    try:
+        model: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
+    except Exception as error:
+        raise BadInput(
+            f"'{source}' holds something that ONNX-GraphSurgeon cannot write: {type(error).__name__}: {error}",
+            "Optional and sequence types are the usual reason; export the part of the network that is quantized.",
+        ) from error
     model.ir_version = min(max(model.ir_version, 8), 10)
     model.producer_name = "trt_bisect"
     return model

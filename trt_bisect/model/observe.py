@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.model.file import INLINE_UNTIL_BYTES
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
-from trt_bisect.model.session import make_session
+from trt_bisect.model.session import CPU, make_session
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
@@ -48,6 +52,40 @@ def with_observed_shapes(network: Network, feeds: Feeds) -> Network:
     firsts = [layer.outputs[0] for layer in network.layers if layer.outputs]
     found = next(observe(network, firsts, [feeds]))
     return network.with_shapes({name: array.shape for name, array in found.items()})
+
+
+def difference_from_file(network: Network, feeds: Feeds, outputs: Sequence[str]) -> float:
+    """How far the FP32 network is from the file it came from: the largest |difference| / |output|, in norms.
+
+    0 where there is nothing to compare: Q/DQ pairs were taken out, the file is too large to be loaded twice, or ONNX
+    Runtime cannot run it.
+    """
+    weights = sum(array.nbytes for array in network.weights.values())
+    if network.has_pairs or weights > INLINE_UNTIL_BYTES or not Path(network.source).is_file():
+        return 0.0
+    try:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        file = ort.InferenceSession(network.source, options, providers=[CPU])
+        names = [name for name in outputs if name in {output.name for output in file.get_outputs()}]
+        originals = file.run(names, feeds)
+    except Exception as error:
+        logging.getLogger(__name__).debug("the file alone does not run: %s", error)
+        return 0.0
+    prepared = make_session(Written(network.skeleton, dict(network.weights))).run(names, feeds)
+    return max(
+        (_relative_difference(*pair) for pair in zip(originals, prepared, strict=True)),
+        default=0.0,
+    )
+
+
+def _relative_difference(original: np.ndarray, prepared: np.ndarray) -> float:
+    if original.shape != prepared.shape:
+        return 1.0
+    finite = np.isfinite(original) & np.isfinite(prepared)
+    one, other = original[finite].astype(np.float64), prepared[finite].astype(np.float64)
+    norm = float(np.linalg.norm(one))
+    return float(np.linalg.norm(one - other)) / norm if norm else float(np.any(other))
 
 
 def _with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

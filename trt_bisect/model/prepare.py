@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import inliner, shape_inference, version_converter
+import onnxruntime
+from onnx import helper, inliner, numpy_helper, shape_inference, version_converter
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import attach_weights, detach_weights
+from trt_bisect.model.file import attach_weights, detach_weights, subgraphs_of_attribute
 
 MIN_OPSET = 11
 QDQ_OPSET = 13
@@ -24,6 +25,7 @@ QDQ_OPSET = 13
 
 QUANTIZE_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _FOLD_UNTIL_BYTES = 1 << 28
+_ONLY_ERRORS = 3
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -40,13 +42,16 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
     weights = detach_weights(model)
+    use_default_domain(model)
     model = _inline_functions(model)
     _fix_shapes(model.graph, shapes, source)
     name_nodes(model.graph)
     model = _convert_opset(model, source)
     name_nodes(model.graph)
+    spell_out_partial_shapes(model.graph)
     model = infer_shapes(model)
     G_LOGGER.severity = logging.ERROR
+    onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
     try:
         graph = gs.import_onnx(attach_weights(model, weights))
     except Exception as error:
@@ -58,6 +63,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
         graph.toposort()
     graph.fold_constants(
         partitioning="recursive",
+        flatten_subgraphs=False,
         size_threshold=_FOLD_UNTIL_BYTES,
         should_exclude_node=lambda node: node.op in QUANTIZE_OPS,
     ).cleanup()
@@ -148,11 +154,46 @@ def name_nodes(graph: onnx.GraphProto) -> None:
     taken: set[str] = set()
     for node in graph.node:
         name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
+        name = "".join(letter if letter.isprintable() else "_" for letter in name)
         unique, count = name, 1
         while unique in taken:
             unique, count = f"{name}_{count}", count + 1
         taken.add(unique)
         node.name = unique
+
+
+def use_default_domain(model: onnx.ModelProto) -> None:
+    """Writes the domain ``ai.onnx`` as the empty text that it stands for, which not every tool knows."""
+    for entry in (*model.opset_import, *(opset for function in model.functions for opset in function.opset_import)):
+        entry.domain = "" if entry.domain == "ai.onnx" else entry.domain
+    bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while bodies:
+        for node in bodies.pop().node:
+            node.domain = "" if node.domain == "ai.onnx" else node.domain
+            bodies += [body for attribute in node.attribute for body in subgraphs_of_attribute(attribute)]
+
+
+def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
+    """Rewrites ``Shape(start, end)`` as Shape and Slice, bodies included: GraphSurgeon folds it as the whole shape."""
+    nodes = []
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in subgraphs_of_attribute(attribute):
+                spell_out_partial_shapes(body)
+        bounds = {attribute.name: attribute.i for attribute in node.attribute if attribute.name in ("start", "end")}
+        if node.op_type != "Shape" or node.domain or not bounds:
+            nodes.append(node)
+            continue
+        final, whole = node.output[0], f"{node.output[0]}__whole"
+        nodes.append(helper.make_node("Shape", node.input, [whole], f"{node.name}_whole"))
+        limits = {"starts": bounds.get("start", 0), "ends": bounds.get("end", np.iinfo(np.int64).max), "axes": 0}
+        for name, value in limits.items():
+            constant = numpy_helper.from_array(np.array([value], np.int64))
+            nodes.append(helper.make_node("Constant", [], [f"{final}__{name}"], f"{node.name}_{name}", value=constant))
+        nodes.append(helper.make_node("Slice", [whole, *(f"{final}__{name}" for name in limits)], [final], node.name))
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
 
 
 def bypass_identities(graph: gs.Graph) -> None:

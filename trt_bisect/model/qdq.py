@@ -66,6 +66,7 @@ class PlanWriter:
         self._scales = scales
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants = {tensor.name for tensor in network.skeleton.graph.initializer}
+        self.tag = _unused_tag(network)
         dtypes = TensorTypes.of(network.skeleton.graph).dtypes
         self.float_tensors = frozenset(name for name, dtype in dtypes.items() if dtype == np.float32)
         self._rounded: dict[tuple[object, ...], np.ndarray] = {}
@@ -104,6 +105,16 @@ class PlanWriter:
     def is_constant(self, name: str) -> bool:
         """Whether a tensor is a constant of the network."""
         return name in self._constants
+
+
+def _unused_tag(network: Network) -> str:
+    """Two or more underscores that stand in no tensor's name before a word of ours, so that new names are new."""
+    taken = [*network.producers, *(tensor.name for tensor in network.skeleton.graph.initializer)]
+    taken += [spec.name for spec in network.inputs]
+    tag = "__"
+    while any(f"{tag}{word}" in name for name in taken for word in ("int8", "half", "fp16", "unrounded")):
+        tag += "_"
+    return tag
 
 
 def _made(network: Network, rounding: Rounding, scales: Scales) -> Quantizer:
@@ -154,7 +165,7 @@ class _PlanWriting:
             quantizers = self.writer.quantizers(layer, rounding)
             rounded.append(rounding.tensor)
             if rounding.at_output:
-                raw = f"{rounding.tensor}__unrounded"
+                raw = self._new(rounding.tensor, "unrounded")
                 node.output[rounding.slot] = raw
                 self.renamed[rounding.tensor] = raw
                 after.append((raw, rounding.tensor, quantizers))
@@ -165,12 +176,16 @@ class _PlanWriting:
             self._chain(raw, quantizers, final)
         self.pairs[layer.index] = tuple(rounded)
 
+    def _new(self, name: str, what: str) -> str:
+        """The name of a version of a tensor; no tensor of the network has it."""
+        return f"{name}{self.writer.tag}{what}"
+
     def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
         """The version of a tensor after its quantizers, made at its first use."""
         key = (name, *(quantizer.key() for quantizer in quantizers))
         if key not in self.versions:
             fold = self.writer.target is Target.ONNXRUNTIME and self.writer.is_constant(name)
-            final = f"{name}__int8" if name not in self.rounded else f"{name}__int8_{len(self.versions)}"
+            final = self._new(name, "int8" if name not in self.rounded else f"int8_{len(self.versions)}")
             self.rounded.add(name)
             self.versions[key] = final
             if fold:
@@ -198,16 +213,16 @@ class _PlanWriting:
         finals = [name for name in node.output if name in self.writer.float_tensors]
         for slot, name in enumerate(node.output):
             if name in finals:
-                node.output[slot] = f"{name}__half"
+                node.output[slot] = self._new(name, "half")
         self.nodes.append(node)
         for name in finals:
-            raw = f"{name}__half"
+            raw = self._new(name, "half")
             if self.writer.target is Target.TENSORRT:
                 self.half[name] = raw
                 self._add("Cast", [raw], name, to=TensorProto.FLOAT)
             else:
-                self._add("Cast", [raw], f"{name}__halved", to=TensorProto.FLOAT16)
-                self._add("Cast", [f"{name}__halved"], name, to=TensorProto.FLOAT)
+                self._add("Cast", [raw], self._new(name, "halved"), to=TensorProto.FLOAT16)
+                self._add("Cast", [self._new(name, "halved")], name, to=TensorProto.FLOAT)
                 self.half[name] = name
 
     def _to_half(self, name: str) -> str:
@@ -216,12 +231,13 @@ class _PlanWriting:
             if self.writer.is_constant(name):
                 with np.errstate(over="ignore"):
                     values = self.network.constant(name).astype(np.float16)
-                self._add_constant(f"{name}__fp16", values if exact else values.astype(np.float32))
+                self._add_constant(self._new(name, "fp16"), values if exact else values.astype(np.float32))
             else:
-                self._add("Cast", [name], f"{name}__fp16" if exact else f"{name}__halved", to=TensorProto.FLOAT16)
+                halved = self._new(name, "fp16" if exact else "halved")
+                self._add("Cast", [name], halved, to=TensorProto.FLOAT16)
                 if not exact:
-                    self._add("Cast", [f"{name}__halved"], f"{name}__fp16", to=TensorProto.FLOAT)
-            self.half[name] = f"{name}__fp16"
+                    self._add("Cast", [halved], self._new(name, "fp16"), to=TensorProto.FLOAT)
+            self.half[name] = self._new(name, "fp16")
         return self.half[name]
 
     def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:

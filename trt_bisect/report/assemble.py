@@ -85,7 +85,7 @@ def assemble(
         },
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
-        notes=tuple(dict.fromkeys([*notes, *_trial_notes(measured)])),
+        notes=tuple(dict.fromkeys([*notes, *_trial_notes(measured, rule)])),
         summary=summary(network, rule, findings, recipe, int8, restored),
         builds=len(measured.trials),
         inferences=sum(trial.inferences for trial in measured.trials.values()),
@@ -106,15 +106,14 @@ def _figures(trial: Trial) -> dict[str, Mapping[str, float]]:
     return {name: dict(figures.values) for name, figures in trial.outputs.items()}
 
 
-def _trial_notes(measured: Measured) -> list[str]:
-    """What the comparison of full INT8 and of the recipe had to say, and precisions that were not obeyed."""
-    notes = [
+def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
+    """What the comparison of full INT8 and of the recipe had to say."""
+    return [
         f"output '{name}' in {what}: {figures.note}"
         for what, trial in (("full INT8", measured.full), ("the recipe", measured.restored))
-        for name, figures in trial.outputs.items()
+        for name, figures in rule.judged(trial).items()
         if figures.note
     ]
-    return notes
 
 
 def _rows(

@@ -79,6 +79,7 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
     """Keeps the inputs that are judged: ``inputs.npz`` can be given as ``--input`` where all have one shape."""
     path = folder / INPUTS
     beside = folder / f".{os.getpid()}-{INPUTS}"
+    inputs = [{name: _without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
     alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)
     if alike:
@@ -95,6 +96,10 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
         folder / INPUTS_ABOUT,
         json.dumps({"key": key, "count": len(inputs), "stacked": alike, **about}, indent=1).encode(),
     )
+
+
+def _without_objects(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.str_) if array.dtype.hasobject else array
 
 
 def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:
