@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
-	    --input samples/ocr/inputs.npz --output demo-run; code=$$?; [ $$code -eq 1 ]
+	    --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --output demo-run; code=$$?; [ $$code -eq 1 ]
 	$(BIN)/trt-bisect run samples/lenet/lenet_planted.onnx --calibration samples/lenet/calibration.npz \
 	    --output demo-run/lenet; code=$$?; [ $$code -eq 1 ]
 

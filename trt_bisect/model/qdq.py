@@ -67,6 +67,8 @@ class PlanWriter:
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants = {tensor.name for tensor in network.skeleton.graph.initializer}
         self.tag = _unused_tag(network)
+        graph = network.skeleton.graph
+        self.shapes = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         dtypes = TensorTypes.of(network.skeleton.graph).dtypes
         self.float_tensors = frozenset(name for name, dtype in dtypes.items() if dtype == np.float32)
         self._rounded: dict[tuple[object, ...], np.ndarray] = {}
@@ -138,6 +140,7 @@ class _PlanWriting:
         self.outputs = {spec.name for spec in self.network.outputs}
         self.rounded: set[str] = set()
         self.half: dict[str, str] = {}
+        self.shapes: list[onnx.ValueInfoProto] = []
         self.renamed: dict[str, str] = {}
 
     def written(self) -> Written:
@@ -194,7 +197,17 @@ class _PlanWriting:
                 self._chain(name, quantizers, final)
         return self.versions[key]
 
+    def _give_shape(self, name: str, dtype: int, like: str) -> None:
+        """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
+        known = self.writer.shapes.get(like)
+        if known is not None:
+            shape = onnx.ValueInfoProto()
+            shape.CopyFrom(known)
+            shape.name, shape.type.tensor_type.elem_type = name, dtype
+            self.shapes.append(shape)
+
     def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str) -> None:
+        source = name
         for step, quantizer in enumerate(quantizers):
             last = step == len(quantizers) - 1
             out = final if last else f"{final}_step{step}"
@@ -204,6 +217,9 @@ class _PlanWriting:
             axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
             self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
             self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
+            if not last or out not in self.writer.shapes:
+                self._give_shape(out, TensorProto.FLOAT, like=source)
+            self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like=source)
             name = out
 
     def _write_fp16(self, node: onnx.NodeProto) -> None:
@@ -255,7 +271,8 @@ class _PlanWriting:
     def _model(self) -> onnx.ModelProto:
         model = onnx.ModelProto()
         model.CopyFrom(self.network.skeleton)
-        del model.graph.node[:], model.graph.value_info[:], model.graph.initializer[:]
+        del model.graph.node[:], model.graph.initializer[:]
+        model.graph.value_info.extend(self.shapes)
         model.graph.node.extend(self.nodes)
         used = {name for node in self.nodes for name in tensors_read(node)} | set(self.outputs)
         constants = (*self.network.skeleton.graph.initializer, *self.small)
