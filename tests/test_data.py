@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trt_bisect import BadInput, open_dataset
-from trt_bisect.data import TensorSpec
+from trt_bisect.data import TensorSpec, profile_shapes
 
 IMAGE = TensorSpec("image", np.dtype(np.float32), (1, 2, 3))
 TOKENS = TensorSpec("ids", np.dtype(np.int64), (None, None))
@@ -124,3 +124,8 @@ def test_bad_sources_are_named(name, tmp_path):
         list(open_dataset(source, ONE))
     assert name in str(caught.value)
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_profile_shapes_span_all_samples():
+    shapes = [(1, 5, 7), (1, 9, 3), (2, 6, 6)]
+    assert profile_shapes({"x": np.zeros(shape)} for shape in shapes) == {"x": ((1, 5, 3), (1, 5, 7), (2, 9, 7))}

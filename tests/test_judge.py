@@ -157,6 +157,16 @@ def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path)
     assert any("FP32 reference itself" in note and "'bad'" in note for note in report.notes)
 
 
+def test_a_reference_of_nothing_but_nan_measures_nothing(tmp_path):
+    model = networks.chain(depth=1)
+    model.graph.node[-1].output[0] = "before"
+    negative = [helper.make_node("Abs", ["before"], ["abs"]), helper.make_node("Neg", ["abs"], ["neg"])]
+    model.graph.node.extend([*negative, helper.make_node("Sqrt", ["neg"], ["y"])])
+    with pytest.raises(trt_bisect.NothingMeasured, match="nothing but NaN") as caught:
+        trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), engine="onnxruntime")
+    assert caught.value.exit_code == 3
+
+
 def test_a_decoy_is_not_blamed(tmp_path):
     """A branch with a huge rounding error that hardly reaches the output, beside the real culprit."""
     sketch = networks.Sketch(11)

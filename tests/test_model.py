@@ -205,6 +205,13 @@ def test_files_that_are_no_networks(content, tmp_path):
         load_network(path)
 
 
+def test_a_node_whose_name_is_no_text(tmp_path):
+    content = networks.chain(depth=2).SerializeToString().replace(b"Flatten", b"Fl\xfftten")
+    (tmp_path / "broken.onnx").write_bytes(content)
+    with pytest.raises(BadInput, match="not UTF-8"):
+        load_network(tmp_path / "broken.onnx")
+
+
 def test_fp16_layers_are_rounded_to_fp16(tmp_path):
     network = load_network(networks.save(networks.chain(depth=1), tmp_path))
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)}

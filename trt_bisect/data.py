@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ class Dataset:
 
     def digest(self) -> str:
         """SHA-256 over the names, shapes, dtypes and bytes of every sample."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         sha = hashlib.sha256()
         for feeds in self:
             sha.update(digest_of_feeds(feeds).encode())
@@ -75,6 +80,18 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
         sha.update(f"{name} {array.dtype.str} {array.shape};".encode())
         sha.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
     return sha.hexdigest()
+
+
+def profile_shapes(
+    samples: Iterable[Feeds],
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """For each input the smallest, the first and the largest shape among ``samples``, axis by axis."""
+    profiles: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
+    for feeds in samples:
+        for name, array in feeds.items():
+            least, first, most = profiles.get(name, (array.shape,) * 3)
+            profiles[name] = (tuple(map(min, least, array.shape)), first, tuple(map(max, most, array.shape)))
+    return profiles
 
 
 def open_dataset(source: Any, specs: tuple[TensorSpec, ...]) -> Dataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +25,12 @@ from trt_bisect.analyzer.judge import (
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.worst import worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
-from trt_bisect.builder.engines import choose_engine, choose_typing, make_builder
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder
 from trt_bisect.calibration.cache import is_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
-from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset
+from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
 from trt_bisect.driver.bisect import bisect
 from trt_bisect.driver.exhaustive import exhaustive
 from trt_bisect.driver.recipe import repair
@@ -237,7 +237,7 @@ class Job:
             if kept is not None:
                 return kept
         first = next(iter(source))
-        builder = self._builder(engine, ranges, [first])
+        builder = self._builder(engine, ranges, source)
         everything = int8_set(len(self.network.layers), self.network.quantizable, self.request.options.high)
         try:
             with builder.reference() as fp32, builder.build(everything) as int8:
@@ -265,12 +265,13 @@ class Job:
             save_inputs(self.folder, key, found.inputs, about)
         return list(found.inputs), about
 
-    def _builder(self, engine: str, ranges: Ranges, feeds: Sequence[Feeds]) -> Builder:
+    def _builder(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         options = self.request.options
         if self.folder is not None:
             options = replace(options, timing_cache=self.folder / "timing.cache")
         typing = choose_typing(engine, self.request.typing)
-        return make_builder(engine, typing, self.network, ranges.scales, options, _profile_shapes(feeds))
+        shapes = {} if engine == ONNXRUNTIME else profile_shapes(feeds)
+        return make_builder(engine, typing, self.network, ranges.scales, options, shapes)
 
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))
@@ -287,6 +288,7 @@ class Job:
             ) from failure
         self.notes += nonfinite_in_reference(reference).values()
         self._choose_outputs(reference[0])
+        self._leave_out_hopeless(reference)
         aside = [repr(name) for name in reference[0] if name not in self.request.outputs]
         if aside and not self.outputs_named:
             self.notes.append(
@@ -304,6 +306,21 @@ class Job:
                 "Cut the network before the nodes that make them.",
             )
         self.request = replace(self.request, outputs=tuple(judged))
+
+    def _leave_out_hopeless(self, reference: Sequence[Outputs]) -> None:
+        """Takes outputs without a single finite value in FP32 out of the judgement."""
+        hopeless = [
+            name
+            for name in self.request.outputs
+            if all(found[name].size and not np.isfinite(found[name]).any() for found in reference)
+        ]
+        if len(hopeless) == len(self.request.outputs):
+            raise NothingMeasured(
+                f"The FP32 reference of '{self.network.source}' holds nothing but NaN or infinite values.",
+                "Give --input with an input on which FP32 itself works.",
+            )
+        judged = tuple(name for name in self.request.outputs if name not in hopeless)
+        self.request = replace(self.request, outputs=judged)
 
     def _check_prepared(self, feeds: Feeds) -> None:
         """The safety net under the preparation: what is measured must be the network in the file."""
@@ -380,16 +397,3 @@ def _few(layers: int) -> int:
 
 def _names_cache(calibration: Any) -> bool:
     return isinstance(calibration, (str, Path)) and Path(calibration).is_file() and is_cache(Path(calibration))
-
-
-def _profile_shapes(feeds: Sequence[Feeds]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """For each input the smallest, the first and the largest shape among ``feeds``, axis by axis."""
-    profiles = {}
-    for name in feeds[0]:
-        shapes = np.array([sample[name].shape for sample in feeds])
-        profiles[name] = (
-            tuple(int(d) for d in shapes.min(axis=0)),
-            tuple(int(d) for d in shapes[0]),
-            tuple(int(d) for d in shapes.max(axis=0)),
-        )
-    return profiles

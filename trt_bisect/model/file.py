@@ -44,6 +44,8 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise _not_onnx(path, str(error)) from error
     if not model.graph.node and not model.graph.output:
         raise _not_onnx(path, "it holds no graph")
+    if any(isinstance(text, bytes) for node in model.graph.node for text in _texts(node)):
+        raise _not_onnx(path, "a node's name is not UTF-8 text")
     try:
         for tensor in _tensors(model.graph):
             if external_data_helper.uses_external_data(tensor):
@@ -56,6 +58,13 @@ def read_model(path: Path) -> onnx.ModelProto:
             "Keep the data files that were exported with the network in its folder, as files, not as links.",
         ) from error
     return model
+
+
+def _texts(node: onnx.NodeProto) -> Iterator[str | bytes]:
+    """What protobuf gives as bytes where it is no text."""
+    yield from (node.op_type, node.name, node.domain)
+    yield from node.input
+    yield from node.output
 
 
 def _not_onnx(path: Path, reason: str) -> BadInput:
