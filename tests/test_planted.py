@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import networks
 import pytest
 from networks import plant_between
@@ -17,6 +19,9 @@ CASES = {
     "depthwise-1": (networks.depthwise, [("block1.depthwise", "block1.project")]),
     "depthwise-2": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in (0, 3)]),
     "transformer-1": (networks.transformer, [("block0.up", "block0.down")]),
+    "residual-4": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in range(4)]),
+    "depthwise-4": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in range(4)]),
+    "transformer-4": (partial(networks.transformer, blocks=4), [(f"block{b}.up", f"block{b}.down") for b in range(4)]),
     "transformer-2": (networks.transformer, [(f"block{b}.up", f"block{b}.down") for b in (0, 1)]),
 }
 
