@@ -60,9 +60,10 @@ def recipe_files(
         plan: as the recipe has it.
         high: the precision of layers not in INT8.
     """
-    kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in plan.int8]
+    in_int8 = {layer.index for layer in network.layers if layer.quantizable} & plan.int8
+    kept = [layer.name for layer in network.layers if layer.roundings and layer.index not in in_int8]
     texts = {
-        PLAN: plan_json(network, plan, high),
+        PLAN: plan_json(network, kept, high),
         TRTEXEC: trtexec_flags(kept, high, with_cache=bool(scales)),
         POLYGRAPHY: polygraphy_script(kept, high),
         MODELOPT: json.dumps({"nodes_to_exclude": [re.escape(name) for name in kept]}, indent=1) + "\n",
@@ -72,18 +73,16 @@ def recipe_files(
     return RecipeFiles(texts, PlanWriter(network, scales, Target.TENSORRT).write(plan))
 
 
-def plan_json(network: Network, plan: PrecisionPlan, high: Precision) -> str:
-    """The precision of every quantizable layer by name."""
+def plan_json(network: Network, kept: list[str], high: Precision) -> str:
+    """The precision of every layer that INT8 would round at, by name."""
     layers = {
-        layer.name: str(Precision.INT8 if layer.index in plan.int8 else high)
-        for layer in network.layers
-        if layer.quantizable
+        layer.name: str(high if layer.name in kept else Precision.INT8) for layer in network.layers if layer.roundings
     }
     return json.dumps({"model": network.source, "high": str(high), "layers": layers}, indent=1) + "\n"
 
 
 def trtexec_flags(kept: list[str], high: Precision, *, with_cache: bool) -> str:
-    """Flags for trtexec with weak typing, one a line; names that its syntax cannot hold stand in a comment.
+    """Flags for trtexec with weak typing, one a line, quoted for ``xargs``; what it cannot name is in a comment.
 
     Source of the syntax: ``trtexec --help``: ``--layerPrecisions=spec``, ``spec ::= layerName ":" precision``, joined
     by commas.

@@ -1,0 +1,125 @@
+"""The recipe's files, read by the tools they are for as far as those are here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from types import SimpleNamespace
+
+import networks
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from trt_bisect import Precision, similarity
+from trt_bisect.model.session import NO_QDQ_FUSION
+from trt_bisect.report.exports import polygraphy_script, trtexec_flags
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    """A residual network with one culprit, its report and its run folder."""
+    folder = tmp_path_factory.mktemp("exports")
+    model = networks.residual()
+    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    report = trt_bisect.run(
+        networks.save(model, folder),
+        networks.samples(model),
+        engine="onnxruntime",
+        calibrator="minmax",
+        metric="sqnr",
+        output=folder / "run",
+    )
+    assert report.culprits == ("block1.conv2",)
+    return folder / "run", report
+
+
+def test_the_qdq_network_gives_the_similarity_reported(recipe):
+    """Run by ONNX Runtime alone, beside the network in the user's file."""
+    folder, report = recipe
+    feeds = {"x": np.load(folder / "inputs.npz")["x"][0]}
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    path = folder / "recipe/network.qdq.onnx"
+    onnx.checker.check_model(str(path), full_check=True)
+    ours = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    original = ort.InferenceSession(report.model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    assert similarity(original, ours, "sqnr") == pytest.approx(report.similarity["recipe"], abs=0.05)
+    culprit = next(node for node in onnx.load(path).graph.node if node.name == "block1.conv2")
+    assert culprit.input[0] == "block1.relu1_out"
+
+
+def test_the_qdq_network_keeps_its_dynamic_axes_and_builds_in_tensorrt_rtx(recipe):
+    trt = pytest.importorskip("tensorrt_rtx_bindings")
+    path = recipe[0] / "recipe/network.qdq.onnx"
+    assert onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    assert trt.OnnxParser(network, logger).parse(path.read_bytes())
+    config, profile = builder.create_builder_config(), builder.create_optimization_profile()
+    profile.set_shape("x", *[(n, 3, 16, 16) for n in (1, 1, 4)])
+    config.add_optimization_profile(profile)
+    assert builder.build_serialized_network(network, config).nbytes > 0
+
+
+def test_trtexec_flags(recipe):
+    lines = (recipe[0] / "recipe/trtexec.flags").read_text().splitlines()
+    assert shlex.split(" ".join(lines)) == [
+        "--int8",
+        "--calib=calibration.cache",
+        "--precisionConstraints=obey",
+        "--layerPrecisions=block1.conv2:fp32",
+        "--layerOutputTypes=block1.conv2:fp32",
+    ]
+
+
+def test_names_that_trtexec_cannot_hold_are_said():
+    flags = trtexec_flags(["plain name", "a:b", "c,d"], Precision.FP16, with_cache=False).splitlines()
+    assert shlex.split(flags[3]) == ["--layerPrecisions=plain name:fp16"]
+    assert flags[-1].startswith("# trtexec cannot name ['a:b', 'c,d']")
+
+
+def test_modelopt_patterns_match_the_names_and_no_other(recipe):
+    patterns = json.loads((recipe[0] / "recipe/modelopt_nodes_to_exclude.json").read_text())["nodes_to_exclude"]
+    assert [re.fullmatch(patterns[0], name) is not None for name in ("block1.conv2", "block1xconv2")] == [True, False]
+
+
+class Layer:
+    def __init__(self, name, dtype):
+        self.name, self.num_outputs, self.dtype, self.precision, self.types = name, 1, dtype, None, {}
+
+    def get_output(self, slot):
+        return SimpleNamespace(dtype=self.dtype)
+
+    def set_output_type(self, slot, dtype):
+        self.types[slot] = dtype
+
+
+def test_the_polygraphy_script_sets_the_culprits_precision(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="f32", float16="f16", int32="i32"))
+    layers = [Layer("a'b", "f32"), Layer("other", "f32"), Layer("shape", "i32")]
+    network = SimpleNamespace(num_layers=len(layers), get_layer=lambda i: layers[i])
+    scope = {}
+    exec(polygraphy_script(["a'b", "shape"], Precision.FP16), scope)
+    scope["postprocess"](network)
+    assert [(layer.precision, layer.types) for layer in layers] == [("f16", {0: "f16"}), (None, {}), ("f16", {})]
+    layers.pop(0)
+    network.num_layers = 2
+    with pytest.raises(RuntimeError, match="not the one that was measured"):
+        scope["postprocess"](network)
+
+
+def test_a_report_is_read_again_as_it_was_written(recipe):
+    folder, report = recipe
+    record = json.loads((folder / "report.json").read_text())
+    again = trt_bisect.Report.from_json(record)
+    assert again.to_json() == record
+    assert again.culprits == report.culprits
+    table = again.table()
+    assert list(table[table.culprit].name) == ["block1.conv2"]
+    assert "block1.conv2" in report._repr_mimebundle_()["text/html"]
