@@ -66,7 +66,7 @@ def recipe_files(
         PLAN: plan_json(network, kept, high),
         TRTEXEC: trtexec_flags(kept, high, with_cache=bool(scales)),
         POLYGRAPHY: polygraphy_script(kept, high),
-        MODELOPT: json.dumps({"nodes_to_exclude": [re.escape(name) for name in kept]}, indent=1) + "\n",
+        MODELOPT: modelopt_list(kept),
     }
     if scales:
         texts[CACHE] = format_cache(scales)
@@ -102,6 +102,14 @@ def trtexec_flags(kept: list[str], high: Precision, *, with_cache: bool) -> str:
     if unsayable:
         lines.append(f"# trtexec cannot name {unsayable}; use {POLYGRAPHY} or {QDQ_NETWORK} for these layers")
     return "\n".join(lines) + "\n"
+
+
+def modelopt_list(kept: list[str]) -> str:
+    """``nodes_to_exclude`` for ``modelopt.onnx.quantization.quantize``, which takes patterns, not names.
+
+    They may be matched at the beginning of a name alone, so each ends where its name does: ``conv1`` is not ``conv10``.
+    """
+    return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
 
 
 def polygraphy_script(kept: list[str], high: Precision) -> str:
