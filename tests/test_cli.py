@@ -233,7 +233,9 @@ def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(4)
+    while "Calibrating" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
