@@ -100,6 +100,24 @@ def test_bad_arrays_are_named(case, tmp_path):
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_compressed_file_is_bad_input_or_reads(seed, tmp_path):
+    path = tmp_path / "d.npz"
+    random = np.random.default_rng(seed)
+    np.savez_compressed(path, image=random.normal(size=(20, 2, 3)).astype(np.float32))
+    content = bytearray(path.read_bytes())
+    for place in random.integers(0, len(content), 4):
+        content[place] ^= int(random.integers(1, 256))
+    path.write_bytes(content)
+    said = ""
+    try:
+        shapes = {feeds["image"].shape for feeds in open_dataset(path, ONE)}
+    except BadInput as error:
+        shapes, said = {(1, 2, 3)}, str(error)
+    assert shapes == {(1, 2, 3)}
+    assert len(said.splitlines()) in (0, 2)
+
+
 def test_different_numbers_of_samples():
     with pytest.raises(BadInput, match="different numbers"):
         open_dataset({"image": image(2), "ids": np.ones((3, 1, 4), np.int64)}, BOTH)

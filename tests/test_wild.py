@@ -11,8 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 from test_model import same_as_the_file
 
 import trt_bisect
-from trt_bisect import BadInput, load_network
-from trt_bisect.model.observe import difference_from_file
+from trt_bisect import BadInput, load_network, make_rule
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.worst import worst_inputs
+from trt_bisect.model.observe import _relative_difference, difference_from_file
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import prefix
@@ -52,6 +54,47 @@ def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
     network.skeleton.graph.node[1].op_type = "Neg"
     with pytest.raises(BadInput, match="as prepared for measuring gives another output"):
         run(network)
+
+
+def test_boxes_whose_number_flips_on_float_noise_are_no_other_network():
+    assert _relative_difference(np.ones((5, 4)), np.ones((4, 4))) == 0.0
+    assert _relative_difference(np.ones((5, 4)), np.ones(20)) == 1.0
+    assert _relative_difference(np.array([1.0, np.nan]), np.array([np.nan, 1.0])) == 1.0
+    assert _relative_difference(np.array([3.0, 4.0]), np.array([3.0, 3.0])) == pytest.approx(0.2)
+
+
+class Adding:
+    """An engine that adds a number to its input."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def infer(self, feeds):
+        return {"y": feeds["x"] + self.number}
+
+
+class Passes:
+    """A data set of another length at each pass."""
+
+    def __init__(self, *lengths):
+        self.lengths = iter(lengths)
+
+    def __iter__(self):
+        return iter([{"x": np.array([[1.0, 1.0 - 2.0 * i]])} for i in range(next(self.lengths))])
+
+
+def test_a_data_set_that_changes_between_passes_is_named():
+    rule = make_rule(BUILT_IN["cosine"], None)
+    found = worst_inputs(Passes(5, 5), Adding(0.0), Adding(0.5), rule)
+    assert found.places == (1,)  # from (1, -1) to (1.5, -0.5): cosine 0.894, the least of the five
+    with pytest.raises(BadInput, match="gone through again"):
+        worst_inputs(Passes(5, 1), Adding(0.0), Adding(0.5), rule)
+
+
+def test_an_infinite_reference_does_not_make_the_others_faint():
+    rule = make_rule(BUILT_IN["cosine"], None)
+    data = [{"x": np.array([[1.0, 2.0, value]])} for value in (np.inf, np.inf, 3.0)]
+    assert worst_inputs(data, Adding(0.0), Adding(0.5), rule).faint == ()
 
 
 def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,10 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.errors import BadInput, first_line
+
+_NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError)
+_DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
 
 Feeds = dict[str, np.ndarray]
 """The arrays of one inference, by the name of the network's input."""
@@ -171,14 +176,14 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+    except _DAMAGED as error:
         raise _unreadable(path, error) from error
 
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except _DAMAGED as error:
         raise _unreadable(path, error) from error
     if not isinstance(array, np.ndarray):
         raise _unreadable(path, ValueError("it is an archive, not one array"))

@@ -78,6 +78,11 @@ def worst_inputs(
     telling = [place for place in range(len(seen)) if place not in faint] or list(range(len(seen)))
     chosen = sorted(telling, key=lambda place: (-seen[place].loss, place))[:count]
     kept = {place: feeds for place, feeds in enumerate(samples) if place in chosen}
+    if len(kept) < len(chosen):
+        raise BadInput(
+            f"The data set gave {len(seen)} samples and fewer when it was gone through again.",
+            "Its function must give the same samples, in the same order, at every call.",
+        )
     return WorstInputs(
         tuple(kept[place] for place in chosen),
         tuple(chosen),
@@ -92,8 +97,13 @@ def _judge(reference: Outputs, output: Outputs, rule: Rule) -> _Sample:
     return _Sample(
         math.inf if loss is None else loss,
         math.nan if similarity is None else similarity,
-        tuple(float(np.linalg.norm(np.nan_to_num(reference[name]))) for name in rule.judged(trial)),
+        tuple(_finite_norm(reference[name]) for name in rule.judged(trial)),
     )
+
+
+def _finite_norm(array: np.ndarray) -> float:
+    values = np.asarray(array, np.float64)
+    return float(np.linalg.norm(values[np.isfinite(values)]))
 
 
 def _faint(seen: list[_Sample]) -> frozenset[int]:
