@@ -118,6 +118,15 @@ def test_a_damaged_compressed_file_is_bad_input_or_reads(seed, tmp_path):
     assert len(said.splitlines()) in (0, 2)
 
 
+def test_a_header_that_breaks_off_is_bad_input(tmp_path):
+    path = tmp_path / "d.npy"
+    np.save(path, image(4))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"}", b" ", 1))
+    with pytest.raises(BadInput, match=r"d\.npy"):
+        open_dataset(path, ONE)
+
+
 def test_different_numbers_of_samples():
     with pytest.raises(BadInput, match="different numbers"):
         open_dataset({"image": image(2), "ids": np.ones((3, 1, 4), np.int64)}, BOTH)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 
 from trt_bisect.errors import BadInput, first_line
 
-_NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError)
+_NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
 _DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
 
