@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from enum import Enum
@@ -31,6 +32,7 @@ class FakeCuda(ModuleType):
     def __init__(self):
         super().__init__("pycuda.driver")
         self.memory, self.depth, self.queue, self.initialized, self.milliseconds = {}, 0, [], 0, 0.0
+        self.durations = itertools.repeat(2.5)
         self.Context = SimpleNamespace(pop=self._pop)
 
     def init(self):
@@ -89,6 +91,7 @@ class FakeContext:
 
     def __init__(self, cuda, behaviour):
         self.cuda, self.behaviour, self.addresses, self.shapes = cuda, behaviour, {}, {}
+        self.profiler = None
 
     def set_input_shape(self, name, shape):
         self.shapes[name] = tuple(shape)
@@ -110,7 +113,10 @@ class FakeContext:
         if self.behaviour == "CUDA error":
             raise CudaError("an illegal memory access was encountered")
         self.cuda.queue.append(self._run)
-        self.cuda.milliseconds += 2.5
+        self.cuda.milliseconds += next(self.cuda.durations)
+        if self.profiler is not None:
+            for name, milliseconds in (("double", 0.25), ("copy", 0.125), ("copy", 0.375)):
+                self.profiler.report_layer_time(name, milliseconds)
         return self.behaviour != "not run"
 
     def _run(self):
@@ -127,6 +133,10 @@ LAYERS = [
     {"Name": "count", "LayerType": "kgen", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": []},
 ]
 TENSORS = {"x": "FLOAT", "ids": "INT32", "y": "FLOAT", "count": "INT32"}
+
+
+class FakeProfiler:
+    """``trt.IProfiler``."""
 
 
 class FakeEngine:
@@ -175,6 +185,7 @@ def make_engine(monkeypatch):
         engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
         trt = SimpleNamespace(
             Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: engine),
+            IProfiler=FakeProfiler,
             TensorIOMode=Mode,
             TensorLocation=Location,
             LayerInformationFormat=SimpleNamespace(JSON="json"),
@@ -236,8 +247,23 @@ def test_the_context_is_current_only_while_it_is_needed(make_engine):
 
 
 def test_time_on_the_gpu(make_engine):
+    """Inferences take 1, 2, 3, ... ms; ten go by untimed and five are timed, so that 11..15 ms are."""
+    make_engine.cuda.durations = iter(range(1, 1000))
     with make_engine() as engine:
-        assert engine.milliseconds(feeds(2), runs=5) == pytest.approx(2.5)
+        latency = engine.latency(feeds(4), runs=5)
+        assert engine.infer(feeds(4))["y"].shape == (4, 3)
+    assert latency.runs == 5
+    assert latency.mean_ms == pytest.approx(13)
+    assert latency.median_ms == pytest.approx(13)
+    assert latency.p99_ms == pytest.approx(14.96)
+    assert [(layer.name, layer.layers) for layer in latency.layers] == [("double", ("double",)), ("copy", ())]
+    assert [layer.milliseconds for layer in latency.layers] == pytest.approx([0.25, 0.5])
+
+
+def test_a_slow_network_is_timed_less_often(make_engine):
+    make_engine.cuda.durations = iter([500.0] * 1000)
+    with make_engine() as engine:
+        assert engine.latency(feeds(2)).runs == 10
 
 
 @pytest.mark.parametrize(

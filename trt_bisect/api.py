@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.calibration.collect import METHODS
 from trt_bisect.errors import BadInput
 from trt_bisect.job import STRATEGIES, Job, Request
@@ -42,6 +43,7 @@ def run(
     workspace: int | None = None,
     optimization_level: int | None = None,
     force_int8: bool = False,
+    build_timeout: float | None = DEFAULT_TIMEOUT,
     output: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -71,6 +73,8 @@ def run(
         workspace: TensorRT's workspace limit in bytes.
         optimization_level: TensorRT's, 0..5.
         force_int8: weak typing: force the INT8 layers instead of leaving them to TensorRT.
+        build_timeout: seconds that TensorRT may take to build an engine, or to run it; then that trial is
+            ``timed out``, and the search goes on. None sets no limit.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
         progress: where progress is shown; tqdm in a notebook by default.
@@ -98,6 +102,7 @@ def run(
             workspace_bytes=workspace,
             optimization_level=optimization_level,
             force_int8=force_int8,
+            timeout=_limit(build_timeout),
         ),
     )
     if samples is not None and samples < 1:
@@ -110,6 +115,12 @@ def run(
     if folder is not None:
         report.save(folder)
     return report
+
+
+def _limit(seconds: float | None) -> float | None:
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise BadInput(f"A build cannot be given {seconds:g} seconds.", "Give --build-timeout more than 0.")
+    return seconds
 
 
 def _one_of(what: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> str:

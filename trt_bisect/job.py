@@ -25,8 +25,8 @@ from trt_bisect.analyzer.judge import (
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.worst import worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder
-from trt_bisect.calibration.cache import is_cache, read_cache
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, open_builder
+from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
@@ -37,6 +37,7 @@ from trt_bisect.driver.recipe import repair
 from trt_bisect.driver.search import Loss, Question, drive
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import difference_from_file, with_observed_shapes
 from trt_bisect.precision import PrecisionPlan, int8_set
@@ -115,6 +116,8 @@ class Job:
             compare = comparison(reference, rule.metric)
             evaluator = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
             measured = self._search(evaluator, rule)
+            high, plan = self.request.options.high, measured.recipe.plan
+            latencies = measure_latencies(builder, self.network, plan, high, feeds[0], self.progress)
         seconds = {
             "calibrate": self.calibrated,
             "build": sum(trial.build_seconds for trial in store.trials.values()),
@@ -133,6 +136,7 @@ class Job:
             inputs=about,
             notes=self.notes,
             seconds=seconds,
+            latencies=latencies,
             fingerprint=key,
         )
 
@@ -152,7 +156,7 @@ class Job:
                 self.notes.append(
                     "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
                 )
-            data = None if calibration is None or _names_cache(calibration) else self._dataset(calibration)
+            data = None if calibration is None or names_cache(calibration) else self._dataset(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if calibration is None:
             raise BadInput(
@@ -161,7 +165,7 @@ class Job:
             )
         if isinstance(calibration, Ranges):
             return calibration, None
-        if _names_cache(calibration):
+        if names_cache(calibration):
             return read_cache(
                 Path(calibration), self.network.rounded_activations, keep_masks=self.request.keep_mask_ranges
             ), None
@@ -271,7 +275,7 @@ class Job:
             options = replace(options, timing_cache=self.folder / "timing.cache")
         typing = choose_typing(engine, self.request.typing)
         shapes = {} if engine == ONNXRUNTIME else profile_shapes(feeds)
-        return make_builder(engine, typing, self.network, ranges.scales, options, shapes)
+        return open_builder(engine, typing, self.network, ranges.scales, options, shapes)
 
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))
@@ -393,7 +397,3 @@ class Job:
 def _few(layers: int) -> int:
     """About how many plans a bisection with one culprit takes; the bar grows where there are more."""
     return math.ceil(math.log2(max(layers, 2))) + 4
-
-
-def _names_cache(calibration: Any) -> bool:
-    return isinstance(calibration, (str, Path)) and Path(calibration).is_file() and is_cache(Path(calibration))

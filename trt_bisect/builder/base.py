@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from trt_bisect.builder.timing import Latency
 from trt_bisect.data import Feeds
 from trt_bisect.precision import Precision, PrecisionPlan
 
@@ -18,6 +19,10 @@ Outputs = dict[str, np.ndarray]
 
 EMULATED = "emulated"
 MEASURED = "measured"
+
+
+DEFAULT_TIMEOUT = 1800.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class BuildOptions:
         timing_cache: a file that all builds of a run share.
         tactic_sources: the names of the only TensorRT tactic sources allowed; None leaves TensorRT's own.
         threads: of ONNX Runtime, in one inference; None leaves its own.
+        timeout: seconds that a build, or an inference, may take in its worker process; None sets no limit.
     """
 
     high: Precision = Precision.FP32
@@ -41,6 +47,7 @@ class BuildOptions:
     timing_cache: Path | None = None
     tactic_sources: tuple[str, ...] | None = None
     threads: int | None = None
+    timeout: float | None = None
 
 
 class Engine(Protocol):
@@ -56,6 +63,14 @@ class Engine(Protocol):
 
     def infer(self, feeds: Feeds) -> Outputs:
         """The outputs for one sample.
+
+        Raises:
+            TrialFailed: the inference failed.
+        """
+        ...
+
+    def latency(self, feeds: Feeds) -> Latency | None:
+        """How long an inference of one sample takes; None where the engine's time tells nothing, as in emulation.
 
         Raises:
             TrialFailed: the inference failed.

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.cuda_memory import import_pycuda
 from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.tensorrt_build import ProfileShapes
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
@@ -193,3 +195,16 @@ def make_builder(
     from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 
     return TensorRTStrongBuilder(network, scales, options, profile_shapes or {}, engine=engine)
+
+
+def open_builder(
+    engine: str,
+    typing: str,
+    network: Network,
+    scales: Scales,
+    options: BuildOptions,
+    profile_shapes: ProfileShapes | None = None,
+) -> Builder:
+    """What ``make_builder`` makes, in a process of its own where the engine is NVIDIA's; raises what that raises."""
+    make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
+    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout)

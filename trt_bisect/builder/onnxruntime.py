@@ -38,6 +38,9 @@ class OnnxRuntimeEngine:
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
 
+    def latency(self, feeds: Feeds) -> None:
+        """None: the time of an emulation says nothing of an engine's."""
+
     def __enter__(self) -> OnnxRuntimeEngine:
         return self
 

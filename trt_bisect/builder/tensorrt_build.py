@@ -22,6 +22,7 @@ from trt_bisect.builder.tensorrt_module import (
     RTX,
     drain,
     errors_in,
+    failure_in,
     import_tensorrt,
     logger_of,
     version_of,
@@ -229,7 +230,7 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
     data = rt.builder.build_serialized_network(definition.network, config)
     messages = drain(rt.logger)
     if data is None:
-        raise TrialFailed("build failed", errors_in(messages, "TensorRT built no engine and gave no reason."))
+        raise TrialFailed("build failed", failure_in(messages, "TensorRT built no engine and gave no reason."))
     if _keeps_timings(rt, options):
         _save_timing_cache(config, options.timing_cache)
     return Serialized(bytes(data), warnings_in(messages))

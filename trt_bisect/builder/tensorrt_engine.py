@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ import numpy as np
 
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.cuda_memory import Buffer, Device, open_device
-from trt_bisect.builder.inspector import engine_layers, ran_in
+from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_build import ProfileShapes, Serialized, TensorRT
 from trt_bisect.builder.tensorrt_module import drain, errors_in
+from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
 from trt_bisect.data import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.model.network import Network
@@ -29,7 +29,10 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "INT64": np.dtype(np.int64),
     "BOOL": np.dtype(np.bool_),
 }
-_UNTIMED_RUNS = 3
+_UNTIMED_RUNS = 10
+_FEWEST_RUNS = 10
+_PROFILED_RUNS = 20
+_TIMING_MILLISECONDS = 2000.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class TensorRTEngine:
         self._network = network
         self._shapes = shapes
         self._loaded: _Loaded | None = None
+        self._layers: tuple[EngineLayer, ...] = ()
+        self._profiler: Any = None
 
     def inspect(self) -> str:
         """The engine inspector's JSON, for the usual shapes of the dynamic inputs.
@@ -95,25 +100,48 @@ class TensorRTEngine:
             self._enqueue(loaded)
             return self._download(loaded, shapes)
 
-    def milliseconds(self, feeds: Feeds, runs: int = 20) -> float:
-        """The median time of one inference on the GPU, copies not counted, after a few untimed ones.
+    def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
+        """How long an inference takes on the GPU, after a few untimed ones, and in further ones each of its layers.
+
+        Args:
+            feeds: one sample.
+            runs: the most that are timed; fewer where that would take over two seconds.
 
         Raises:
             EngineUnavailable: no GPU answers, or PyCUDA is not installed.
-            TrialFailed: the engine cannot be loaded, or the inference failed.
+            TrialFailed: the engine cannot be loaded, or an inference failed.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)
-            cuda = loaded.device.cuda
-            times = []
-            for _ in range(_UNTIMED_RUNS + runs):
-                begin, end = cuda.Event(), cuda.Event()
-                begin.record(loaded.stream)
-                self._enqueue(loaded)
-                end.record(loaded.stream)
-                end.synchronize()
-                times.append(float(end.time_since(begin)))
-            return statistics.median(times[_UNTIMED_RUNS:])
+            for _ in range(_UNTIMED_RUNS):
+                self._milliseconds(loaded)
+            times: list[float] = []
+            while len(times) < runs and (len(times) < _FEWEST_RUNS or sum(times) < _TIMING_MILLISECONDS):
+                times.append(self._milliseconds(loaded))
+            return latency_of(times, self._layer_times(loaded))
+
+    def _milliseconds(self, loaded: _Loaded) -> float:
+        cuda = loaded.device.cuda
+        begin, end = cuda.Event(), cuda.Event()
+        begin.record(loaded.stream)
+        self._enqueue(loaded)
+        end.record(loaded.stream)
+        end.synchronize()
+        return float(end.time_since(begin))
+
+    def _layer_times(self, loaded: _Loaded) -> tuple[LayerTime, ...]:
+        known = {layer.name: layer.network_layers for layer in self._layers}
+        mine = {layer.name for layer in self._network.layers}
+        self._profiler = loaded.context.profiler = adding_profiler(self._rt.module)
+        for _ in range(_PROFILED_RUNS):
+            self._enqueue(loaded)
+            loaded.stream.synchronize()
+        return tuple(
+            LayerTime(
+                name, tuple(part for part in known.get(name, named_in(name)) if part in mine), total / _PROFILED_RUNS
+            )
+            for name, total in self._profiler.totals.items()
+        )
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
         """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes."""
@@ -171,7 +199,8 @@ class TensorRTEngine:
                 if self._loaded is None:
                     self._loaded = self._load(device)
                     indices = {layer.name: layer.index for layer in self._network.layers}
-                    self.ran = ran_in(engine_layers(self._inspect(self._loaded)), indices)
+                    self._layers = engine_layers(self._inspect(self._loaded))
+                    self.ran = ran_in(self._layers, indices)
                 yield self._loaded
         except device.cuda.Error as error:
             raise self._failed(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -58,6 +58,10 @@ class Message:
     text: str
 
 
+LISTENERS: list[Callable[[Message], None]] = []
+"""Told every error and warning at once, for those who must know them even if the process crashes."""
+
+
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
     """The logger of this process, which keeps errors and warnings in ``records`` and prints nothing.
@@ -72,7 +76,10 @@ def logger_of(trt: ModuleType) -> Any:
 
         def log(self, severity: Any, msg: str) -> None:
             if severity.name in ("INTERNAL_ERROR", "ERROR", "WARNING"):
-                self.records.append(Message(severity.name != "WARNING", msg.strip()))
+                message = Message(severity.name != "WARNING", msg.strip())
+                self.records.append(message)
+                for tell in LISTENERS:
+                    tell(message)
 
     return KeepingLogger()
 
@@ -87,6 +94,12 @@ def drain(logger: Any) -> tuple[Message, ...]:
 def errors_in(messages: Iterable[Message], otherwise: str) -> str:
     """The errors among ``messages`` as one text, or ``otherwise`` where TensorRT named none."""
     return "\n".join(message.text for message in messages if message.is_error) or otherwise
+
+
+def failure_in(messages: Iterable[Message], otherwise: str) -> str:
+    """Why a build failed: its errors, or ``otherwise``, and what it warned of before."""
+    kept = tuple(messages)
+    return "\n".join([errors_in(kept, otherwise), *(f"warning: {text}" for text in warnings_in(kept))])
 
 
 def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:

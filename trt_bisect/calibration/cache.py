@@ -31,6 +31,11 @@ def is_cache(path: Path) -> bool:
         return False
 
 
+def names_cache(source: object) -> bool:
+    """Whether ``source`` is the path of a calibration cache."""
+    return isinstance(source, (str, Path)) and Path(source).is_file() and is_cache(Path(source))
+
+
 def parse_cache(text: str, source: str) -> dict[str, np.float32]:
     """The scales in a cache by tensor name, their bits as they stand in it.
 

@@ -72,6 +72,9 @@ def run_command(
     force_int8: Annotated[
         bool, typer.Option("--force-int8", help="Weak typing: force INT8 instead of leaving the choice to TensorRT.")
     ] = False,
+    build_timeout: Annotated[
+        float, typer.Option(help="Seconds that TensorRT may take to build an engine, or to run it.")
+    ] = 1800.0,
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Print every layer, also those that only follow.")
     ] = False,
@@ -110,6 +113,7 @@ def run_command(
         workspace=None if workspace is None else workspace << 20,
         optimization_level=optimization_level,
         force_int8=force_int8,
+        build_timeout=build_timeout,
         output=folder,
         progress=RichProgress(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
@@ -11,6 +11,7 @@ from trt_bisect.builder.base import Builder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipe import Recipe
 from trt_bisect.driver.search import Findings, Step
+from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
@@ -57,6 +58,7 @@ def assemble(
     inputs: Mapping[str, Any],
     notes: Sequence[str],
     seconds: Mapping[str, float],
+    latencies: Latencies | None,
     fingerprint: str,
 ) -> Report:
     """The report of a run."""
@@ -92,6 +94,7 @@ def assemble(
         seconds=dict(seconds),
         fingerprint=fingerprint,
         exit_code=_exit_code(measured, rule),
+        latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=recipe_files(network, ranges.scales, recipe.plan, high),
     )
 

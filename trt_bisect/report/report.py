@@ -91,6 +91,8 @@ class Report:
         inputs: which samples were judged, and the distribution over the data set if it was searched.
         notes: what else is to be said, a sentence each.
         summary: the closing paragraph.
+        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
+            be built; None as a whole without a GPU.
         files: of the recipe, by name; empty in a report read from a file.
     """
 
@@ -118,8 +120,20 @@ class Report:
     seconds: Mapping[str, float]
     fingerprint: str
     exit_code: int
+    latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+
+    def layer_milliseconds(self, plan: str, layer: str) -> float | None:
+        """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
+
+        Args:
+            plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
+            layer: a name; layers that are fused share their time.
+        """
+        timed = (self.latency or {}).get(plan) or {}
+        found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
+        return sum(found) if found else None
 
     def table(self) -> pd.DataFrame:
         """The layers as a pandas table, one row a layer, in execution order."""

@@ -30,6 +30,8 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
         console.print()
     style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
     console.print(Text(report.summary, style=style))
+    for line in latency_lines(report):
+        console.print(Text(line))
     for note in report.notes[:NOTES_UP_TO]:
         console.print(Text(f"Note: {note}", style="yellow"))
     if len(report.notes) > NOTES_UP_TO:
@@ -73,6 +75,20 @@ def output_table(report: Report) -> Table:
             figures = (figure_text(report.metric, values.get(report.metric)), "-" if sqnr is None else f"{sqnr:.1f} dB")
             table.add_row(Text(name), Text(plan), *map(Text, figures))
     return table
+
+
+def latency_lines(report: Report) -> list[str]:
+    """What an inference of each plan takes, and each layer left high; nothing where no engine was timed."""
+    timed = {plan: found for plan, found in (report.latency or {}).items() if found}
+    if not timed:
+        return []
+    plans = (f"{plan} {found['mean_ms']:.3f} ms (p99 {found['p99_ms']:.3f})" for plan, found in timed.items())
+    lines = [f"Latency, mean: {', '.join(plans)}"]
+    for name in report.recipe["high"][:NOTES_UP_TO]:
+        int8, high = (report.layer_milliseconds(plan, name) for plan in ("int8", "recipe"))
+        if int8 is not None and high is not None:
+            lines.append(f"'{name}' and what is fused with it: {int8:.4f} ms in INT8, {high:.4f} ms in the recipe")
+    return lines
 
 
 def _cells(report: Report, row: LayerRow) -> list[Text]:

@@ -2,7 +2,7 @@
 
 ``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of
 or a trial. A line that was cut off by a stop is dropped when the journal is opened again. Trials under other
-fingerprints stay in the file and are never taken.
+fingerprints stay in the file and are never taken, and one that timed out is tried again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial import TIMED_OUT, Trial
 
 JOURNAL = "journal.jsonl"
 
@@ -54,7 +54,7 @@ class Journal:
         for record in mine:
             if "trial" in record:
                 trial = _trial_of(record)
-                if trial is not None:
+                if trial is not None and trial.outcome != TIMED_OUT:
                     self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:

@@ -1,0 +1,127 @@
+"""Builders for the worker process that really crash, hang and run out of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trt_bisect.builder.base import MEASURED
+from trt_bisect.builder.tensorrt_module import LISTENERS, Message
+from trt_bisect.builder.timing import latency_of
+from trt_bisect.errors import BadInput, TrialFailed
+
+
+def segfault():
+    print("the last thing it printed", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def say_and_segfault():
+    for tell in LISTENERS:
+        tell(Message(True, "Error Code 1: Cuda Driver"))
+        tell(Message(False, "a warning"))
+    segfault()
+
+
+def hang():
+    time.sleep(600)
+
+
+def eat_all_memory():
+    raise MemoryError("Unable to allocate 1 TiB")
+
+
+def killed_by_the_system():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave():
+    os._exit(3)
+
+
+def refuse():
+    raise TrialFailed("build failed", "no implementation for node fc")
+
+
+def bad_input():
+    raise BadInput("The input is dynamic.", "Give shapes.")
+
+
+def bug():
+    raise KeyError("a bug")
+
+
+@dataclass
+class FakeEngine:
+    """Doubles ``x``; misbehaves in one method if asked to."""
+
+    faults: dict
+    ran: dict = field(default_factory=dict)
+    messages: tuple = ("a warning of the build",)
+
+    def infer(self, feeds):
+        self.faults.get("infer", lambda: None)()
+        self.ran = {0: "int8"}
+        return {"y": 2 * feeds["x"], "pid": np.array(os.getpid())}
+
+    def latency(self, feeds):
+        self.faults.get("latency", lambda: None)()
+        return latency_of([1.0, 3.0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.faults.get("close", lambda: None)()
+
+
+@dataclass(frozen=True)
+class FakeBuilder:
+    """``faults``: by ``start``, ``build``, ``infer``, ``latency``, ``close`` and plan, what is done instead."""
+
+    faults: dict
+
+    engine = "fake"
+    typing = "strong"
+    arithmetic = MEASURED
+    versions = {"fake": "1"}  # noqa: RUF012
+
+    def __post_init__(self):
+        self.faults.get("start", lambda: None)()
+
+    def build(self, plan):
+        faults = self.faults.get(plan, {})
+        faults.get("build", lambda: None)()
+        return FakeEngine(faults)
+
+    def reference(self):
+        return FakeEngine({})
+
+
+@dataclass(frozen=True)
+class MaySegfault:
+    """A builder of the real engine whose build of one plan, told by its key, crashes."""
+
+    builder: object
+    crashing: str
+
+    @property
+    def engine(self):
+        return self.builder.engine
+
+    typing = "strong"
+    arithmetic = MEASURED
+    versions = {}  # noqa: RUF012
+
+    def build(self, plan):
+        if plan.key() == self.crashing:
+            segfault()
+        return self.builder.build(plan)
+
+    def reference(self):
+        return self.builder.reference()

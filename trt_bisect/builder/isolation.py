@@ -1,0 +1,212 @@
+"""A builder in a process of its own: a build or an inference that crashes, hangs or eats all memory costs one trial.
+
+The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script a
+second time. It stays up from build to build and is replaced after it failed, since an error of CUDA can spoil a process
+for all that comes after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from time import monotonic
+from types import TracebackType
+from typing import IO, Any
+
+from trt_bisect.builder.base import Builder, Outputs
+from trt_bisect.builder.tensorrt_module import Message
+from trt_bisect.builder.timing import Latency
+from trt_bisect.builder.worker import About, Broken, Failure, Made, outcome_of
+from trt_bisect.data import Feeds
+from trt_bisect.errors import EngineUnavailable, TrialFailed
+from trt_bisect.precision import PrecisionPlan
+
+_START_SECONDS = 600.0
+_LAST_LINES = 20
+_WORKER = (
+    "import sys; sys.path[:] = sys.argv[3:]\n"
+    "from trt_bisect.builder.worker import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+)
+_WORK = {
+    "start": "The start",
+    "build": "The build",
+    "reference": "The build of the FP32 reference",
+    "infer": "The inference",
+    "latency": "The timing",
+    "close": "The release of the engine",
+}
+
+
+class IsolatedBuilder:
+    """A ``Builder`` whose engines are built, and run, in a worker process."""
+
+    def __init__(self, make: Callable[[], Builder], timeout: float | None = None) -> None:
+        """Starts the worker.
+
+        Args:
+            make: makes the builder there; it is pickled, and so are plans, feeds and outputs.
+            timeout: seconds that a build, or an inference, may take; None sets no limit.
+
+        Raises:
+            BadInput: ``make`` raised it.
+            EngineUnavailable: ``make`` raised it, or the process ended.
+        """
+        self._make = make
+        self._timeout = timeout
+        self._worker, about = _start(make)
+        self.engine, self.typing, self.arithmetic = about.engine, about.typing, about.arithmetic
+        self.versions: Mapping[str, str] = about.versions
+
+    def build(self, plan: PrecisionPlan) -> IsolatedEngine:
+        """The engine of one plan, in the worker; raises TrialFailed where it fails, crashes or takes too long."""
+        return self._made("build", plan)
+
+    def reference(self) -> IsolatedEngine:
+        """The engine with every layer in FP32, in the worker; raises TrialFailed likewise."""
+        return self._made("reference")
+
+    def _made(self, *request: Any) -> IsolatedEngine:
+        if not self._worker.alive:
+            self._worker, _ = _start(self._make)
+        made = self._worker.ask(request, self._timeout)
+        return IsolatedEngine(self._worker, made, self._timeout)
+
+
+class IsolatedEngine:
+    """An engine in a worker.
+
+    Attributes:
+        ran: as the engine tells it; a TensorRT engine only after its first inference.
+        messages: what the builder warned of.
+    """
+
+    def __init__(self, worker: Worker, made: Made, timeout: float | None) -> None:
+        self.ran = made.ran
+        self.messages = made.messages
+        self._worker = worker
+        self._number = made.number
+        self._timeout = timeout
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """The outputs for one sample; raises TrialFailed where it fails, crashes or takes too long."""
+        outputs, self.ran = self._worker.ask(("infer", self._number, feeds), self._timeout)
+        return dict(outputs)
+
+    def latency(self, feeds: Feeds) -> Latency | None:
+        """What the engine says of its speed; raises TrialFailed as ``infer`` does."""
+        latency: Latency | None = self._worker.ask(("latency", self._number, feeds), self._timeout)
+        return latency
+
+    def __enter__(self) -> IsolatedEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(TrialFailed):
+            self._worker.ask(("close", self._number), self._timeout)
+
+
+def _start(make: Callable[[], Builder]) -> tuple[Worker, About]:
+    worker = Worker()
+    try:
+        about: About = worker.ask(("start", make), _START_SECONDS)
+    except TrialFailed as failure:
+        raise EngineUnavailable(f"The engine does not start: {failure.message}") from failure
+    return worker, about
+
+
+class Worker:
+    """The worker process. It ends after a failure, when it is forgotten, and with this process.
+
+    Attributes:
+        end: ends it at once; harmless afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _WORKER, str(theirs.fileno()), str(os.getpid()), *sys.path],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+            )
+        self.end = weakref.finalize(self, _end, self._process, self._connection, self._printed)
+
+    @property
+    def alive(self) -> bool:
+        """It has not failed and can be asked."""
+        return self.end.alive
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
+        """The answer to a request; whatever prevents one ends the worker.
+
+        Raises:
+            TrialFailed: the work failed, the worker crashed, or it did not answer within ``limit`` seconds.
+        """
+        if not self.alive:
+            raise TrialFailed(outcome_of(request), "The engine was lost with its worker process, which failed before.")
+        messages: list[str] = []
+        try:
+            answer = self._answer(request, limit, messages)
+            if isinstance(answer, Failure):
+                raise TrialFailed(answer.outcome, answer.message)
+            if isinstance(answer, Broken):
+                raise answer.error or RuntimeError(answer.trace)
+        except (EOFError, ConnectionError) as error:
+            raise TrialFailed(outcome_of(request), self._last_words(request, messages)) from error
+        except BaseException:
+            self.end()
+            raise
+        return answer
+
+    def _answer(self, request: tuple[Any, ...], limit: float | None, messages: list[str]) -> Any:
+        """The answer; what the engine logs on the way to it is gathered in ``messages``."""
+        deadline = None if limit is None else monotonic() + limit
+        self._connection.send(request)
+        while True:
+            if not self._connection.poll(None if deadline is None else max(0.0, deadline - monotonic())):
+                raise TrialFailed("timed out", "\n".join([f"{_WORK[request[0]]} took over {limit:g} s.", *messages]))
+            answer = self._connection.recv()
+            if not isinstance(answer, Message):
+                return answer
+            messages.append(answer.text)
+
+    def _last_words(self, request: tuple[Any, ...], messages: list[str]) -> str:
+        """What is known of a worker that has just crashed."""
+        self._process.wait()
+        self._printed.seek(0)
+        printed = self._printed.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+        self.end()
+        how = _how_it_ended(self._process.returncode)
+        return "\n".join([f"{_WORK[request[0]]} ended the worker process {how}.", *messages, *printed])
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+    return f"by signal {name}" + (", as Linux does when memory runs out" if -code == signal.SIGKILL else "")
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection, printed: IO[bytes]) -> None:
+    process.kill()
+    process.wait()
+    connection.close()
+    printed.close()

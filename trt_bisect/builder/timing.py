@@ -1,0 +1,72 @@
+"""How fast an engine is: the time of one inference, and of each of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What one layer of an engine takes.
+
+    Attributes:
+        name: the engine's own, such as ``conv1 + relu1``.
+        layers: the network's layers that it does the work of; empty for a copy or a change of format.
+        milliseconds: the mean, while the profiler holds up the layers after it.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The time of one inference on the GPU between two CUDA events, copies from and to the host not counted.
+
+    Attributes:
+        mean_ms: and ``median_ms`` and ``p99_ms``, in milliseconds.
+        runs: how many were timed.
+        layers: in the engine's order; empty where the engine names none.
+    """
+
+    mean_ms: float
+    median_ms: float
+    p99_ms: float
+    runs: int
+    layers: tuple[LayerTime, ...] = ()
+
+
+def latency_of(milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = ()) -> Latency:
+    """What the times of single inferences amount to.
+
+    >>> latency_of([1.0, 2.0, 6.0]).mean_ms
+    3.0
+    """
+    times = np.asarray(milliseconds, np.float64)
+    return Latency(
+        mean_ms=float(times.mean()),
+        median_ms=float(np.median(times)),
+        p99_ms=float(np.percentile(times, 99)),
+        runs=len(times),
+        layers=layers,
+    )
+
+
+def adding_profiler(trt: ModuleType) -> Any:
+    """A TensorRT profiler that adds up in ``totals`` the milliseconds of each engine layer, by name, in their order."""
+
+    class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+            self.totals: dict[str, float] = {}
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.totals[layer_name] = self.totals.get(layer_name, 0.0) + ms
+
+    return AddingProfiler()
