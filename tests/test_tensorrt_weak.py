@@ -13,7 +13,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
-from trt_bisect.errors import EngineUnavailable, TrialFailed
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.precision import Precision, prefix
 
 
@@ -197,9 +197,16 @@ def test_timings_are_shared_by_the_builds_of_a_run(weak, tmp_path):
 
 
 def test_tactic_sources_can_be_left_out(weak):
-    builder, rt = weak(BuildOptions(tactic_sources=("JIT_CONVOLUTIONS", "UNKNOWN")))
+    builder, rt = weak(BuildOptions(tactic_sources=("JIT_CONVOLUTIONS", "CUDNN")))
     builder.build(prefix(8, 0))
-    assert rt.configs[-1].sources == 1 << 4
+    assert rt.configs[-1].sources == 1 << 4 | 1 << 2
+
+
+def test_a_tactic_source_that_this_version_has_not_is_named(weak):
+    builder, _ = weak(BuildOptions(tactic_sources=("JIT_CONVOLUTIONS", "CUBLAS_LT")))
+    with pytest.raises(BadInput, match="no tactic source 'CUBLAS_LT'") as error:
+        builder.build(prefix(8, 0))
+    assert error.value.remedy == "Use CUBLAS, CUDNN, JIT_CONVOLUTIONS."
 
 
 def test_a_failed_build_is_an_outcome(weak):

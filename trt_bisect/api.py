@@ -43,6 +43,7 @@ def run(
     workspace: int | None = None,
     optimization_level: int | None = None,
     force_int8: bool = False,
+    tactic_sources: Sequence[str] = (),
     build_timeout: float | None = DEFAULT_TIMEOUT,
     output: str | Path | None = None,
     progress: Progress | None = None,
@@ -73,6 +74,8 @@ def run(
         workspace: TensorRT's workspace limit in bytes.
         optimization_level: TensorRT's, 0..5.
         force_int8: weak typing: force the INT8 layers instead of leaving them to TensorRT.
+        tactic_sources: the only ones that TensorRT may take kernels from, by their names in ``TacticSource``; its own
+            choice if empty.
         build_timeout: seconds that TensorRT may take to build an engine, or to run it; then that trial is
             ``timed out``, and the search goes on. None sets no limit.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
@@ -102,6 +105,7 @@ def run(
             workspace_bytes=workspace,
             optimization_level=optimization_level,
             force_int8=force_int8,
+            tactic_sources=tuple(tactic_sources) or None,
             timeout=_limit(build_timeout),
         ),
     )

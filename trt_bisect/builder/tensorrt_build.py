@@ -204,11 +204,20 @@ def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tu
             raise BadInput(f"{rt.engine} {trt.__version__} has no builder optimisation level.", "Leave it out.")
         config.builder_optimization_level = options.optimization_level
     if options.tactic_sources is not None:
-        known = trt.TacticSource.__members__
-        config.set_tactic_sources(sum(1 << int(known[name]) for name in options.tactic_sources if name in known))
+        config.set_tactic_sources(_tactic_bits(rt, options.tactic_sources))
     if _keeps_timings(rt, options):
         _load_timing_cache(config, options.timing_cache)
     return config, _add_profile(rt, config, shapes)
+
+
+def _tactic_bits(rt: TensorRT, names: Sequence[str]) -> int:
+    known = rt.module.TacticSource.__members__
+    for name in names:
+        if name not in known:
+            raise BadInput(
+                f"{rt.engine} {rt.module.__version__} has no tactic source '{name}'.", f"Use {', '.join(known)}."
+            )
+    return sum(1 << int(known[name]) for name in names)
 
 
 def _add_profile(rt: TensorRT, config: Any, shapes: ProfileShapes) -> Any:

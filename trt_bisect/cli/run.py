@@ -72,6 +72,10 @@ def run_command(
     force_int8: Annotated[
         bool, typer.Option("--force-int8", help="Weak typing: force INT8 instead of leaving the choice to TensorRT.")
     ] = False,
+    tactic_source: Annotated[
+        list[str] | None,
+        typer.Option(help="The only sources that TensorRT may take kernels from; may be repeated.", show_default=False),
+    ] = None,
     build_timeout: Annotated[
         float, typer.Option(help="Seconds that TensorRT may take to build an engine, or to run it.")
     ] = 1800.0,
@@ -113,6 +117,7 @@ def run_command(
         workspace=None if workspace is None else workspace << 20,
         optimization_level=optimization_level,
         force_int8=force_int8,
+        tactic_sources=tuple(tactic_source or ()),
         build_timeout=build_timeout,
         output=folder,
         progress=RichProgress(),
