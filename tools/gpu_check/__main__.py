@@ -1,0 +1,193 @@
+"""Runs everything that only a GPU can prove, and writes one JSON and one table.
+
+    python tools/gpu_check --json gpu_check.json
+
+It needs this checkout, a Python with the project's dependencies, and TensorRT or TensorRT-RTX; PyCUDA and a GPU for
+most of it. Each check has a process and a time limit of its own. The JSON is written anew after every check. Exit code
+0: nothing failed, though checks may have needed a GPU that is not here; 1: something did; 2: no engine is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[1:1] = [str(ROOT), str(ROOT / "tests")]
+
+import basic_checks  # noqa: E402
+import fault_checks  # noqa: E402
+import plan_checks  # noqa: E402
+from bench import CRASHED, FAILED, NEEDS_GPU, NO_TIME, NOT_HERE, PASSED, TIMED_OUT, Bench, Check, write_json  # noqa: E402
+
+from trt_bisect._version import __version__, versions  # noqa: E402
+from trt_bisect.builder.engines import choose_typing  # noqa: E402
+from trt_bisect.builder.gpu import find_gpu  # noqa: E402
+from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt  # noqa: E402
+from trt_bisect.errors import EngineUnavailable  # noqa: E402
+
+CHECKS = (
+    Check("start", "the engine starts on this GPU", basic_checks.start, 60, needs_gpu=False),
+    Check("build", "every plan of LeNet becomes an engine", basic_checks.build, 90, needs_gpu=False),
+    Check("fp32", "FP32 is ONNX Runtime's, TF32 is off", basic_checks.fp32, 60),
+    Check("int8", "full INT8 of LeNet, told of and obeyed", basic_checks.int8, 60),
+    Check("planted", "the planted LeNet: table, culprit, what ran, fidelity, latency", plan_checks.planted, 90),
+    Check("lenet", "the same of LeNet", plan_checks.lenet, 90),
+    Check("calibrator", "TensorRT's calibrator and a calibration cache", plan_checks.calibrator, 60, typings=("weak",)),
+    Check("qdq", "explicit Q/DQ with the INT8 flag", basic_checks.explicit_qdq, 60, typings=("weak",)),
+    Check("isolation", "a crash, a hang, an empty memory cost one trial", fault_checks.isolation, 120, needs_gpu=False),
+    Check("residual", "a ResNet-like network with a culprit", plan_checks.residual, 150),
+    Check("depthwise", "a MobileNet-like network with a culprit", plan_checks.depthwise, 150),
+    Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),
+    Check("timing-cache", "the second build against the first", basic_checks.timing_cache, 90),
+    Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
+    Check("memory", "GPU memory after 200 builds", fault_checks.memory, 150),
+    Check("ocr", "a published network, bisected", plan_checks.ocr, 240),
+)
+BY_NAME = {check.name: check for check in CHECKS}
+
+
+def main() -> int:
+    """Runs the checks asked for."""
+    asked = _parsed()
+    if asked.check:
+        return _run_here(BY_NAME[asked.check], Path(asked.folder), asked.engine[0])
+    engines = asked.engine or [engine for engine in (TENSORRT, RTX) if not _why_not(engine)]
+    if not engines:
+        print("gpu_check: neither tensorrt nor tensorrt-rtx is installed.", file=sys.stderr)
+        return 2
+    gpu = _gpu()
+    record: dict[str, Any] = {
+        "schema": 1,
+        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "complete": False,
+        "machine": {
+            "gpu": gpu,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "versions": {"trt-bisect": __version__, **versions()},
+        },
+        "checks": [],
+    }
+    ends = monotonic() + asked.seconds
+    for engine in engines:
+        for check in CHECKS:
+            if asked.only and check.name not in asked.only:
+                continue
+            made = _run_apart(check, engine, has_gpu=bool(gpu), left=ends - monotonic())
+            record["checks"].append(made)
+            print(_line(made), flush=True)
+            if asked.json:
+                write_json(asked.json, record)
+    record["complete"] = True
+    if asked.json:
+        write_json(asked.json, record)
+    return int(any(made["outcome"] in (FAILED, CRASHED, TIMED_OUT) for made in record["checks"]))
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpu_check", description="Runs everything that only a GPU can prove.")
+    parser.add_argument("--json", type=Path, help="where the JSON goes")
+    parser.add_argument("--engine", action="append", choices=(TENSORRT, RTX), help="may be repeated; all by default")
+    parser.add_argument("--only", action="append", choices=BY_NAME, help="a check; may be repeated")
+    parser.add_argument("--seconds", type=float, default=470.0, help="for all checks together")
+    parser.add_argument("--check", choices=BY_NAME, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _gpu() -> str:
+    try:
+        return str(find_gpu())
+    except EngineUnavailable:
+        return ""
+
+
+def _why_not(engine: str) -> str:
+    try:
+        import_tensorrt(engine)
+    except EngineUnavailable as error:
+        return str(error)
+    return ""
+
+
+def _run_apart(check: Check, engine: str, *, has_gpu: bool, left: float) -> dict[str, Any]:
+    """Runs a check in a process of its own and returns its record, however it ends."""
+    made: dict[str, Any] = {"engine": engine, "name": check.name, "what": check.what, "seconds": 0.0}
+    why_not = _why_not(engine)
+    if why_not:
+        return {**made, "outcome": NOT_HERE, "message": why_not}
+    if choose_typing(engine) not in check.typings:
+        return {**made, "outcome": NOT_HERE, "message": f"only with {' or '.join(check.typings)} typing"}
+    if not has_gpu and (check.needs_gpu or engine == TENSORRT):
+        return {**made, "outcome": NEEDS_GPU, "message": ""}
+    limit = min(check.seconds, left)
+    if limit < 1:
+        return {**made, "outcome": NO_TIME, "message": ""}
+    began = monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+        outcome, message = _ended(check, engine, folder, limit)
+        recorded = _recorded(Path(folder))
+    if outcome == PASSED and not all(expectation["holds"] for expectation in recorded["expectations"]):
+        outcome = FAILED
+    return {**made, "seconds": round(monotonic() - began, 2), "outcome": outcome, "message": message, **recorded}
+
+
+def _ended(check: Check, engine: str, folder: str, limit: float) -> tuple[str, str]:
+    command = [sys.executable, __file__, "--check", check.name, "--engine", engine, "--folder", folder]
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        said.seek(0)
+        message = "\n".join(said.read().decode(errors="replace").splitlines()[-25:])
+    if code is None:
+        return TIMED_OUT, f"after {limit:.0f} s\n{message}".strip()
+    return (PASSED, message) if code == 0 else (CRASHED, f"exit code {code}\n{message}".strip())
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    path = folder / "results.json"
+    return json.loads(path.read_text()) if path.is_file() else {"expectations": [], "figures": {}}
+
+
+def _run_here(check: Check, folder: Path, engine: str) -> int:
+    work = folder / "work"
+    work.mkdir()
+    try:
+        check.run(Bench(engine, work, folder / "results.json", gpu=bool(_gpu())))
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _line(made: Mapping[str, Any]) -> str:
+    line = f"{made['engine']:12} {made['name']:13} {made['outcome']:12} {made['seconds']:6.1f} s  {made['what']}"
+    wrong = [e for e in made.get("expectations", ()) if not e["holds"]]
+    details = [f"not: {expectation['what']} ({expectation['said']})" for expectation in wrong]
+    if made["outcome"] in (CRASHED, TIMED_OUT, NOT_HERE):
+        details.append(made["message"])
+    return "\n".join([line, *("    " + "\n    ".join(detail.splitlines()) for detail in details)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""The checks that cost seconds: does the engine start, build, run, agree in FP32, and say what it did."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import subjects
+from bench import Bench
+from measures import cosine, disobeyed, relative_difference
+
+from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
+from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.inspector import engine_layers
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
+from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.builder.tensorrt_module import RTX
+from trt_bisect.builder.tensorrt_walk import steps_of
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
+from trt_bisect.data import profile_shapes
+from trt_bisect.model.file import save_model
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.precision import all_but, prefix
+
+FP32_DIFFERENCE = 1e-5
+TF32_DIFFERENCE = 1e-4
+
+
+def start(bench: Bench) -> None:
+    """Import, version, GPU, and a ``trt.Builder``."""
+    bench.figure("version", engine_version(bench.engine))
+    bench.figure("typing", choose_typing(bench.engine))
+    if bench.gpu:
+        gpu = find_gpu()
+        bench.figure("gpu", gpu.name)
+        bench.figure("capability", gpu.capability)
+        bench.figure("driver", f"CUDA {gpu.cuda}")
+    rt = start_tensorrt(bench.engine)
+    bench.figure("tactic sources", list(rt.module.TacticSource.__members__))
+    bench.figure("builder flags", list(rt.module.BuilderFlag.__members__))
+    bench.expect("the engine starts", True)
+
+
+def build(bench: Bench) -> None:
+    """Every plan of LeNet becomes an engine; a builder that refuses the GPU says here why."""
+    subject = subjects.lenet(bench.folder)
+    builder = subjects.maker_of(subject, bench.engine)()
+    rows = []
+    for k in (-1, *subject.network.quantizable):
+        began = perf_counter()
+        with builder.build(prefix(len(subject.network.layers), k)) as engine:
+            assert isinstance(engine, TensorRTEngine)
+            size = len(engine.serialized.data)
+            rows.append({"k": k, "seconds": perf_counter() - began, "bytes": size, "warnings": engine.messages})
+        bench.figure("engines", rows)
+    bench.expect("every engine holds something", all(row["bytes"] > 1000 for row in rows))
+
+
+def fp32(bench: Bench) -> None:
+    """The FP32 reference is ONNX Runtime's but for float noise; with TF32 on it would not be."""
+    subject = subjects.residual(bench.folder)
+    reference = _emulated(subject).reference().infer(subject.feeds[0])
+    builder = subjects.maker_of(subject, bench.engine)()
+    with builder.reference() as engine:
+        difference = relative_difference(reference, engine.infer(subject.feeds[0]))
+    bench.figure("relative difference from ONNX Runtime", difference)
+    bench.expect(
+        f"FP32 differs from ONNX Runtime by less than {FP32_DIFFERENCE:g}", difference < FP32_DIFFERENCE, difference
+    )
+    with _reference_with_tf32(bench, subject) as engine:
+        loose = relative_difference(reference, engine.infer(subject.feeds[0]))
+    bench.figure("the same with TF32 allowed", loose)
+    bench.figure("TF32 would have been noticed", loose > TF32_DIFFERENCE)
+
+
+def _reference_with_tf32(bench: Bench, subject: subjects.Subject) -> TensorRTEngine:
+    rt = start_tensorrt(bench.engine)
+    path = bench.folder / "plain.onnx"
+    save_model(subject.network.skeleton, subject.network.weights, path)
+    shapes = profile_shapes(subject.feeds)
+    config, _ = new_config(rt, subjects.options_for(bench.engine), shapes)
+    config.set_flag(rt.module.BuilderFlag.TF32)
+    flags = 1 if "EXPLICIT_BATCH" in rt.module.NetworkDefinitionCreationFlag.__members__ else 0
+    made = serialize(rt, parse_file(rt, path, flags), config, subjects.options_for(bench.engine))
+    return TensorRTEngine(rt, made, subject.network, shapes)
+
+
+def int8(bench: Bench) -> None:
+    """LeNet in full INT8: near the emulation, every layer told of and obeyed; the inspector's own words are kept."""
+    subject = subjects.lenet(bench.folder)
+    count, quantizable = len(subject.network.layers), subject.network.quantizable
+    emulated, builder = _emulated(subject), subjects.maker_of(subject, bench.engine)()
+    if isinstance(builder, TensorRTWeakBuilder):
+        definition = builder.network_definition(all_but(count, ()))
+        steps = steps_of(definition.network, subject.network.layers)
+        bench.figure(
+            "parsed", [{"name": s.layer.name, "type": s.kind, "owner": s.owner, "named": s.named} for s in steps]
+        )
+        bench.expect("every layer of the network has a TensorRT layer of its name", _all_named(steps, count))
+    plan = all_but(count, ())
+    with builder.build(plan) as engine:
+        assert isinstance(engine, TensorRTEngine)
+        outputs = engine.infer(subject.feeds[0])
+        text = engine.inspect()
+        ran = dict(engine.ran)
+    bench.figure("inspector", text)
+    bench.figure("ran", {subject.network.layers[k].name: precision for k, precision in ran.items()})
+    bench.figure("warnings", engine.messages)
+    bench.expect("the engine tells of every quantizable layer", set(quantizable) <= set(ran), sorted(ran))
+    bench.expect("every layer asked into INT8 ran in it", not disobeyed(plan.key(), ran, quantizable))
+    similar = cosine(emulated.build(plan).infer(subject.feeds[0]), outputs)
+    bench.figure("cosine with the emulation", similar)
+    bench.expect("full INT8 is near the emulation", similar > 0.999, similar)
+
+
+def _all_named(steps: list, count: int) -> bool:
+    return {step.owner for step in steps if step.main} == set(range(count))
+
+
+def fused(bench: Bench) -> None:
+    """Which network layers each fused engine layer does the work of, in FP32 and in INT8."""
+    subject = subjects.residual(bench.folder)
+    names = {layer.name for layer in subject.network.layers}
+    builder = subjects.maker_of(subject, bench.engine)()
+    for what, k in (("fp32", -1), ("half int8", len(names) // 2), ("int8", len(names) - 1)):
+        with builder.build(prefix(len(names), k)) as engine:
+            assert isinstance(engine, TensorRTEngine)
+            layers = engine_layers(engine.inspect())
+        told = {name for layer in layers for name in layer.network_layers}
+        rows = [
+            {"engine layer": i.name, "type": i.kind, "layers": [n for n in i.network_layers if n in names]}
+            for i in layers
+        ]
+        bench.figure(f"{what} layers", rows)
+        bench.figure(f"{what} not told of", sorted(names - told))
+        computing = [row for row in rows if row["layers"]]
+        bench.expect(
+            f"{what}: engine layers are mapped to network layers", bool(computing), f"{len(computing)} of {len(rows)}"
+        )
+
+
+def timing_cache(bench: Bench) -> None:
+    """A second build of the same network, without and with a shared timing cache."""
+    subject = subjects.residual(bench.folder)
+    plan = prefix(len(subject.network.layers), len(subject.network.layers) // 2)
+    seconds = {}
+    for what, file in (("without", None), ("with", bench.folder / "timing.cache")):
+        for turn in ("first", "second"):
+            builder = subjects.maker_of(subject, bench.engine, file)()
+            began = perf_counter()
+            with builder.build(plan):
+                seconds[f"{turn} {what}"] = perf_counter() - began
+            bench.figure("seconds", seconds)
+    if bench.engine == RTX:
+        bench.figure("remark", "TensorRT-RTX times nothing at build time: its timing cache does nothing")
+        return
+    bench.expect("the timing cache is written", (bench.folder / "timing.cache").is_file())
+    bench.expect("the second build is faster with it", seconds["second with"] < seconds["first with"], seconds)
+
+
+def explicit_qdq(bench: Bench) -> None:
+    """Explicit Q/DQ with the INT8 flag, the second witness on a version without strong typing: LeNet, every k."""
+    subject = subjects.lenet(bench.folder)
+    path = bench.folder / "qdq.onnx"
+    count = len(subject.network.layers)
+    written = PlanWriter(subject.network, subject.ranges.scales, Target.TENSORRT).write(all_but(count, ()))
+    save_model(written.model, written.weights, path)
+    again = load_network(path)
+    builder = make_builder(
+        bench.engine, "weak", again, {}, subjects.options_for(bench.engine), profile_shapes(subject.feeds)
+    )
+    emulated = _emulated(subject)
+    reference = emulated.reference().infer(subject.feeds[0])
+    rows = []
+    for k in again.quantizable:
+        plan = prefix(count, k)
+        with builder.build(plan) as engine:
+            outputs = engine.infer(subject.feeds[0])
+            ran = dict(engine.ran)
+        row = {
+            "layer": again.layers[k].name,
+            "engine": cosine(reference, outputs),
+            "emulated": cosine(reference, emulated.build(plan).infer(subject.feeds[0])),
+            "asked": "int8",
+            "ran": ran.get(k, ""),
+            "disobeyed": disobeyed(plan.key(), ran, again.quantizable),
+        }
+        rows.append(row)
+        bench.figure("table", rows)
+    bench.expect("it has the same layers", [i.name for i in again.layers] == [i.name for i in subject.network.layers])
+    bench.expect("it is near the emulation", all(abs(r["engine"] - r["emulated"]) < 1e-3 for r in rows))
+    bench.expect("precisions were obeyed", not any(row["disobeyed"] for row in rows))
+
+
+def _emulated(subject: subjects.Subject) -> OnnxRuntimeBuilder:
+    return OnnxRuntimeBuilder(subject.network, subject.ranges.scales, subjects.options_for("onnxruntime"))

@@ -1,0 +1,70 @@
+"""A builder that fails on purpose at one plan: it lives in the worker process, which has to be able to import it."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from trt_bisect.builder.base import Builder, Engine
+from trt_bisect.precision import PrecisionPlan
+
+
+def crash() -> None:
+    """Reads address 0."""
+    ctypes.string_at(0)
+
+
+def hang() -> None:
+    """Does not come back."""
+    time.sleep(3600)
+
+
+def run_out_of_memory() -> None:
+    """What an allocation raises that the machine refuses."""
+    raise MemoryError("on purpose")
+
+
+@dataclass(frozen=True)
+class FaultyBuilder:
+    """``builder``, but for the plan with the key ``at``, where ``fault`` is called first."""
+
+    builder: Builder
+    at: str
+    fault: Callable[[], None]
+
+    @property
+    def engine(self) -> str:
+        """The builder's."""
+        return self.builder.engine
+
+    @property
+    def typing(self) -> str:
+        """The builder's."""
+        return self.builder.typing
+
+    @property
+    def arithmetic(self) -> str:
+        """The builder's."""
+        return self.builder.arithmetic
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The builder's."""
+        return self.builder.versions
+
+    def build(self, plan: PrecisionPlan) -> Engine:
+        """The engine of one plan, if it is not the faulty one."""
+        if plan.key() == self.at:
+            self.fault()
+        return self.builder.build(plan)
+
+    def reference(self) -> Engine:
+        """The engine with every layer in FP32."""
+        return self.builder.reference()
+
+
+def make_faulty(make: Callable[[], Builder], at: str, fault: Callable[[], None]) -> FaultyBuilder:
+    """Made in the worker."""
+    return FaultyBuilder(make(), at, fault)

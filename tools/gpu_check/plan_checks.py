@@ -1,0 +1,264 @@
+"""The checks of the main job: all plans of a network on the engine and in emulation, side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import subjects
+from bench import Bench
+from measures import cosine, disobeyed
+
+import trt_bisect
+from trt_bisect.builder.cuda_memory import Buffer, open_device
+from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
+from trt_bisect.calibration.cache import read_cache
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.data import Feeds, open_dataset, profile_shapes
+from trt_bisect.model.file import save_model
+from trt_bisect.precision import all_but
+from trt_bisect.progress import Silent
+from trt_bisect.report.report import LayerRow, Report
+
+NOISE_OF_FLIPS = 0.10
+"""Rounding flips alone move 1 - cosine by 5 to 10 %."""
+
+FAINT = 1e-7
+"""Below this 1 - cosine is float noise, and its ratio says nothing."""
+
+LOUDEST = 90.0
+"""Above this many dB there is nothing but float noise."""
+
+LARGEST_RATIO = "largest difference of 1 - cosine, as a ratio"
+MEDIAN_RATIO = "median difference of 1 - cosine, as a ratio"
+
+Trials = dict[str, dict[str, Any]]
+"""The trials of a journal by plan."""
+
+
+def lenet(bench: Bench) -> None:
+    """All plans of LeNet."""
+    _side_by_side(bench, subjects.lenet(bench.folder))
+
+
+def planted(bench: Bench) -> None:
+    """All plans of LeNet with a culprit."""
+    _side_by_side(bench, subjects.planted(bench.folder))
+
+
+def residual(bench: Bench) -> None:
+    """All plans of a ResNet-like network with a culprit."""
+    _side_by_side(bench, subjects.residual(bench.folder))
+
+
+def depthwise(bench: Bench) -> None:
+    """All plans of a MobileNet-like network with a culprit."""
+    _side_by_side(bench, subjects.depthwise(bench.folder))
+
+
+def _side_by_side(bench: Bench, subject: subjects.Subject) -> None:
+    emulated = _run(bench, subject, "onnxruntime")
+    measured = _run(bench, subject, bench.engine)
+    rows = [_row(*pair) for pair in zip(emulated.layers, measured.layers, strict=True) if pair[0].quantizable]
+    bench.figure("table", rows)
+    bench.figure("culprits", {"emulated": emulated.culprits, "measured": measured.culprits})
+    bench.figure("similarity", {"emulated": emulated.similarity, "measured": measured.similarity})
+    bench.figure("seconds", measured.seconds)
+    trials = {engine: _trials(bench.folder / engine) for engine in ("onnxruntime", bench.engine)}
+    fidelity = _fidelity(trials["onnxruntime"], trials[bench.engine])
+    bench.figure("fidelity", fidelity)
+    bench.figure("latency", measured.latency)
+    told = [_told(trial, subject) for trial in trials[bench.engine].values()]
+    bench.figure("trials", told)
+    bench.expect("every plan was measured", all(row["outcome"] == "measured" for row in rows))
+    bench.expect("the planted culprits are named", measured.culprits == subject.culprits, measured.culprits)
+    bench.expect("the emulation names the same", measured.culprits == emulated.culprits, emulated.culprits)
+    bench.expect("the recipe meets the threshold", bool(measured.recipe["meets"]))
+    bench.expect("the engine tells what ran in every trial", all(trial["told of"] for trial in told))
+    wrong = [trial for trial in told if trial["disobeyed"]]
+    bench.expect("precisions were obeyed in every trial", not wrong, f"not in {len(wrong)} of {len(told)}")
+    ratio = fidelity[MEDIAN_RATIO]
+    bench.expect(
+        "the emulation is near: the median ratio of 1 - cosine is within the noise of rounding flips",
+        ratio is None or ratio <= NOISE_OF_FLIPS,
+        ratio,
+    )
+
+
+def _run(bench: Bench, subject: subjects.Subject, engine: str) -> Report:
+    return trt_bisect.run(
+        subject.network,
+        subject.ranges,
+        str(subject.inputs),
+        engine=engine,
+        metric=subject.metric,
+        threshold=subject.threshold,
+        tactic_sources=() if engine == "onnxruntime" else subjects.tactic_sources(engine) or (),
+        build_timeout=subjects.BUILD_SECONDS,
+        output=bench.folder / engine,
+        progress=Silent(),
+    )
+
+
+def _row(emulated: LayerRow, measured: LayerRow) -> dict[str, Any]:
+    return {
+        "layer": measured.name,
+        "shape": measured.shape,
+        "emulated": emulated.similarity,
+        "measured": measured.similarity,
+        "emulated sqnr": emulated.sqnr,
+        "measured sqnr": measured.sqnr,
+        "culprit": measured.culprit,
+        "asked": measured.asked,
+        "ran": measured.ran,
+        "obeyed": measured.obeyed,
+        "outcome": measured.outcome,
+        "message": measured.message,
+    }
+
+
+def _fidelity(emulated: Trials, measured: Trials) -> dict[str, float | None]:
+    """How far apart the two are on the plans that both measured."""
+    both = [plan for plan in emulated if plan in measured and emulated[plan]["outputs"] and measured[plan]["outputs"]]
+    cosines = [(_least("cosine", emulated[plan]), _least("cosine", measured[plan])) for plan in both]
+    sqnrs = [(_least("sqnr", emulated[plan]), _least("sqnr", measured[plan])) for plan in both]
+    ratios = [abs((1 - m) / (1 - e) - 1) for e, m in cosines if 1 - e > FAINT]
+    decibels = [abs(m - e) for e, m in sqnrs if max(m, e) < LOUDEST]
+    return {
+        "plans": len(both),
+        "largest difference in cosine": max((abs(m - e) for e, m in cosines), default=None),
+        "median difference in cosine": _median([abs(m - e) for e, m in cosines]),
+        LARGEST_RATIO: max(ratios, default=None),
+        MEDIAN_RATIO: _median(ratios),
+        "largest difference in SQNR, dB": max(decibels, default=None),
+        "median difference in SQNR, dB": _median(decibels),
+    }
+
+
+def _least(metric: str, trial: dict[str, Any]) -> float:
+    return min(figures["values"][metric] for figures in trial["outputs"].values())
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _trials(folder: Path) -> Trials:
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    return {line["trial"]["plan"]: line["trial"] for line in lines if "trial" in line}
+
+
+def _told(trial: dict[str, Any], subject: subjects.Subject) -> dict[str, Any]:
+    """What the engine told of the layers in a trial."""
+    ran = {int(k): precision for k, precision in trial["ran"].items()}
+    quantizable = subject.network.quantizable
+    wrong = disobeyed(trial["plan"], ran, quantizable)
+    return {
+        "plan": trial["plan"],
+        "outcome": trial["outcome"],
+        "message": trial["message"],
+        "told of": len(set(ran) & set(quantizable)),
+        "disobeyed": [
+            {"layer": subject.network.layers[k].name, "asked": asked, "ran": precision} for k, asked, precision in wrong
+        ],
+    }
+
+
+def ocr(bench: Bench) -> None:
+    """The PP-OCR sample, bisected: a published network on the engine, and what its recipe costs in time."""
+    samples = subjects.ROOT / "samples" / "ocr"
+    report = trt_bisect.run(
+        samples / "network.onnx",
+        str(samples / "calibration.npz"),
+        str(samples / "inputs.npz"),
+        engine=bench.engine,
+        strategy="bisect",
+        samples=1,
+        threshold=0.95,
+        tactic_sources=subjects.tactic_sources(bench.engine) or (),
+        build_timeout=subjects.BUILD_SECONDS,
+        output=bench.folder / "run",
+        progress=Silent(),
+    )
+    bench.figure("summary", report.summary)
+    bench.figure("culprits", report.culprits)
+    bench.figure("similarity", report.similarity)
+    bench.figure("seconds", report.seconds)
+    bench.figure("latency", report.latency)
+    bench.figure("not obeyed", [(row.name, row.asked, row.ran) for row in report.layers if row.obeyed is False])
+    bench.expect("it was measured", report.similarity["int8"] is not None)
+    bench.expect("the recipe meets the threshold", bool(report.recipe["meets"]))
+
+
+def calibrator(bench: Bench) -> None:
+    """TensorRT's own calibrator on LeNet: its scales beside ours, and its cache read by it and by us."""
+    subject = subjects.lenet(bench.folder)
+    data = list(open_dataset(str(subjects.ROOT / "samples/lenet/calibration.npz"), subject.network.inputs))
+    cache = _calibrated_by_tensorrt(bench, subject, data)
+    path = bench.folder / "tensorrt.cache"
+    path.write_bytes(cache)
+    bench.figure("cache", cache.decode())
+    theirs = read_cache(path, subject.network.rounded_activations).scales
+    for method in ("entropy", "minmax"):
+        ours = calibrate(subject.network, data, method).scales
+        ratios = {name: float(theirs[name] / ours[name]) for name in ours if name in theirs}
+        bench.figure(f"TensorRT's scales over our {method}", ratios)
+    missing = set(subject.network.rounded_activations) - set(theirs)
+    bench.expect("the cache has the tensors that are rounded", not missing, sorted(missing))
+    shapes, options = profile_shapes(subject.feeds), subjects.options_for(bench.engine)
+    plan = all_but(len(subject.network.layers), ())
+    read_by_it = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache)
+    read_by_us = TensorRTWeakBuilder(subject.network, theirs, options, shapes)
+    with read_by_it.build(plan) as first, read_by_us.build(plan) as second:
+        similar = cosine(first.infer(subject.feeds[0]), second.infer(subject.feeds[0]))
+    bench.figure("cosine of the two engines", similar)
+    bench.expect("TensorRT and trt-bisect read the cache alike", similar > 0.9999, similar)
+
+
+def _calibrated_by_tensorrt(bench: Bench, subject: subjects.Subject, data: list[Feeds]) -> bytes:
+    rt, device = start_tensorrt(bench.engine), open_device()
+    path = bench.folder / "plain.onnx"
+    save_model(subject.network.skeleton, subject.network.weights, path)
+    shapes = profile_shapes(subject.feeds)
+    with device.current():
+        definition = parse_file(rt, path, 1)
+        config, profile = new_config(rt, subjects.options_for(bench.engine), shapes)
+        config.set_flag(rt.module.BuilderFlag.INT8)
+        config.int8_calibrator = streaming = _streaming_calibrator(rt.module, device, data)
+        if profile is not None:
+            config.set_calibration_profile(profile)
+        serialize(rt, definition, config, subjects.options_for(bench.engine))
+    return bytes(streaming.cache)
+
+
+def _streaming_calibrator(trt: Any, device: Any, data: list[Feeds]) -> Any:
+    class StreamingCalibrator(trt.IInt8EntropyCalibrator2):
+        def __init__(self) -> None:
+            trt.IInt8EntropyCalibrator2.__init__(self)
+            self.left = iter(data)
+            self.buffers = {name: Buffer(device) for name in data[0]}
+            self.cache = b""
+
+        def get_batch_size(self) -> int:
+            return 1
+
+        def get_batch(self, names: list[str]) -> list[int] | None:
+            feeds = next(self.left, None)
+            if feeds is None:
+                return None
+            for name in names:
+                array = np.ascontiguousarray(feeds[name], np.float32)
+                self.buffers[name].hold(array.nbytes)
+                device.cuda.memcpy_htod(self.buffers[name].memory, array)
+            return [self.buffers[name].address for name in names]
+
+        def read_calibration_cache(self) -> None:
+            return None
+
+        def write_calibration_cache(self, cache: Any) -> None:
+            self.cache = bytes(cache)
+
+    return StreamingCalibrator()

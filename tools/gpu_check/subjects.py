@@ -1,0 +1,108 @@
+"""What is built: networks with their scales and judged inputs, and the builders of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import networks
+import numpy as np
+import onnx
+
+from trt_bisect.builder.base import Builder, BuildOptions
+from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
+from trt_bisect.builder.tensorrt_module import TENSORRT, version_of
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data import Feeds, open_dataset, profile_shapes
+from trt_bisect.model.network import Network, load_network
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_SECONDS = 60.0
+_WITHOUT_LIBRARIES = ("JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS")
+"""TensorRT 8's own kernels: a packed TensorRT has neither cuBLAS nor cuDNN."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network, its scales, the inputs that it is judged on, and the rule of judgement.
+
+    Attributes:
+        culprits: those that were planted in it.
+    """
+
+    name: str
+    network: Network
+    ranges: Ranges
+    inputs: Path
+    feeds: tuple[Feeds, ...]
+    metric: str = "cosine"
+    threshold: float = 0.99
+    culprits: tuple[str, ...] = ()
+
+
+def lenet(_folder: Path) -> Subject:
+    """The LeNet sample, which INT8 does not hurt."""
+    samples = ROOT / "samples" / "lenet"
+    return _subject("lenet", samples / "lenet.onnx", samples / "calibration.npz", samples / "digits.npz")
+
+
+def planted(_folder: Path) -> Subject:
+    """The LeNet sample with a culprit."""
+    samples = ROOT / "samples" / "lenet"
+    files = samples / "lenet_planted.onnx", samples / "calibration.npz", samples / "digits.npz"
+    return _subject("planted", *files, culprits=("ip2",))
+
+
+def residual(folder: Path) -> Subject:
+    """A ResNet-like network with a culprit."""
+    model = networks.residual(width=32)
+    networks.plant_between(model, "block2.conv1", "block2.conv2")
+    return _made("residual", model, folder, ("block2.conv2",))
+
+
+def depthwise(folder: Path) -> Subject:
+    """A MobileNet-like network with a culprit."""
+    model = networks.depthwise(width=16)
+    networks.plant_between(model, "block1.depthwise", "block1.project")
+    return _made("depthwise", model, folder, ("block1.project",))
+
+
+def _made(name: str, model: onnx.ModelProto, folder: Path, culprits: tuple[str, ...]) -> Subject:
+    path = networks.save(model, folder, f"{name}.onnx")
+    files = folder / f"{name}-calibration.npz", folder / f"{name}-inputs.npz"
+    for seed, file in enumerate(files):
+        np.savez(file, **networks.samples(model, count=16, seed=seed))
+    return _subject(name, path, *files, metric="sqnr", threshold=20.0, culprits=culprits)
+
+
+def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: object) -> Subject:
+    network = load_network(model)
+    ranges = calibrate(network, open_dataset(str(calibration), network.inputs))
+    feeds = tuple(open_dataset(str(inputs), network.inputs))
+    return Subject(name, network, ranges, inputs, feeds, **more)  # type: ignore[arg-type]
+
+
+def options_for(engine: str, timing_cache: Path | None = None) -> BuildOptions:
+    """How the engines of the checks are built."""
+    return BuildOptions(tactic_sources=tactic_sources(engine), timing_cache=timing_cache, timeout=BUILD_SECONDS)
+
+
+def tactic_sources(engine: str) -> tuple[str, ...] | None:
+    """Those without cuBLAS and cuDNN where TensorRT would use them."""
+    return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else None
+
+
+def maker_of(subject: Subject, engine: str, timing_cache: Path | None = None) -> Callable[[], Builder]:
+    """Makes the builder of a subject, in the engine's usual typing; it can be pickled."""
+    return partial(
+        make_builder,
+        engine,
+        choose_typing(engine),
+        subject.network,
+        subject.ranges.scales,
+        options_for(engine, timing_cache),
+        profile_shapes(subject.feeds),
+    )
