@@ -139,14 +139,6 @@ def test_records_are_json_whatever_they_hold():
     assert bench.plain(odd) == {"nan": "nan", "3": [0.5, [0, 1]], "path": "x", "none": None}
 
 
-def test_what_was_disobeyed():
-    assert measures.precisions_of("8*2.h*1.f*1") == ["int8", "int8", "fp16", "fp32"]
-    assert measures.disobeyed("8*2.f*2", {0: "fp32", 1: "int8", 2: "int8"}, (0, 1, 2, 3)) == [
-        (0, "int8", "fp32"),
-        (2, "fp32", "int8"),
-    ]
-
-
 def test_distances():
     one, other = {"y": np.array([3.0, 4.0])}, {"y": np.array([4.0, 3.0])}
     assert measures.cosine(one, other) == pytest.approx(0.96)

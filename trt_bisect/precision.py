@@ -18,6 +18,9 @@ class Precision(str, Enum):
         return self.value
 
 
+_LETTERS = {Precision.INT8: "8", Precision.FP16: "h", Precision.FP32: "f"}
+
+
 @dataclass(frozen=True)
 class PrecisionPlan:
     """The precision of every layer, in execution order: ``precisions[k]`` is layer k's."""
@@ -52,15 +55,25 @@ class PrecisionPlan:
         >>> prefix(5, 2).key()
         '8*3.f*2'
         """
-        letters = {Precision.INT8: "8", Precision.FP16: "h", Precision.FP32: "f"}
         runs: list[tuple[str, int]] = []
         for precision in self.precisions:
-            letter = letters[precision]
+            letter = _LETTERS[precision]
             if runs and runs[-1][0] == letter:
                 runs[-1] = (letter, runs[-1][1] + 1)
             else:
                 runs.append((letter, 1))
         return ".".join(f"{letter}*{count}" for letter, count in runs)
+
+    @classmethod
+    def from_key(cls, key: str) -> PrecisionPlan:
+        """The plan that has this key.
+
+        >>> PrecisionPlan.from_key("8*3.f*2") == prefix(5, 2)
+        True
+        """
+        precisions = {letter: precision for precision, letter in _LETTERS.items()}
+        runs = (run.split("*") for run in key.split("."))
+        return cls(tuple(precisions[letter] for letter, count in runs for _ in range(int(count))))
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:

@@ -26,6 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[1:1] = [str(ROOT), str(ROOT / "tests")]
+os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")  # every check is a process and would load every kernel
 
 import basic_checks  # noqa: E402
 import fault_checks  # noqa: E402

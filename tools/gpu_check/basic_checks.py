@@ -6,7 +6,7 @@ from time import perf_counter
 
 import subjects
 from bench import Bench
-from measures import cosine, disobeyed, relative_difference
+from measures import cosine, relative_difference
 
 from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
 from trt_bisect.builder.gpu import find_gpu
@@ -18,10 +18,12 @@ from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.builder.tensorrt_walk import steps_of
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.data import profile_shapes
+from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import all_but, prefix
+from trt_bisect.report.obedience import disobeyed
 
 FP32_DIFFERENCE = 1e-5
 TF32_DIFFERENCE = 1e-4
@@ -108,7 +110,9 @@ def int8(bench: Bench) -> None:
     bench.figure("ran", {subject.network.layers[k].name: precision for k, precision in ran.items()})
     bench.figure("warnings", engine.messages)
     bench.expect("the engine tells of every quantizable layer", set(quantizable) <= set(ran), sorted(ran))
-    bench.expect("every layer asked into INT8 ran in it", not disobeyed(plan.key(), ran, quantizable))
+    bench.expect(
+        "every layer asked into INT8 ran in it", not disobeyed(subject.network, Trial(plan.key(), MEASURED, ran=ran))
+    )
     similar = cosine(emulated.build(plan).infer(subject.feeds[0]), outputs)
     bench.figure("cosine with the emulation", similar)
     bench.expect("full INT8 is near the emulation", similar > 0.999, similar)
@@ -184,7 +188,7 @@ def explicit_qdq(bench: Bench) -> None:
             "emulated": cosine(reference, emulated.build(plan).infer(subject.feeds[0])),
             "asked": "int8",
             "ran": ran.get(k, ""),
-            "disobeyed": disobeyed(plan.key(), ran, again.quantizable),
+            "disobeyed": disobeyed(again, Trial(plan.key(), MEASURED, ran=ran)),
         }
         rows.append(row)
         bench.figure("table", rows)

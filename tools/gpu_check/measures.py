@@ -1,15 +1,10 @@
-"""Distances between outputs, and the network's layers in what an engine did."""
+"""Distances between outputs."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from trt_bisect.builder.base import Outputs
-
-_PRECISIONS = {"8": "int8", "h": "fp16", "f": "fp32"}
 
 
 def cosine(reference: Outputs, output: Outputs) -> float:
@@ -29,19 +24,3 @@ def relative_difference(reference: Outputs, output: Outputs) -> float:
         float(np.linalg.norm(output[n].astype(np.float64) - reference[n]) / max(np.linalg.norm(reference[n]), 1e-30))
         for n in reference
     )
-
-
-def precisions_of(key: str) -> list[str]:
-    """The precision of every layer in a plan's key.
-
-    >>> precisions_of("8*2.f*1")
-    ['int8', 'int8', 'fp32']
-    """
-    runs = re.findall(r"([8hf])\*(\d+)", key)
-    return [_PRECISIONS[letter] for letter, count in runs for _ in range(int(count))]
-
-
-def disobeyed(key: str, ran: Mapping[int, str], quantizable: Sequence[int]) -> list[tuple[int, str, str]]:
-    """The quantizable layers that ran in another precision than the plan asked: index, asked, ran."""
-    asked = precisions_of(key)
-    return [(k, asked[k], ran[k]) for k in quantizable if k in ran and ran[k] != asked[k]]

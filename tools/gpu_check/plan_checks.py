@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import subjects
 from bench import Bench
-from measures import cosine, disobeyed
+from measures import cosine
 
 import trt_bisect
 from trt_bisect.builder.cuda_memory import Buffer, open_device
@@ -18,9 +18,11 @@ from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data import Feeds, open_dataset, profile_shapes
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.precision import all_but
 from trt_bisect.progress import Silent
+from trt_bisect.report.obedience import disobeyed
 from trt_bisect.report.report import LayerRow, Report
 
 NOISE_OF_FLIPS = 0.10
@@ -151,18 +153,17 @@ def _trials(folder: Path) -> Trials:
     return {line["trial"]["plan"]: line["trial"] for line in lines if "trial" in line}
 
 
-def _told(trial: dict[str, Any], subject: subjects.Subject) -> dict[str, Any]:
+def _told(record: dict[str, Any], subject: subjects.Subject) -> dict[str, Any]:
     """What the engine told of the layers in a trial."""
-    ran = {int(k): precision for k, precision in trial["ran"].items()}
-    quantizable = subject.network.quantizable
-    wrong = disobeyed(trial["plan"], ran, quantizable)
+    trial = Trial.from_json(record)
+    wrong = disobeyed(subject.network, trial)
     return {
-        "plan": trial["plan"],
-        "outcome": trial["outcome"],
-        "message": trial["message"],
-        "told of": len(set(ran) & set(quantizable)),
+        "plan": trial.plan,
+        "outcome": trial.outcome,
+        "message": trial.message,
+        "told of": len(set(trial.ran) & set(subject.network.quantizable)),
         "disobeyed": [
-            {"layer": subject.network.layers[k].name, "asked": asked, "ran": precision} for k, asked, precision in wrong
+            {"layer": subject.network.layers[k].name, "asked": asked, "ran": ran} for k, (asked, ran) in wrong.items()
         ],
     }
 

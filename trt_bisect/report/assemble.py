@@ -18,6 +18,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.exports import recipe_files
+from trt_bisect.report.obedience import obedience_notes
 from trt_bisect.report.report import FOLLOWS, NOT_TRIED, LayerRow, Report, RoundedTensor
 from trt_bisect.report.words import summary
 
@@ -87,7 +88,7 @@ def assemble(
         },
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
-        notes=tuple(dict.fromkeys([*notes, *_trial_notes(measured, rule)])),
+        notes=tuple(dict.fromkeys([*notes, *_trial_notes(measured, rule), *_obedience(measured, network)])),
         summary=summary(network, rule, findings, recipe, int8, restored),
         builds=len(measured.trials),
         inferences=sum(trial.inferences for trial in measured.trials.values()),
@@ -117,6 +118,11 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
+
+
+def _obedience(measured: Measured, network: Network) -> list[str]:
+    deciding = {step.layers[-1]: measured.trial_of(step.plan) for step in measured.findings.steps if step.culprit}
+    return obedience_notes(network, measured.trials.values(), deciding)
 
 
 def _rows(

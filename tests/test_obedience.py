@@ -1,0 +1,50 @@
+"""Asked is not done: what the report says where the engine ran other precisions than the plan's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
+from trt_bisect.report.obedience import disobeyed, obedience_notes
+
+NETWORK = SimpleNamespace(
+    layers=[SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")], quantizable=(0, 2, 3)
+)
+
+
+@pytest.mark.parametrize("plan", [prefix(5, 2), prefix(5, -1), all_but(12, {0, 11}), int8_set(3, {1}, "fp16")])
+def test_a_plan_comes_back_from_its_key(plan):
+    assert PrecisionPlan.from_key(plan.key()) == plan
+
+
+def test_only_quantizable_layers_that_are_told_of_can_disobey():
+    trial = Trial("8*3.f*1", "measured", ran={0: "fp32", 1: "fp32", 3: "int8"})
+    assert disobeyed(NETWORK, trial) == {0: ("int8", "fp32"), 3: ("fp32", "int8")}
+
+
+def test_engines_that_obey_or_say_nothing_are_not_mentioned():
+    trials = [Trial("8*3.f*1", "measured", ran={0: "int8", 2: "int8", 3: "fp32"}), Trial("8*4", "build failed")]
+    assert obedience_notes(NETWORK, trials, {2: trials[0], 3: None}) == []
+
+
+def test_a_culprit_is_not_convicted_in_silence():
+    good = Trial("8*1.f*3", "measured", ran={0: "int8", 2: "fp32", 3: "fp32"})
+    bad = Trial("8*3.f*1", "measured", ran={0: "int8", 2: "fp32", 3: "fp32"})
+    worse = Trial("8*4", "measured", ran={0: "int8", 2: "fp32", 3: "int8"})
+    notes = obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad})
+    assert notes == [
+        "the engine did not obey every precision: 'conv2' was asked for int8 and ran in fp32 (2 of 3 trials)",
+        "the trial that convicts 'conv2' was not obeyed: it ran 'conv2' in fp32; '--force-int8', or strong typing, "
+        "asks more strictly",
+    ]
+
+
+def test_few_layers_are_named():
+    layers = [SimpleNamespace(name=f"conv{i}") for i in range(9)]
+    network = SimpleNamespace(layers=layers, quantizable=tuple(range(9)))
+    (note,) = obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {})
+    assert note.count("was asked for") == 5
+    assert note.endswith(", and 4 more")
