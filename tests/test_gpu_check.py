@@ -62,7 +62,7 @@ def failed(made):
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_without_a_gpu_it_runs_what_needs_none(tmp_path):
     pytest.importorskip("tensorrt_rtx_bindings")
-    names = ["start", "build", "planted", "qdq"]
+    names = ["start", "build", "planted", "qdq", "noise"]
     path = tmp_path / "gpu_check.json"
     options = [option for name in names for option in ("--only", name)]
     done = subprocess.run(
@@ -76,7 +76,13 @@ def test_without_a_gpu_it_runs_what_needs_none(tmp_path):
     assert record["complete"] is True
     assert record["machine"]["gpu"] == ""
     outcomes = {check["name"]: check["outcome"] for check in record["checks"]}
-    assert outcomes == {"start": "passed", "build": "passed", "planted": "needs a GPU", "qdq": "not here"}
+    assert outcomes == {
+        "start": "passed",
+        "build": "passed",
+        "planted": "needs a GPU",
+        "qdq": "not here",
+        "noise": "passed",
+    }
     engines = record["checks"][1]["figures"]["engines"]
     assert [engine["k"] for engine in engines] == [-1, 0, 1, 2, 3, 5, 7]
     assert done.stdout.splitlines()[0].split()[:3] == ["tensorrt-rtx", "start", "passed"]

@@ -53,6 +53,9 @@ CHECKS = (
     Check("depthwise", "a MobileNet-like network with a culprit", plan_checks.depthwise, 150),
     Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),
     Check("timing-cache", "the second build against the first", basic_checks.timing_cache, 90),
+    Check(
+        "noise", "the floor under any agreement: float noise in the emulation", basic_checks.noise, 60, needs_gpu=False
+    ),
     Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
     Check("memory", "GPU memory after 200 builds", fault_checks.memory, 150),
     Check("ocr", "a published network, bisected", plan_checks.ocr, 240),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 
+import numpy as np
 import subjects
 from bench import Bench
 from measures import cosine, relative_difference
 
+from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import engine_layers
@@ -17,7 +20,7 @@ from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.builder.tensorrt_walk import steps_of
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
-from trt_bisect.data import profile_shapes
+from trt_bisect.data import Feeds, profile_shapes
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
@@ -27,6 +30,10 @@ from trt_bisect.report.obedience import disobeyed
 
 FP32_DIFFERENCE = 1e-5
 TF32_DIFFERENCE = 1e-4
+FLOAT_NOISE = 1e-6
+"""Relative: about what another order of additions does."""
+
+NOISY_SAMPLES = 16
 
 
 def start(bench: Bench) -> None:
@@ -199,3 +206,43 @@ def explicit_qdq(bench: Bench) -> None:
 
 def _emulated(subject: subjects.Subject) -> OnnxRuntimeBuilder:
     return OnnxRuntimeBuilder(subject.network, subject.ranges.scales, subjects.options_for("onnxruntime"))
+
+
+def noise(bench: Bench) -> None:
+    """How far float noise alone moves the emulation's figures: closer than that no engine can be told from it."""
+    floors = {}
+    for make in (subjects.lenet, subjects.planted, subjects.residual, subjects.depthwise):
+        subject = make(bench.folder)
+        builder, feeds = _emulated(subject), subject.feeds[:NOISY_SAMPLES]
+        noisy = [_with_noise(sample, seed) for seed, sample in enumerate(feeds)]
+        references = [_outputs(builder.reference(), some) for some in (feeds, noisy)]
+        changes, last = [], 0.0
+        for k in subject.network.quantizable:
+            engine = builder.build(prefix(len(subject.network.layers), k))
+            last, moved = (
+                1 - cosine(reference, _outputs(engine, some))
+                for reference, some in zip(references, (feeds, noisy), strict=True)
+            )
+            changes.append(abs(moved / last - 1))
+        floors[subject.name] = {
+            "plans": len(changes),
+            "1 - cosine of full INT8": last,
+            "largest change": max(changes),
+            "median change": float(np.median(changes)),
+        }
+        bench.figure("relative change of 1 - cosine", floors)
+    largest = max(floor["largest change"] for floor in floors.values())
+    bench.expect("float noise moves 1 - cosine by less than 5 %", largest < 0.05, largest)
+
+
+def _with_noise(sample: Feeds, seed: int) -> Feeds:
+    random = np.random.default_rng(seed)
+    return {
+        name: (array * (1 + random.normal(0, FLOAT_NOISE, array.shape))).astype(array.dtype)
+        for name, array in sample.items()
+    }
+
+
+def _outputs(engine: Engine, feeds: Sequence[Feeds]) -> Outputs:
+    made = [engine.infer(sample) for sample in feeds]
+    return {name: np.concatenate([outputs[name] for outputs in made]) for name in made[0]}
