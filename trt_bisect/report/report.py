@@ -91,6 +91,7 @@ class Report:
         inputs: which samples were judged, and the distribution over the data set if it was searched.
         notes: what else is to be said, a sentence each.
         summary: the closing paragraph.
+        plans: how many were measured; ``builds``: the engines built for that, of the whole network or of pieces.
         files: of the recipe, by name; empty in a report read from a file.
     """
 
@@ -113,6 +114,7 @@ class Report:
     inputs: Mapping[str, Any]
     notes: tuple[str, ...]
     summary: str
+    plans: int
     builds: int
     inferences: int
     seconds: Mapping[str, float]
