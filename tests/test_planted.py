@@ -26,9 +26,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
+WAYS = {
+    "branch": {"strategy": "branch"},
+    "branch-culprits": {"strategy": "branch", "curve": "culprits"},
+    "exhaustive": {"strategy": "exhaustive"},
+    "bisect": {"strategy": "bisect"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES)
-def test_planted_culprits(case, strategy, tmp_path):
+def test_planted_culprits(case, way, tmp_path):
     make, pairs = CASES[case]
     model = make()
     for maker, reader in pairs:
@@ -36,7 +44,7 @@ def test_planted_culprits(case, strategy, tmp_path):
     report = trt_bisect.run(
         networks.save(model, tmp_path),
         networks.samples(model),
-        strategy=strategy,
+        **WAYS[way],
         calibrator="minmax",
         engine="onnxruntime",
         metric="sqnr",
@@ -49,13 +57,11 @@ def test_planted_culprits(case, strategy, tmp_path):
     assert report.recipe["high"] == list(report.culprits)
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
-def test_healthy_networks_blame_nobody(make, strategy, tmp_path):
+def test_healthy_networks_blame_nobody(make, way, tmp_path):
     model = make()
-    report = trt_bisect.run(
-        networks.save(model, tmp_path), networks.samples(model), strategy=strategy, engine="onnxruntime"
-    )
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), **WAYS[way], engine="onnxruntime")
     assert report.culprits == ()
     assert report.exit_code == 0
     assert report.recipe["high"] == []

@@ -12,12 +12,13 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.calibration.collect import METHODS
 from trt_bisect.errors import BadInput
-from trt_bisect.job import STRATEGIES, Job, Request
+from trt_bisect.job import Job, Request
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.precision import Precision
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.report import Report
 from trt_bisect.runs.folder import make_folder
+from trt_bisect.strategy import BRANCH, CURVES, FULL, MEMORY, STRATEGIES, Way
 
 
 def run(
@@ -28,7 +29,9 @@ def run(
     dataset: Any = None,
     engine: str = "auto",
     typing: str = "auto",
-    strategy: str = "exhaustive",
+    strategy: str = BRANCH,
+    curve: str = FULL,
+    memory: int = MEMORY,
     metric: str | Callable[..., Any] = "cosine",
     direction: str = "higher",
     threshold: float | None = None,
@@ -59,7 +62,10 @@ def run(
         dataset: data to search for the worst inputs.
         engine: ``auto``, ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``auto``, ``weak`` or ``strong``, TensorRT's.
-        strategy: ``exhaustive`` or ``bisect``.
+        strategy: ``branch`` (the whole curve in one pass through pieces of the network), ``exhaustive`` (one engine a
+            layer) or ``bisect`` (about log2 N engines a culprit).
+        curve: of ``branch``: ``full`` for every point, or ``culprits`` for those that the verdict needs.
+        memory: of ``branch``: bytes of tensors that are held at once for all points of the curve.
         metric: a built-in's name, ``module:function``, or a function of reference and output.
         direction: for a function, which values are better, ``higher`` or ``lower``.
         threshold: the worst value that is still good; each built-in metric but the plain errors has its own.
@@ -90,7 +96,7 @@ def run(
     request = Request(
         engine=engine,
         typing=typing,
-        strategy=_one_of("strategy", strategy, STRATEGIES),
+        way=Way(_one_of("strategy", strategy, STRATEGIES), _one_of("curve", curve, CURVES), memory),
         metric=metric,
         direction=direction,
         threshold=threshold,

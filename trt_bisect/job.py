@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,31 +25,30 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.worst import worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, open_builder
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
-from trt_bisect.driver.bisect import bisect
-from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.recipe import repair
-from trt_bisect.driver.search import Loss, Question, drive
+from trt_bisect.driver.search import Question
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
+from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import difference_from_file, with_observed_shapes
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.model.observe import difference_from_file
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
-from trt_bisect.report.assemble import Measured, assemble
+from trt_bisect.report.assemble import assemble
 from trt_bisect.report.report import Report
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.strategy import BRANCH, Way, branch_evaluator, search
 
 _FLOAT_NOISE = 1e-3
 _ANOTHER_NETWORK = 0.5
-
-STRATEGIES = {"exhaustive": exhaustive, "bisect": bisect}
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Request:
 
     engine: str
     typing: str
-    strategy: str
+    way: Way
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -100,11 +98,11 @@ class Job:
                 f"{len(about['faint'])} of {about['searched']} samples were passed over as worst inputs, number "
                 f"{about['faint'][0]} first: FP32's output on them is almost zero, so that float noise decides"
             )
-        self.network = with_observed_shapes(self.network, feeds[0])
+        self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         with ExitStack() as open_files:
             builder = self._builder(engine, ranges, feeds)
             reference = self._reference(builder, feeds)
-            self._check_prepared(feeds[0])
+            self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
             rule = self._rule(reference)
             parts = self._fingerprint_parts(builder, ranges, feeds)
             key = fingerprint(parts)
@@ -114,8 +112,25 @@ class Job:
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
             compare = comparison(reference, rule.metric)
-            evaluator = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
-            measured = self._search(evaluator, rule)
+            whole = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
+            evaluator: RebuildEvaluator | BranchEvaluator = whole
+            if self.request.way.strategy == BRANCH and isinstance(builder, OnnxRuntimeBuilder):
+                evaluator = branch_evaluator(
+                    self.network,
+                    builder,
+                    ranges.scales,
+                    self.request.options,
+                    feeds,
+                    compare,
+                    store,
+                    whole,
+                    self.request.way.memory,
+                )
+            names = [layer.name for layer in self.network.layers]
+            measured = search(self.request.way, self._question(rule), evaluator, rule, names, self.progress)
+            warning = sqnr_disagreement(rule, measured.full)
+            if warning:
+                self.notes.append(warning)
             high, plan = self.request.options.high, measured.recipe.plan
             latencies = measure_latencies(builder, self.network, plan, high, feeds[0], self.progress)
         seconds = {
@@ -125,11 +140,11 @@ class Job:
             "total": perf_counter() - self.began,
         }
         return assemble(
-            replace(measured, trials=store.trials, canonical=evaluator.canonical),
+            replace(measured, trials=store.trials, canonical=whole.canonical),
             self.network,
             ranges,
             rule,
-            strategy=self.request.strategy,
+            strategy=self.request.way.strategy,
             builder=builder,
             high=self.request.options.high,
             versions={**versions(), **builder.versions},
@@ -326,9 +341,9 @@ class Job:
         judged = tuple(name for name in self.request.outputs if name not in hopeless)
         self.request = replace(self.request, outputs=judged)
 
-    def _check_prepared(self, feeds: Feeds) -> None:
+    def _check_prepared(self, feeds: Feeds, prepared: Outputs | None) -> None:
         """The safety net under the preparation: what is measured must be the network in the file."""
-        difference = difference_from_file(self.network, feeds, self.request.outputs)
+        difference = difference_from_file(self.network, feeds, self.request.outputs, prepared)
         if difference > _FLOAT_NOISE:
             self.notes.append(
                 f"the prepared network and the file differ by {difference:.2g} of the output's norm on the first "
@@ -356,26 +371,6 @@ class Job:
         high = self.request.options.high
         return Question(len(self.network.layers), self.network.quantizable, rule.budget, rule.step, high)
 
-    def _search(self, evaluator: RebuildEvaluator, rule: Rule) -> Measured:
-        question = self._question(rule)
-        names = [layer.name for layer in self.network.layers]
-
-        def measure(plan: PrecisionPlan) -> Loss:
-            last = max(plan.int8, default=-1)
-            self.progress.step(names[last] if last >= 0 else "FP32")
-            return rule.loss(evaluator.measure(plan))
-
-        count = len(question.quantizable)
-        self.progress.stage("Measuring plans", count + 2 if self.request.strategy == "exhaustive" else _few(count))
-        findings = drive(STRATEGIES[self.request.strategy](question), measure)
-        self.progress.stage("Measuring the recipe", None)
-        recipe = drive(repair(question, findings), measure)
-        full = evaluator.measure(question.all_but(()))
-        warning = sqnr_disagreement(rule, full)
-        if warning:
-            self.notes.append(warning)
-        return Measured(findings, recipe, full, evaluator.measure(recipe.plan), evaluator.measure(question.prefix(-1)))
-
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options
         return {
@@ -392,8 +387,3 @@ class Job:
             "tactic_sources": options.tactic_sources,
             "metric": find_metric(self.request.metric, self.request.direction).code,
         }
-
-
-def _few(layers: int) -> int:
-    """About how many plans a bisection with one culprit takes; the bar grows where there are more."""
-    return math.ceil(math.log2(max(layers, 2))) + 4

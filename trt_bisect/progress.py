@@ -14,8 +14,8 @@ class Progress(Protocol):
         """Begins a stage of ``total`` steps, as far as that can be foreseen; None where it cannot."""
         ...
 
-    def step(self, what: str) -> None:
-        """Says what is being done now; the step before it is done."""
+    def step(self, what: str, size: int = 1) -> None:
+        """Says what is being done now, and as how many steps it counts; what was being done before is done."""
         ...
 
     def say(self, text: str) -> None:
@@ -33,7 +33,7 @@ class Silent:
     def stage(self, title: str, total: int | None) -> None:
         """Nothing."""
 
-    def step(self, what: str) -> None:
+    def step(self, what: str, size: int = 1) -> None:
         """Nothing."""
 
     def say(self, text: str) -> None:
@@ -66,7 +66,7 @@ class RichProgress:
         )
         self._bar.start()
         self._task: Any = None
-        self._begun = False
+        self._doing = 0
 
     def stage(self, title: str, total: int | None) -> None:
         """A bar of its own."""
@@ -75,14 +75,14 @@ class RichProgress:
         if not self._console.is_terminal:
             self.say(title)
         self._task = self._bar.add_task(title, total=total, what="")
-        self._begun = False
+        self._doing = 0
 
-    def step(self, what: str) -> None:
+    def step(self, what: str, size: int = 1) -> None:
         """Moves the bar."""
         task = next(task for task in self._bar.tasks if task.id == self._task)
-        grown = None if task.total is None else max(task.total, task.completed + 2)
-        self._bar.update(self._task, advance=1 if self._begun else 0, total=grown, what=what)
-        self._begun = True
+        grown = None if task.total is None else max(task.total, task.completed + self._doing + size)
+        self._bar.update(self._task, advance=self._doing, total=grown, what=what)
+        self._doing = size
 
     def say(self, text: str) -> None:
         """A line above the bar."""
@@ -105,13 +105,12 @@ class NotebookProgress:
 
         self.close()
         self._bar = tqdm(total=total, desc=title, leave=False)
-        self._begun = False
+        self._doing = 0
 
-    def step(self, what: str) -> None:
+    def step(self, what: str, size: int = 1) -> None:
         """Moves the bar."""
-        if self._begun:
-            self._bar.update(1)
-        self._begun = True
+        self._bar.update(self._doing)
+        self._doing = size
         self._bar.set_postfix_str(what)
 
     def say(self, text: str) -> None:

@@ -61,27 +61,26 @@ class OnnxRuntimeBuilder:
         self._network = network
         self._writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
         self._options = options
-        self._provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
+        self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
         self.versions: Mapping[str, str] = {
             "onnxruntime": ort.__version__,
-            "device": self._provider,
+            "device": self.provider,
             "numpy": np.__version__,
         }
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """The session of one plan; ``ran`` is read off the graph that was written."""
-        written = self._writer.write(plan)
-        ran = {
-            layer.index: "int8" if layer.index in written.pairs else _high_of(plan, layer.index)
-            for layer in self._network.layers
-        }
-        return OnnxRuntimeEngine(make_session(written, self._provider, self._options.threads), ran)
+        session = make_session(self._writer.write(plan), self.provider, self._options.threads)
+        return OnnxRuntimeEngine(session, precisions_in(self._network, plan))
 
     def reference(self) -> OnnxRuntimeEngine:
         """The float32 network, no layer in INT8."""
         return self.build(int8_set(len(self._network.layers), ()))
 
 
-def _high_of(plan: PrecisionPlan, index: int) -> str:
-    precision = plan.precisions[index]
-    return str(Precision.FP32 if precision is Precision.INT8 else precision)
+def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
+    """What each layer runs in, by index, as the graph of a plan is written: only quantizable layers are in INT8."""
+    return {
+        layer.index: str(Precision.FP32 if precision is Precision.INT8 and not layer.quantizable else precision)
+        for layer, precision in zip(network.layers, plan.precisions, strict=True)
+    }

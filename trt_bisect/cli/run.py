@@ -34,8 +34,17 @@ def run_command(
     engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
     typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
     strategy: Annotated[
-        str, typer.Option(help="exhaustive (the whole curve) or bisect (about log2 N engines a culprit).")
-    ] = "exhaustive",
+        str,
+        typer.Option(
+            help="branch (the whole curve in one pass), exhaustive (an engine a layer) or bisect (few engines)."
+        ),
+    ] = "branch",
+    curve: Annotated[
+        str, typer.Option(help="With branch: full (every point) or culprits (only what the verdict needs).")
+    ] = "full",
+    memory: Annotated[
+        int, typer.Option(help="With branch: MiB of tensors held at once for all points of the curve.")
+    ] = 512,
     metric: Annotated[
         str,
         typer.Option(help="cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or module:function."),
@@ -103,6 +112,8 @@ def run_command(
         engine=engine,
         typing=typing,
         strategy=strategy,
+        curve=curve,
+        memory=memory << 20,
         metric=metric,
         direction=direction,
         threshold=threshold,
@@ -127,7 +138,7 @@ def run_command(
         report, console if console.is_terminal else Console(width=140, highlight=False), every_layer=all_layers
     )
     console.print(
-        f"\n{report.builds} plans on {report.engine} ({report.arithmetic}), {report.seconds['total']:.1f} s. "
+        f"\n{report.plans} plans on {report.engine} ({report.arithmetic}), {report.seconds['total']:.1f} s. "
         f"Report and recipe: {folder}",
         markup=False,
         soft_wrap=True,

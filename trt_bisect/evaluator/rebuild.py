@@ -9,7 +9,7 @@ from typing import Protocol
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.data import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
+from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
@@ -24,8 +24,8 @@ class TrialStore(Protocol):
         """The trial of a plan, or None if it was never tried."""
         ...
 
-    def keep(self, trial: Trial) -> None:
-        """Keeps a trial for good before the next one begins."""
+    def keep(self, *trials: Trial) -> None:
+        """Keeps trials for good before the next ones begin."""
         ...
 
 
@@ -74,15 +74,5 @@ class RebuildEvaluator:
             built = perf_counter() if built == began else built
             return Trial(plan.key(), failure.outcome, message=failure.message, build_seconds=built - began)
         inferred = perf_counter()
-        figures = self._compare(outputs)
-        finite = all(output.finite for output in figures.values())
-        return Trial(
-            plan.key(),
-            MEASURED if finite else NOT_FINITE,
-            figures,
-            dict(ran),
-            "\n".join(messages),
-            built - began,
-            inferred - built,
-            len(outputs),
-        )
+        cost = Cost(built - began, inferred - built, len(outputs))
+        return Trial.judged(plan.key(), self._compare(outputs), ran, cost, "\n".join(messages))

@@ -29,6 +29,16 @@ class OutputFigures:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What a trial took; see ``Trial``."""
+
+    build_seconds: float
+    infer_seconds: float
+    inferences: int
+    builds: int = 1
+
+
+@dataclass(frozen=True)
 class Trial:
     """One plan tried.
 
@@ -38,7 +48,8 @@ class Trial:
         outputs: the figures of each final output by name; empty where the trial failed.
         ran: by layer index, the precision that the engine says a layer ran in.
         message: why it failed, or what the builder warned of.
-        build_seconds: and ``infer_seconds``: what it cost.
+        build_seconds: and ``infer_seconds``: what it cost, or its share of a pass.
+        builds: how many engines were built for it; of a pass, the first trial has them all.
     """
 
     plan: str
@@ -49,6 +60,29 @@ class Trial:
     build_seconds: float = 0.0
     infer_seconds: float = 0.0
     inferences: int = 0
+    builds: int = 1
+
+    @classmethod
+    def judged(
+        cls,
+        plan: str,
+        figures: Mapping[str, OutputFigures],
+        ran: Mapping[int, str],
+        cost: Cost,
+        message: str = "",
+    ) -> Trial:
+        """The trial of a plan that ran.
+
+        Args:
+            plan: its key.
+            figures: of each final output.
+            ran: by layer index, what each layer ran in.
+            cost: what it took.
+            message: what the builder warned of.
+        """
+        finite = all(output.finite for output in figures.values())
+        outcome = MEASURED if finite else NOT_FINITE
+        return cls(plan, outcome, figures, dict(ran), message, **asdict(cost))
 
     @property
     def failed(self) -> bool:

@@ -111,6 +111,20 @@ class TensorTypes:
         return cls(dtypes, shapes)
 
 
+@dataclass(frozen=True)
+class TensorFacts:
+    """Shapes and dtypes of tensors by name, as they are on one sample; what is no plain tensor is not in them."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, np.dtype[np.generic]]
+
+    def size(self, name: str) -> int:
+        """The bytes of a tensor; 0 where it is not known."""
+        if name not in self.shapes:
+            return 0
+        return int(np.prod(self.shapes[name], dtype=np.int64)) * self.dtypes[name].itemsize
+
+
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None

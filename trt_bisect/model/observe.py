@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,23 +43,20 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
         yield {**found, **{name: feeds[name] for name in names if name in feeds}}
 
 
-def with_observed_shapes(network: Network, feeds: Feeds) -> Network:
-    """``network`` with the layers' shapes as they are on one sample.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or the sample.
-    """
-    firsts = [layer.outputs[0] for layer in network.layers if layer.outputs]
-    found = next(observe(network, firsts, [feeds]))
-    return network.with_shapes({name: array.shape for name, array in found.items()})
-
-
-def difference_from_file(network: Network, feeds: Feeds, outputs: Sequence[str]) -> float:
+def difference_from_file(
+    network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
+) -> float:
     """How far the FP32 network is from the file it came from: the largest |difference| / |output|, in norms.
 
     0 where there is nothing to compare: Q/DQ pairs were taken out, the file is too large to be loaded twice, ONNX
     Runtime cannot run it, or the output's length depends on the values (a detector's boxes), where float noise may
     change it.
+
+    Args:
+        network: as it was prepared.
+        feeds: one sample.
+        outputs: those that are compared.
+        prepared: its FP32 outputs, where ONNX Runtime has run it already.
     """
     weights = sum(array.nbytes for array in network.weights.values())
     if network.has_pairs or weights > INLINE_UNTIL_BYTES or not Path(network.source).is_file():
@@ -73,11 +70,11 @@ def difference_from_file(network: Network, feeds: Feeds, outputs: Sequence[str])
     except Exception as error:
         logging.getLogger(__name__).debug("the file alone does not run: %s", error)
         return 0.0
-    prepared = make_session(Written(network.skeleton, dict(network.weights))).run(names, feeds)
-    return max(
-        (_relative_difference(*pair) for pair in zip(originals, prepared, strict=True)),
-        default=0.0,
-    )
+    if prepared is None:
+        session = make_session(Written(network.skeleton, dict(network.weights)))
+        prepared = dict(zip(names, session.run(names, feeds), strict=True))
+    pairs = zip(originals, (prepared[name] for name in names), strict=True)
+    return max((_relative_difference(*pair) for pair in pairs), default=0.0)
 
 
 def _relative_difference(original: np.ndarray, prepared: np.ndarray) -> float:

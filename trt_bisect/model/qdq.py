@@ -7,29 +7,23 @@ tensors, and an INT8 layer all of whose consumers are high has a float output: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor
-from trt_bisect.model.layers import Layer, Rounding, TensorTypes, tensors_read
+from trt_bisect.model.file import Weights
+from trt_bisect.model.layers import Layer, Rounding, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.pieces import Piece
 from trt_bisect.model.quantizer import Quantizer, symmetric, weight_quantizer
+from trt_bisect.model.writing import GraphWriting, Names
 from trt_bisect.precision import PrecisionPlan
 
 Scales = Mapping[str, np.float32]
 """The INT8 scale of each activation tensor, by name."""
-
-_FP16_OPS = frozenset(
-    "Conv ConvTranspose Gemm MatMul MaxPool AveragePool GlobalAveragePool Add Concat Sub Mul Div Relu LeakyRelu PRelu "
-    "Clip Sigmoid HardSigmoid HardSwish Tanh Elu Softmax Gelu Erf Sqrt Pow Reshape Flatten Transpose Squeeze Unsqueeze "
-    "Slice Split BatchNormalization ReduceMean".split()
-)
-"""Layers all of whose float inputs and outputs have one type, so that casts around them are all that FP16 needs."""
 
 
 class Target(Enum):
@@ -57,19 +51,31 @@ class Written:
     pairs: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
+@dataclass
+class WrittenPiece(Written):
+    """A piece with its weights apart.
+
+    Attributes:
+        leaves: by leaf of the piece, the graph's output that holds it; for the trunk, and for each branch.
+    """
+
+    leaves: Mapping[str, str] = field(default_factory=dict)
+    branch_leaves: tuple[Mapping[str, str], ...] = ()
+
+
 class PlanWriter:
     """Writes plans of one network with one set of scales; rounded weights are computed once and shared."""
 
     def __init__(self, network: Network, scales: Scales, target: Target) -> None:
         self.network = network
-        self.target = target
+        self.folds = target is Target.ONNXRUNTIME
         self._scales = scales
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
-        self._constants = {tensor.name for tensor in network.skeleton.graph.initializer}
-        self.tag = _unused_tag(network)
         graph = network.skeleton.graph
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.tag = _unused_tag(network)
         self.shapes = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
-        dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+        dtypes = TensorTypes.of(graph).dtypes
         self.float_tensors = frozenset(name for name, dtype in dtypes.items() if dtype == np.float32)
         self._rounded: dict[tuple[object, ...], np.ndarray] = {}
 
@@ -90,9 +96,85 @@ class PlanWriter:
         Raises:
             ValueError: the plan is of another number of layers.
         """
+        self._check(plan)
+        writing, names, graph = GraphWriting(self), Names(), self.network.skeleton.graph
+        pairs = self._write_layers(writing, plan, range(len(plan)), names)
+        results = [value.name for value in graph.output]
+        model, weights = self._model(writing, graph.input, graph.output, results)
+        return Written(model, weights, pairs)
+
+    def write_piece(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> WrittenPiece:
+        """A piece in the precisions of ``trunk``, and beside it, from the same inputs, in those of each branch.
+
+        What a branch does as the trunk does, up to the first layer that differs, is computed once for both.
+
+        Raises:
+            ValueError: a plan is of another number of layers.
+        """
+        for plan in (trunk, *branches):
+            self._check(plan)
+        writing, names = GraphWriting(self), Names()
+        partings = [self._parting(piece, trunk, plan) for plan in branches]
+        copies: dict[int, Names] = {}
+        pairs: dict[int, tuple[str, ...]] = {}
+        for k in piece.layers:
+            for place in (place for place, parting in enumerate(partings) if parting == k):
+                copies[place] = Names(f"{self.tag}branch{place}", like=names)
+            pairs.update(self._write_layers(writing, trunk, [k], names))
+        for place, own in copies.items():
+            self._write_layers(writing, branches[place], range(partings[place], piece.stop), own)
+        everyone = [copies.get(place, names) for place in range(len(branches))]
+        leaves = [{name: each.final.get(name, name) for name in piece.leaves} for each in (names, *everyone)]
+        results = list(dict.fromkeys(final for each in leaves for final in each.values()))
+        known = {final: leaf for each in leaves for leaf, final in each.items()}
+        outputs = [self._value_info(known[final], final) for final in results]
+        inputs = [self._value_info(name, name) for name in piece.reads]
+        model, weights = self._model(writing, inputs, outputs, results)
+        return WrittenPiece(model, weights, pairs, leaves[0], tuple(leaves[1:]))
+
+    def _check(self, plan: PrecisionPlan) -> None:
         if len(plan) != len(self.network.layers):
             raise ValueError(f"a plan of {len(plan)} layers for a network of {len(self.network.layers)}")
-        return _PlanWriting(self, plan).written()
+
+    def _parting(self, piece: Piece, trunk: PrecisionPlan, plan: PrecisionPlan) -> int:
+        """The first layer of a piece that two plans treat differently; the piece's end if there is none."""
+        differ = (k for k in piece.layers if trunk.precisions[k] is not plan.precisions[k])
+        return next(differ, piece.stop)
+
+    def _write_layers(
+        self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int], names: Names
+    ) -> dict[int, tuple[str, ...]]:
+        """Writes layers in the precisions of a plan; returns the tensors rounded for those in INT8."""
+        rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names) for k in layers}
+        return {k: tensors for k, tensors in rounded.items() if tensors}
+
+    def _value_info(self, tensor: str, name: str) -> onnx.ValueInfoProto:
+        """The type and shape of a tensor, under a name."""
+        info = onnx.ValueInfoProto()
+        info.CopyFrom(self.shapes.get(tensor, info))
+        info.name = name
+        return info
+
+    def _model(
+        self,
+        writing: GraphWriting,
+        inputs: Iterable[onnx.ValueInfoProto],
+        outputs: Iterable[onnx.ValueInfoProto],
+        results: Sequence[str],
+    ) -> tuple[onnx.ModelProto, Weights]:
+        skeleton = self.network.skeleton
+        model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
+        model.opset_import.extend(skeleton.opset_import)
+        model.graph.name = skeleton.graph.name or "network"
+        model.graph.node.extend(writing.nodes)
+        model.graph.input.extend(inputs)
+        model.graph.output.extend(outputs)
+        constants, weights = writing.constants(results)
+        model.graph.initializer.extend(constants)
+        inner = dict.fromkeys(name for node in writing.nodes for name in node.output if name not in results)
+        model.graph.value_info.extend(self.shapes[name] for name in inner if name in self.shapes)
+        model.graph.value_info.extend(value for value in writing.shapes if value.name in inner)
+        return model, weights
 
     def rounded_constant(self, name: str, quantizers: tuple[Quantizer, ...]) -> np.ndarray:
         """A constant after its quantizers, float32; kept for the next plan."""
@@ -106,7 +188,7 @@ class PlanWriter:
 
     def is_constant(self, name: str) -> bool:
         """Whether a tensor is a constant of the network."""
-        return name in self._constants
+        return name in self.initializers
 
 
 def _unused_tag(network: Network) -> str:
@@ -114,7 +196,7 @@ def _unused_tag(network: Network) -> str:
     taken = [*network.producers, *(tensor.name for tensor in network.skeleton.graph.initializer)]
     taken += [spec.name for spec in network.inputs]
     tag = "__"
-    while any(f"{tag}{word}" in name for name in taken for word in ("int8", "half", "fp16", "unrounded")):
+    while any(f"{tag}{word}" in name for name in taken for word in ("int8", "half", "fp16", "unrounded", "branch")):
         tag += "_"
     return tag
 
@@ -123,158 +205,3 @@ def _made(network: Network, rounding: Rounding, scales: Scales) -> Quantizer:
     if rounding.is_weight:
         return weight_quantizer(network.constant(rounding.tensor), rounding.axis)
     return symmetric(scales[rounding.tensor])
-
-
-class _PlanWriting:
-    """The state of writing one plan: the nodes so far, and the versions of each tensor that they made."""
-
-    def __init__(self, writer: PlanWriter, plan: PrecisionPlan) -> None:
-        self.writer = writer
-        self.network = writer.network
-        self.plan = plan
-        self.nodes: list[onnx.NodeProto] = []
-        self.small: list[onnx.TensorProto] = []
-        self.large: Weights = {}
-        self.pairs: dict[int, tuple[str, ...]] = {}
-        self.versions: dict[tuple[object, ...], str] = {}
-        self.outputs = {spec.name for spec in self.network.outputs}
-        self.rounded: set[str] = set()
-        self.half: dict[str, str] = {}
-        self.shapes: list[onnx.ValueInfoProto] = []
-        self.renamed: dict[str, str] = {}
-
-    def written(self) -> Written:
-        int8, fp16 = self.plan.int8, self.plan.fp16
-        for layer, original in zip(self.network.layers, self.network.skeleton.graph.node, strict=True):
-            node = onnx.NodeProto()
-            node.CopyFrom(original)
-            for slot, name in enumerate(node.input):
-                node.input[slot] = self.renamed.get(name, name)
-            if layer.index in int8 and layer.quantizable:
-                self._write_int8(layer, node)
-            elif layer.index in fp16 and layer.op_type in _FP16_OPS and layer.dtype == np.float32:
-                self._write_fp16(node)
-            else:
-                self.nodes.append(node)
-        model = self._model()
-        used = {tensor.name for tensor in model.graph.initializer}
-        weights = {name: array for name, array in self.network.weights.items() if name in used}
-        return Written(model, {**weights, **self.large}, self.pairs)
-
-    def _write_int8(self, layer: Layer, node: onnx.NodeProto) -> None:
-        rounded = []
-        after: list[tuple[str, str, tuple[Quantizer, ...]]] = []
-        for rounding in layer.roundings:
-            quantizers = self.writer.quantizers(layer, rounding)
-            rounded.append(rounding.tensor)
-            if rounding.at_output:
-                raw = self._new(rounding.tensor, "unrounded")
-                node.output[rounding.slot] = raw
-                self.renamed[rounding.tensor] = raw
-                after.append((raw, rounding.tensor, quantizers))
-            else:
-                node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers)
-        self.nodes.append(node)
-        for raw, final, quantizers in after:
-            self._chain(raw, quantizers, final)
-        self.pairs[layer.index] = tuple(rounded)
-
-    def _new(self, name: str, what: str) -> str:
-        """The name of a version of a tensor; no tensor of the network has it."""
-        return f"{name}{self.writer.tag}{what}"
-
-    def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
-        """The version of a tensor after its quantizers, made at its first use."""
-        key = (name, *(quantizer.key() for quantizer in quantizers))
-        if key not in self.versions:
-            fold = self.writer.target is Target.ONNXRUNTIME and self.writer.is_constant(name)
-            final = self._new(name, "int8" if name not in self.rounded else f"int8_{len(self.versions)}")
-            self.rounded.add(name)
-            self.versions[key] = final
-            if fold:
-                self._add_constant(final, self.writer.rounded_constant(rounding.tensor, quantizers))
-            else:
-                self._chain(name, quantizers, final)
-        return self.versions[key]
-
-    def _give_shape(self, name: str, dtype: int, like: str) -> None:
-        """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
-        known = self.writer.shapes.get(like)
-        if known is not None:
-            shape = onnx.ValueInfoProto()
-            shape.CopyFrom(known)
-            shape.name, shape.type.tensor_type.elem_type = name, dtype
-            self.shapes.append(shape)
-
-    def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str) -> None:
-        source = name
-        for step, quantizer in enumerate(quantizers):
-            last = step == len(quantizers) - 1
-            out = final if last else f"{final}_step{step}"
-            parameters = [f"{out}_scale", f"{out}_zero_point"]
-            self.small.append(numpy_helper.from_array(quantizer.scale, parameters[0]))
-            self.small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
-            axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
-            self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
-            self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
-            if not last or out not in self.writer.shapes:
-                self._give_shape(out, TensorProto.FLOAT, like=source)
-            self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like=source)
-            name = out
-
-    def _write_fp16(self, node: onnx.NodeProto) -> None:
-        for slot, name in enumerate(node.input):
-            if name in self.writer.float_tensors:
-                node.input[slot] = self._to_half(name)
-        finals = [name for name in node.output if name in self.writer.float_tensors]
-        for slot, name in enumerate(node.output):
-            if name in finals:
-                node.output[slot] = self._new(name, "half")
-        self.nodes.append(node)
-        for name in finals:
-            raw = self._new(name, "half")
-            if self.writer.target is Target.TENSORRT:
-                self.half[name] = raw
-                self._add("Cast", [raw], name, to=TensorProto.FLOAT)
-            else:
-                self._add("Cast", [raw], self._new(name, "halved"), to=TensorProto.FLOAT16)
-                self._add("Cast", [self._new(name, "halved")], name, to=TensorProto.FLOAT)
-                self.half[name] = name
-
-    def _to_half(self, name: str) -> str:
-        if name not in self.half:
-            exact = self.writer.target is Target.TENSORRT
-            if self.writer.is_constant(name):
-                with np.errstate(over="ignore"):
-                    values = self.network.constant(name).astype(np.float16)
-                self._add_constant(self._new(name, "fp16"), values if exact else values.astype(np.float32))
-            else:
-                halved = self._new(name, "fp16" if exact else "halved")
-                self._add("Cast", [name], halved, to=TensorProto.FLOAT16)
-                if not exact:
-                    self._add("Cast", [halved], self._new(name, "fp16"), to=TensorProto.FLOAT)
-            self.half[name] = self._new(name, "fp16")
-        return self.half[name]
-
-    def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:
-        node = helper.make_node(op, inputs, [output], f"{output}_{op}")
-        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
-        self.nodes.append(node)
-
-    def _add_constant(self, name: str, values: np.ndarray) -> None:
-        if values.nbytes >= DETACH_FROM_BYTES:
-            self.large[name] = values
-            self.small.append(detached_tensor(name, values))
-        else:
-            self.small.append(numpy_helper.from_array(values, name))
-
-    def _model(self) -> onnx.ModelProto:
-        model = onnx.ModelProto()
-        model.CopyFrom(self.network.skeleton)
-        del model.graph.node[:], model.graph.initializer[:]
-        model.graph.value_info.extend(self.shapes)
-        model.graph.node.extend(self.nodes)
-        used = {name for node in self.nodes for name in tensors_read(node)} | set(self.outputs)
-        constants = (*self.network.skeleton.graph.initializer, *self.small)
-        model.graph.initializer.extend(tensor for tensor in constants if tensor.name in used)
-        return model

@@ -91,6 +91,7 @@ class Report:
         inputs: which samples were judged, and the distribution over the data set if it was searched.
         notes: what else is to be said, a sentence each.
         summary: the closing paragraph.
+        plans: how many were measured; ``builds``: the engines built for that, of the whole network or of pieces.
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
             be built; None as a whole without a GPU.
         files: of the recipe, by name; empty in a report read from a file.
@@ -115,6 +116,7 @@ class Report:
     inputs: Mapping[str, Any]
     notes: tuple[str, ...]
     summary: str
+    plans: int
     builds: int
     inferences: int
     seconds: Mapping[str, float]

@@ -32,9 +32,9 @@ class MemoryStore:
         """The trial of a plan, or None."""
         return self.trials.get(plan)
 
-    def keep(self, trial: Trial) -> None:
-        """Keeps a trial."""
-        self.trials[trial.plan] = trial
+    def keep(self, *trials: Trial) -> None:
+        """Keeps trials."""
+        self.trials.update({trial.plan: trial for trial in trials})
 
 
 class Journal:
@@ -64,15 +64,15 @@ class Journal:
         """The trial of a plan, or None."""
         return self.trials.get(plan)
 
-    def keep(self, trial: Trial) -> None:
-        """Appends a trial and waits until it is on disk."""
-        self._append({"run": self._fingerprint, "trial": trial.to_json()})
-        self.trials[trial.plan] = trial
+    def keep(self, *trials: Trial) -> None:
+        """Appends trials and waits until they are on disk."""
+        self._append(*({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials))
+        self.trials.update({trial.plan: trial for trial in trials})
 
-    def _append(self, record: Mapping[str, Any]) -> None:
+    def _append(self, *records: Mapping[str, Any]) -> None:
         try:
             self._file.seek(0, os.SEEK_END)
-            self._file.write(json.dumps(record).encode() + b"\n")
+            self._file.write(b"".join(json.dumps(record).encode() + b"\n" for record in records))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:

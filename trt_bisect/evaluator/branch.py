@@ -1,0 +1,90 @@
+"""The evaluator ``branch``: plans that share a trunk are measured together, in one pass through the pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trt_bisect.builder.pieces import PieceBuilder
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.arrange import Pass, arrange
+from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.stream import Found, Stream
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.network import Network
+from trt_bisect.model.pieces import Piece
+from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+
+OnPiece = Callable[[str, int], None]
+"""Told, before each piece, the name of its last layer and how many rows run through it."""
+
+
+class BranchEvaluator:
+    """Measures plans in passes; those that share no pass with another, or fail in one, on whole engines."""
+
+    def __init__(
+        self,
+        network: Network,
+        pieces: Sequence[Piece],
+        builder: PieceBuilder,
+        stream: Stream,
+        compare: Compare,
+        store: TrialStore,
+        whole: RebuildEvaluator,
+        high: Precision,
+    ) -> None:
+        """Gets ready; nothing is built yet.
+
+        Args:
+            network: what is measured, in ``pieces``.
+            pieces: all its layers.
+            builder: makes the engines of ``stream``.
+            stream: runs passes.
+            compare: from the outputs for every input to figures.
+            store: where trials are kept; the same as that of ``whole``.
+            whole: measures on whole engines.
+            high: the precision of layers not in INT8.
+        """
+        self._network = network
+        self._pieces = pieces
+        self._builder = builder
+        self._stream = stream
+        self._compare = compare
+        self._store = store
+        self._whole = whole
+        self._nothing = int8_set(len(network.layers), (), high)
+
+    def measure(self, plan: PrecisionPlan) -> Trial:
+        """The trial of one plan, from the store or on a whole engine."""
+        return self._whole.measure(plan)
+
+    def work(self, plans: Sequence[PrecisionPlan]) -> int:
+        """How many rows will run through pieces to measure ``plans``, for a progress bar."""
+        passes, alone = self._passes(plans)
+        count = len(self._pieces)
+        return sum(count - place for job in passes for place, _ in job.branches) + len(alone)
+
+    def measure_all(self, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
+        """The trial of each plan, from the store if it is there."""
+        for job in self._passes(plans)[0]:
+            self._measure_pass(job, on_piece)
+        return [self._whole.measure(plan) for plan in plans]
+
+    def _passes(self, plans: Sequence[PrecisionPlan]) -> tuple[list[Pass], list[PrecisionPlan]]:
+        wanted = [self._whole.canonical(plan) for plan in plans]
+        return arrange([plan for plan in wanted if self._store.find(plan.key()) is None], self._pieces, self._nothing)
+
+    def _measure_pass(self, job: Pass, on_piece: OnPiece) -> None:
+        """Keeps the trials of a pass; where it fails, the plans that it did not come to are left to whole engines."""
+
+        def tell(piece: Piece, rows: int) -> None:
+            on_piece(self._network.layers[piece.stop - 1].name, rows)
+
+        try:
+            for group in self._stream.run(job, tell):
+                self._store.keep(*(self._trial(found) for found in group))
+        except TrialFailed:
+            return
+
+    def _trial(self, found: Found) -> Trial:
+        figures, ran = self._compare(found.outputs), self._builder.ran(found.plan)
+        return Trial.judged(found.plan.key(), figures, ran, found.cost)

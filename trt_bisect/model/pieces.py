@@ -1,0 +1,134 @@
+"""Boundaries and pieces: the network cut into runs of layers that can be built, and run, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from trt_bisect.model.layers import Layer, TensorFacts
+from trt_bisect.model.network import Network
+
+PIECE_LAYERS = 4
+"""About as many quantizable layers a piece: fewer make more sessions, more make more layers run twice."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Layers ``start`` to ``stop - 1``.
+
+    Attributes:
+        reads: the tensors made before the piece, or the network's inputs, that it reads.
+        makes: the tensors made in it.
+        leaves: those of them that are read after it or are outputs of the network.
+    """
+
+    start: int
+    stop: int
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    leaves: tuple[str, ...]
+
+    @property
+    def layers(self) -> range:
+        """The indices of its layers."""
+        return range(self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Which tensors live where.
+
+    Attributes:
+        made: by tensor, the layer that makes it; -1 for the network's inputs.
+        last_read: by tensor, the last layer that reads it; the number of layers for an output of the network.
+    """
+
+    layers: tuple[Layer, ...]
+    made: Mapping[str, int]
+    last_read: Mapping[str, int]
+
+    @classmethod
+    def of(cls, network: Network) -> Boundaries:
+        """The boundaries of a network."""
+        made = {spec.name: -1 for spec in network.inputs}
+        last_read: dict[str, int] = {}
+        for layer in network.layers:
+            made.update(dict.fromkeys(layer.outputs, layer.index))
+            last_read.update(dict.fromkeys(layer.inputs, layer.index))
+        last_read.update({spec.name: len(network.layers) for spec in network.outputs})
+        return cls(network.layers, made, last_read)
+
+    @cached_property
+    def live(self) -> tuple[tuple[str, ...], ...]:
+        """For every layer k the tensors made by a layer up to k and used after it, in the order they are made."""
+        found: list[tuple[str, ...]] = []
+        alive: list[str] = []
+        for layer in self.layers:
+            alive = [name for name in (*alive, *layer.outputs) if self.last_read.get(name, -1) > layer.index]
+            found.append(tuple(alive))
+        return tuple(found)
+
+    def piece(self, start: int, stop: int) -> Piece:
+        """The piece of layers ``start`` to ``stop - 1``."""
+        inside = self.layers[start:stop]
+        reads = dict.fromkeys(name for layer in inside for name in layer.inputs if self.made.get(name, stop) < start)
+        makes = tuple(name for layer in inside for name in layer.outputs)
+        leaves = tuple(name for name in makes if self.last_read.get(name, -1) >= stop)
+        return Piece(start, stop, tuple(reads), makes, leaves)
+
+
+def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:
+    """The network in pieces of about that many quantizable ``layers``, cut where the live bytes are fewest.
+
+    A piece begins with a quantizable layer and ends with those that follow the last one. A sum is not parted from the
+    layer before it that makes one of its terms, as engines fuse the two. The whole is one piece where it cannot be cut.
+
+    Args:
+        facts: of the tensors; those that are not in it do not live across a cut.
+    """
+    boundaries = Boundaries.of(network)
+    starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
+    ends = [0, *starts, len(network.layers)]
+    weigh = [sum(facts.size(name) for name in boundaries.live[k - 1]) for k in starts]
+    places = _best_places(ends, _quantizable_before(network, ends), [0, *weigh, 0], layers)
+    return tuple(boundaries.piece(ends[a], ends[b]) for a, b in pairwise(places))
+
+
+def _can_cut(network: Network, boundaries: Boundaries, k: int, facts: TensorFacts) -> bool:
+    """Whether a piece may begin with layer ``k``."""
+    if any(name not in facts.shapes or _has_two_versions(network, boundaries, name) for name in boundaries.live[k - 1]):
+        return False
+    makers = (network.producers.get(name) for name in network.layers[k].inputs)
+    fused = network.layers[k].op_type == "Add" and any(maker and maker.index == k - 1 for maker in makers)
+    return not fused
+
+
+def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> bool:
+    """Whether an output of the network is rounded as a result, and is also read inside, as it was before that."""
+    rounded = any(r.at_output and r.tensor == tensor for r in network.producers[tensor].roundings)
+    return rounded and any(tensor in layer.inputs for layer in boundaries.layers)
+
+
+def _quantizable_before(network: Network, ends: Sequence[int]) -> list[int]:
+    return [sum(1 for k in network.quantizable if k < end) for end in ends]
+
+
+def _best_places(ends: Sequence[int], counts: Sequence[int], weights: Sequence[int], layers: int) -> list[int]:
+    """The cuts with the least live bytes; a piece that is larger or smaller than wanted costs bytes too."""
+    usual = sum(weights) / max(len(weights), 1)
+    cost = [0.0] + [float("inf")] * (len(ends) - 1)
+    before = [0] * len(ends)
+    for b in range(1, len(ends)):
+        for a in range(b - 1, -1, -1):
+            size = counts[b] - counts[a]
+            if size > 2 * layers and a < b - 1:
+                break
+            found = cost[a] + weights[b] + usual * abs(size - layers) / layers
+            if found < cost[b]:
+                cost[b], before[b] = found, a
+    places = [len(ends) - 1]
+    while places[-1] > 0:
+        places.append(before[places[-1]])
+    return places[::-1]

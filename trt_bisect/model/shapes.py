@@ -1,0 +1,129 @@
+"""Shapes for given feeds, and the same network with a free batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from trt_bisect.data import Feeds
+from trt_bisect.model.layers import TensorFacts, TensorTypes
+from trt_bisect.model.network import Network
+from trt_bisect.model.observe import observe
+from trt_bisect.model.prepare import infer_shapes
+
+
+@dataclass(frozen=True)
+class FreeBatch:
+    """A network whose first input axis is free, as far as shape inference can tell.
+
+    What it says is a guess until it was seen to hold on data: whoever stacks samples compares.
+
+    Attributes:
+        network: the network, Reshapes to a fixed batch repaired.
+        axes: the axis of each tensor that grows with the batch, None for a tensor that does not grow.
+        repaired: the indices of the layers that differ from the network's own.
+    """
+
+    network: Network
+    axes: Mapping[str, int | None]
+    repaired: frozenset[int]
+
+
+def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
+    """Every tensor as it is when the network is run on ``feeds``: inferred, or seen where that does not do.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network or the feeds.
+    """
+    model = _without_shapes(network)
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for dim, size in zip(dims, np.shape(feeds[value.name]), strict=True):
+            dim.dim_value = size
+    known = {
+        name: tuple(size for size in shape if isinstance(size, int))
+        for name, shape in TensorTypes.of(infer_shapes(model).graph).shapes.items()
+        if all(isinstance(size, int) for size in shape)
+    }
+    dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+    unknown = [name for layer in network.layers for name in layer.outputs if name not in known or name not in dtypes]
+    seen = next(observe(network, unknown, [feeds])) if unknown else {}
+    shapes = {**known, **{name: array.shape for name, array in seen.items()}}
+    dtypes = {**dtypes, **{name: array.dtype for name, array in seen.items()}}
+    return TensorFacts({name: shape for name, shape in shapes.items() if name in dtypes}, dtypes)
+
+
+def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
+    """The network for any number of samples like ``feeds``, which hold one sample or one batch."""
+    model = _without_shapes(network)
+    first = next((np.shape(feeds[spec.name]) for spec in network.inputs if np.ndim(feeds[spec.name])), ())
+    batch = first[0] if first else 1
+    symbol = "batch"
+    while any(symbol == dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim):
+        symbol += "_"
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) and np.shape(feeds[value.name])[0] == batch:
+            dims[0].dim_param = symbol
+    repaired = _repair_reshapes(model.graph, batch)
+    model = infer_shapes(model)
+    free = replace(network, skeleton=model)
+    return FreeBatch(free, _axes(model.graph, symbol), repaired)
+
+
+def _without_shapes(network: Network) -> onnx.ModelProto:
+    """A copy of the skeleton that says nothing of the shapes inside and of the outputs."""
+    model = onnx.ModelProto()
+    model.CopyFrom(network.skeleton)
+    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype
+    )
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    return model
+
+
+def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
+    """Frees the first axis of Reshapes to a fixed shape, in place: -1 where no other axis has it, else 0."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    repaired = []
+    for index, node in enumerate(graph.node):
+        if node.op_type != "Reshape" or node.input[1] not in constants:
+            continue
+        shape = numpy_helper.to_array(constants[node.input[1]]).copy()
+        if not shape.size or shape[0] <= 0:
+            continue
+        if -1 not in shape:
+            shape[0] = -1
+        elif shape[0] == batch and not any(
+            attribute.name == "allowzero" and attribute.i for attribute in node.attribute
+        ):
+            shape[0] = 0
+        else:
+            continue
+        name = f"{node.output[0]}_free_shape"
+        while name in constants:
+            name += "_"
+        constants[name] = numpy_helper.from_array(shape, name)
+        graph.initializer.append(constants[name])
+        node.input[1] = name
+        repaired.append(index)
+    return frozenset(repaired)
+
+
+def _axes(graph: onnx.GraphProto, symbol: str) -> dict[str, int | None]:
+    """Where the symbol stands in each tensor's shape; the first axis where the shape is not known."""
+    axes: dict[str, int | None] = {}
+    for value in (*graph.value_info, *graph.input, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        places = [axis for axis, dim in enumerate(dims) if dim.dim_param == symbol]
+        fixed = value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+        axes[value.name] = places[0] if places else None if fixed else 0
+    return axes

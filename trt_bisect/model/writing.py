@@ -1,0 +1,207 @@
+"""Layers written into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or casts it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute
+from trt_bisect.model.layers import Layer, Rounding, tensors_read
+from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.precision import Precision
+
+if TYPE_CHECKING:
+    from trt_bisect.model.qdq import PlanWriter
+
+_FP16_OPS = frozenset(
+    "Conv ConvTranspose Gemm MatMul MaxPool AveragePool GlobalAveragePool Add Concat Sub Mul Div Relu LeakyRelu PRelu "
+    "Clip Sigmoid HardSigmoid HardSwish Tanh Elu Softmax Gelu Erf Sqrt Pow Reshape Flatten Transpose Squeeze Unsqueeze "
+    "Slice Split BatchNormalization ReduceMean".split()
+)
+"""Layers all of whose float inputs and outputs have one type, so that casts around them are all that FP16 needs."""
+
+
+class Names:
+    """What each tensor of the network is called in one copy of its layers.
+
+    Attributes:
+        suffix: of the names of all that the copy makes; empty for the names of the network itself.
+        read: for a tensor that is called otherwise by those who read it, its name.
+        final: for a tensor that is called otherwise as a result, its name.
+    """
+
+    def __init__(self, suffix: str = "", like: Names | None = None) -> None:
+        self.suffix = suffix
+        self.read: dict[str, str] = dict(like.read) if like else {}
+        self.final: dict[str, str] = dict(like.final) if like else {}
+
+    def make(self, tensor: str) -> str:
+        """The name of a tensor that the copy makes."""
+        if self.suffix:
+            self.read[tensor] = self.final[tensor] = f"{tensor}{self.suffix}"
+        return self.final.get(tensor, tensor)
+
+
+class GraphWriting:
+    """A graph that is being written: the nodes so far, and the versions of each tensor that they made."""
+
+    def __init__(self, writer: PlanWriter) -> None:
+        self._writer = writer
+        self._network = writer.network
+        self.nodes: list[onnx.NodeProto] = []
+        self.small: list[onnx.TensorProto] = []
+        self.large: Weights = {}
+        self.shapes: list[onnx.ValueInfoProto] = []
+        self._versions: dict[tuple[object, ...], str] = {}
+        self._rounded_names: set[str] = set()
+        self._half: dict[str, str] = {}
+
+    def layer(self, layer: Layer, precision: Precision, names: Names) -> tuple[str, ...]:
+        """Writes one layer, and returns the tensors that are rounded for it."""
+        node = onnx.NodeProto()
+        node.CopyFrom(self._network.skeleton.graph.node[layer.index])
+        _rename_reads(node, names)
+        for slot, tensor in enumerate(node.output):
+            node.output[slot] = names.make(tensor) if tensor else ""
+            if names.suffix and tensor:
+                self._give_shape(node.output[slot], None, like=tensor)
+        node.name += names.suffix
+        if precision is Precision.INT8 and layer.quantizable:
+            return self._write_int8(layer, node, names)
+        if precision is Precision.FP16 and layer.op_type in _FP16_OPS and layer.dtype == np.float32:
+            self._write_fp16(layer, node)
+        else:
+            self.nodes.append(node)
+        return ()
+
+    def _write_int8(self, layer: Layer, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
+        after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
+        for rounding in layer.roundings:
+            quantizers = self._writer.quantizers(layer, rounding)
+            if rounding.at_output:
+                final = node.output[rounding.slot]
+                raw = self._new(final, "unrounded")
+                node.output[rounding.slot] = raw
+                names.read[rounding.tensor] = raw
+                after.append((raw, final, rounding, quantizers))
+            else:
+                node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers)
+        self.nodes.append(node)
+        for raw, final, rounding, quantizers in after:
+            self._chain(raw, quantizers, final, like=rounding.tensor)
+        return tuple(rounding.tensor for rounding in layer.roundings)
+
+    def _new(self, name: str, what: str) -> str:
+        """The name of a version of a tensor; no tensor of the network has it."""
+        return f"{name}{self._writer.tag}{what}"
+
+    def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
+        """The version of a tensor after its quantizers, made at its first use."""
+        key = (name, *(quantizer.key() for quantizer in quantizers))
+        if key not in self._versions:
+            final = self._new(name, "int8" if name not in self._rounded_names else f"int8_{len(self._versions)}")
+            self._rounded_names.add(name)
+            self._versions[key] = final
+            if self._writer.folds and self._writer.is_constant(name):
+                self._add_constant(final, self._writer.rounded_constant(rounding.tensor, quantizers))
+            else:
+                self._chain(name, quantizers, final, like=rounding.tensor)
+        return self._versions[key]
+
+    def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
+        """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
+        known = self._writer.shapes.get(like)
+        if known is not None:
+            shape = onnx.ValueInfoProto()
+            shape.CopyFrom(known)
+            shape.name = name
+            if dtype is not None:
+                shape.type.tensor_type.elem_type = dtype
+            self.shapes.append(shape)
+
+    def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, like: str) -> None:
+        for step, quantizer in enumerate(quantizers):
+            last = step == len(quantizers) - 1
+            out = final if last else f"{final}_step{step}"
+            parameters = [f"{out}_scale", f"{out}_zero_point"]
+            self.small.append(numpy_helper.from_array(quantizer.scale, parameters[0]))
+            self.small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
+            axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
+            self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
+            self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
+            if not last or out not in self._writer.shapes:
+                self._give_shape(out, TensorProto.FLOAT, like)
+            self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like)
+            name = out
+
+    def _write_fp16(self, layer: Layer, node: onnx.NodeProto) -> None:
+        original = self._network.skeleton.graph.node[layer.index]
+        for slot, tensor in enumerate(original.input):
+            if tensor in self._writer.float_tensors:
+                node.input[slot] = self._to_half(node.input[slot])
+        finals = {slot: node.output[slot] for slot, t in enumerate(original.output) if t in self._writer.float_tensors}
+        for slot, final in finals.items():
+            node.output[slot] = self._new(final, "half")
+        self.nodes.append(node)
+        for final in finals.values():
+            raw = self._new(final, "half")
+            if self._writer.folds:
+                self._add("Cast", [raw], self._new(final, "halved"), to=TensorProto.FLOAT16)
+                self._add("Cast", [self._new(final, "halved")], final, to=TensorProto.FLOAT)
+                self._half[final] = final
+            else:
+                self._half[final] = raw
+                self._add("Cast", [raw], final, to=TensorProto.FLOAT)
+
+    def _to_half(self, name: str) -> str:
+        if name not in self._half:
+            emulated = self._writer.folds
+            if self._writer.is_constant(name):
+                with np.errstate(over="ignore"):
+                    values = self._network.constant(name).astype(np.float16)
+                self._add_constant(self._new(name, "fp16"), values.astype(np.float32) if emulated else values)
+            else:
+                halved = self._new(name, "halved" if emulated else "fp16")
+                self._add("Cast", [name], halved, to=TensorProto.FLOAT16)
+                if emulated:
+                    self._add("Cast", [halved], self._new(name, "fp16"), to=TensorProto.FLOAT)
+            self._half[name] = self._new(name, "fp16")
+        return self._half[name]
+
+    def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:
+        node = helper.make_node(op, inputs, [output], f"{output}_{op}")
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        self.nodes.append(node)
+
+    def _add_constant(self, name: str, values: np.ndarray) -> None:
+        if values.nbytes >= DETACH_FROM_BYTES:
+            self.large[name] = values
+            self.small.append(detached_tensor(name, values))
+        else:
+            self.small.append(numpy_helper.from_array(values, name))
+
+    def constants(self, results: Iterable[str]) -> tuple[list[onnx.TensorProto], Weights]:
+        """The constants that the nodes and ``results`` use: as they stand in the graph, and the detached weights."""
+        used = dict.fromkeys([*(name for node in self.nodes for name in tensors_read(node)), *results])
+        own = {tensor.name: tensor for tensor in self.small}
+        kept = [tensor for name in used if (tensor := self._writer.initializers.get(name) or own.get(name)) is not None]
+        weights = {name: self._network.weights[name] for name in used if name in self._network.weights}
+        return kept, {**weights, **{name: array for name, array in self.large.items() if name in used}}
+
+
+def _rename_reads(node: onnx.NodeProto, names: Names) -> None:
+    """Renames what a node reads, in its bodies too, in place."""
+    if not names.read:
+        return
+    for slot, name in enumerate(node.input):
+        node.input[slot] = names.read.get(name, name)
+    for attribute in node.attribute:
+        for body in subgraphs_of_attribute(attribute):
+            for inner in body.node:
+                _rename_reads(inner, names)
+            for value in body.output:
+                value.name = names.read.get(value.name, value.name)
