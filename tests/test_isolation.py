@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from fake_builders import FakeBuilder
 
+import trt_bisect
+from trt_bisect import job
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder, open_builder
 from trt_bisect.builder.isolation import IsolatedBuilder
@@ -253,6 +255,29 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
         pytest.skip("there is a GPU")
     with builder.reference() as engine, pytest.raises(EngineUnavailable, match="No NVIDIA GPU answers"):
         engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
+
+
+def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, lenet, tmp_path):
+    """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
+    crashing = prefix(9, 3).key()
+
+    def open_isolated(engine, typing, network, scales, options, shapes):
+        return IsolatedBuilder(partial(_crashing_at, partial(OnnxRuntimeBuilder, network, scales, options), crashing))
+
+    monkeypatch.setattr(job, "open_builder", open_isolated)
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx",
+        lenet / "calibration.npz",
+        engine="onnxruntime",
+        strategy="exhaustive",
+        output=tmp_path / "run",
+    )
+    rows = {row.name: row for row in report.layers}
+    assert rows["pool2"].outcome == "build failed"
+    assert "SIGSEGV" in rows["pool2"].message
+    assert report.culprits == ("ip2",)
+    assert report.recipe["meets"]
+    assert "SIGSEGV" in (tmp_path / "run/journal.jsonl").read_text()
 
 
 def test_a_trial_that_timed_out_is_tried_again_when_the_run_goes_on(tmp_path):

@@ -45,19 +45,21 @@ CHECKS = (
     Check("fp32", "FP32 is ONNX Runtime's, TF32 is off", basic_checks.fp32, 60),
     Check("int8", "full INT8 of LeNet, told of and obeyed", basic_checks.int8, 60),
     Check("planted", "the planted LeNet: table, culprit, what ran, fidelity, latency", plan_checks.planted, 90),
+    Check("residual", "the same of a ResNet-like network", plan_checks.residual, 150),
+    Check("depthwise", "the same of a MobileNet-like network", plan_checks.depthwise, 150),
     Check("lenet", "the same of LeNet", plan_checks.lenet, 90),
     Check("calibrator", "TensorRT's calibrator and a calibration cache", plan_checks.calibrator, 60, typings=("weak",)),
     Check("qdq", "explicit Q/DQ with the INT8 flag", basic_checks.explicit_qdq, 60, typings=("weak",)),
-    Check("isolation", "a crash, a hang, an empty memory cost one trial", fault_checks.isolation, 120, needs_gpu=False),
-    Check("residual", "a ResNet-like network with a culprit", plan_checks.residual, 150),
-    Check("depthwise", "a MobileNet-like network with a culprit", plan_checks.depthwise, 150),
     Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),
     Check("timing-cache", "the second build against the first", basic_checks.timing_cache, 90),
     Check(
         "noise", "the floor under any agreement: float noise in the emulation", basic_checks.noise, 60, needs_gpu=False
     ),
-    Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
     Check("memory", "GPU memory after 200 builds", fault_checks.memory, 150),
+    Check(
+        "isolation", "a crash, a hang, a lack of memory cost one trial", fault_checks.isolation, 150, needs_gpu=False
+    ),
+    Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
     Check("ocr", "a published network, bisected", plan_checks.ocr, 240),
 )
 BY_NAME = {check.name: check for check in CHECKS}

@@ -1,4 +1,4 @@
-"""A builder that fails on purpose at one plan: it lives in the worker process, which has to be able to import it."""
+"""A builder that fails on purpose at some plans: it lives in the worker process, which has to be able to import it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ def run_out_of_memory() -> None:
 
 @dataclass(frozen=True)
 class FaultyBuilder:
-    """``builder``, but for the plan with the key ``at``, where ``fault`` is called first."""
+    """``builder``, but for the plans whose keys are in ``faults``, where the fault is called first."""
 
     builder: Builder
-    at: str
-    fault: Callable[[], None]
+    faults: Mapping[str, Callable[[], None]]
 
     @property
     def engine(self) -> str:
@@ -55,9 +54,8 @@ class FaultyBuilder:
         return self.builder.versions
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """The engine of one plan, if it is not the faulty one."""
-        if plan.key() == self.at:
-            self.fault()
+        """The engine of one plan, if it is not a faulty one."""
+        self.faults.get(plan.key(), _nothing)()
         return self.builder.build(plan)
 
     def reference(self) -> Engine:
@@ -65,6 +63,10 @@ class FaultyBuilder:
         return self.builder.reference()
 
 
-def make_faulty(make: Callable[[], Builder], at: str, fault: Callable[[], None]) -> FaultyBuilder:
+def _nothing() -> None:
+    return None
+
+
+def make_faulty(make: Callable[[], Builder], faults: Mapping[str, Callable[[], None]]) -> FaultyBuilder:
     """Made in the worker."""
-    return FaultyBuilder(make(), at, fault)
+    return FaultyBuilder(make(), faults)

@@ -96,6 +96,7 @@ def _run(bench: Bench, subject: subjects.Subject, engine: str) -> Report:
         subject.ranges,
         str(subject.inputs),
         engine=engine,
+        strategy="exhaustive",
         metric=subject.metric,
         threshold=subject.threshold,
         tactic_sources=() if engine == "onnxruntime" else subjects.tactic_sources(engine) or (),
