@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import networks
@@ -10,9 +11,10 @@ import pytest
 
 import trt_bisect
 from trt_bisect import job
-from trt_bisect.builder.base import MEASURED
+from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.timing import LayerTime, latency_of
+from trt_bisect.cli.run import run_command
 from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import Precision
 from trt_bisect.report.report import Report
@@ -116,6 +118,11 @@ def test_emulation_tells_no_time(lenet, tmp_path):
 def test_the_99th_percentile():
     latency = latency_of(np.arange(1, 102, dtype=float))
     assert (latency.mean_ms, latency.median_ms, latency.p99_ms, latency.runs) == (51, 51, 100, 101)
+
+
+def test_the_command_line_gives_a_build_as_long_as_the_interface_does():
+    defaults = [inspect.signature(call).parameters["build_timeout"].default for call in (trt_bisect.run, run_command)]
+    assert defaults == [DEFAULT_TIMEOUT, DEFAULT_TIMEOUT]
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])

@@ -14,7 +14,7 @@ from trt_bisect.builder.tensorrt_build import TensorRT
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
-from trt_bisect.precision import Precision, prefix
+from trt_bisect.precision import Precision, int8_set, prefix
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,12 @@ def test_fp16_is_allowed_only_where_a_plan_asks_for_it(weak):
     builder, rt = weak(BuildOptions(high=Precision.FP16))
     builder.build(prefix(8, 3, Precision.FP16))
     assert rt.configs[-1].flags == {"INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS"}
+
+
+def test_full_fp16_is_what_a_user_would_build_without_int8(weak):
+    builder, rt = weak()
+    builder.build(int8_set(8, (), Precision.FP16))
+    assert rt.configs[-1].flags == {"FP16", "OBEY_PRECISION_CONSTRAINTS"}
 
 
 def test_the_reference_allows_neither_int8_nor_fp16(weak):

@@ -141,6 +141,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
+                env={"CUDA_MODULE_LOADING": "LAZY", **os.environ},
             )
         self.end = weakref.finalize(self, _end, self._process, self._connection, self._printed)
 

@@ -111,7 +111,8 @@ class TensorRTWeakBuilder:
         trt = self._rt.module
         definition = self.network_definition(plan)
         config, profile = new_config(self._rt, self._options, self._shapes)
-        config.set_flag(trt.BuilderFlag.INT8)
+        if plan.int8:
+            config.set_flag(trt.BuilderFlag.INT8)
         if Precision.FP16 in plan.precisions:
             config.set_flag(trt.BuilderFlag.FP16)
         calibrator = None
