@@ -106,6 +106,15 @@ def test_a_hang_is_ended_at_the_limit(request_):
     assert pid_of(builder) != before
 
 
+def test_a_worker_that_dies_between_builds_costs_nothing():
+    builder = isolated()
+    before = pid_of(builder)
+    os.kill(before, signal.SIGKILL)
+    while is_running(before):
+        time.sleep(0.01)
+    assert pid_of(builder) != before
+
+
 def test_what_crashes_after_it_was_measured_was_measured():
     builder = isolated(bad={"close": fake_builders.segfault})
     with builder.build("bad") as engine:

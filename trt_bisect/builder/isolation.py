@@ -148,7 +148,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """It has not failed and can be asked."""
-        return self.end.alive
+        return self.end.alive and self._process.poll() is None
 
     @property
     def pid(self) -> int:
