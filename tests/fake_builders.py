@@ -28,6 +28,12 @@ def say_and_segfault():
     segfault()
 
 
+def say_and_run_out_of_memory():
+    for tell in LISTENERS:
+        tell(Message(True, "Error Code 2: OutOfMemory"))
+    raise MemoryError("std::bad_alloc")
+
+
 def hang():
     time.sleep(600)
 

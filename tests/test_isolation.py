@@ -70,6 +70,7 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
         (fake_builders.killed_by_the_system, "SIGKILL, as Linux does when memory runs out"),
         (fake_builders.leave, "with exit code 3"),
         (fake_builders.eat_all_memory, "Out of memory. Unable to allocate 1 TiB"),
+        (fake_builders.say_and_run_out_of_memory, "std::bad_alloc\nError Code 2: OutOfMemory"),
         (fake_builders.refuse, "no implementation for node fc"),
     ],
 )

@@ -30,6 +30,7 @@ from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.precision import PrecisionPlan
 
 _START_SECONDS = 600.0
+_EXIT_SECONDS = 30.0
 _LAST_LINES = 20
 _WORKER = (
     "import sys; sys.path[:] = sys.argv[3:]\n"
@@ -167,10 +168,11 @@ class Worker:
         try:
             answer = self._answer(request, limit, messages)
             if isinstance(answer, Failure):
-                raise TrialFailed(answer.outcome, answer.message)
+                untold = (text for text in messages if text not in answer.message)
+                raise TrialFailed(answer.outcome, "\n".join([answer.message, *untold]))
             if isinstance(answer, Broken):
                 raise answer.error or RuntimeError(answer.trace)
-        except (EOFError, ConnectionError) as error:
+        except (EOFError, OSError) as error:
             raise TrialFailed(outcome_of(request), self._last_words(request, messages)) from error
         except BaseException:
             self.end()
@@ -191,7 +193,8 @@ class Worker:
 
     def _last_words(self, request: tuple[Any, ...], messages: list[str]) -> str:
         """What is known of a worker that has just crashed."""
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
         self._printed.seek(0)
         printed = self._printed.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         self.end()
