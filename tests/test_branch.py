@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from networks import Sketch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.analyzer.judge import comparison
 from trt_bisect.builder.base import BuildOptions
@@ -20,6 +20,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.pieces import Boundaries, cut
@@ -31,6 +32,10 @@ from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.strategy import branch_evaluator
 
 PLENTY = 1 << 30
+
+
+def no_pieces(*_):
+    raise AssertionError("ONNX Runtime has pieces of its own")
 
 
 class Bench:
@@ -56,6 +61,7 @@ class Bench:
         self.branch = branch_evaluator(
             self.network,
             self.builder,
+            no_pieces,
             self.scales,
             self.options,
             self.feeds,
@@ -177,6 +183,25 @@ def test_what_mixes_the_batch_is_found_out_and_run_row_by_row(tmp_path):
     proofs = bench.branch._stream._learned.stackable
     assert True in proofs.values()
     assert False in proofs.values()
+
+
+def test_a_network_that_brings_its_own_pairs(tmp_path):
+    """Q/DQ inside, and right before the output, which a layer inside reads as it was before."""
+    model = networks.residual()
+    first = Bench(model, tmp_path)
+    written = PlanWriter(first.network, first.scales, Target.TENSORRT).write(first.curve()[-1])
+    whole = attach_weights(written.model, written.weights)
+    scale = numpy_helper.from_array(np.float32(0.01), "out.scale")
+    zero = numpy_helper.from_array(np.int8(0), "out.zero")
+    inside = next(node.output[0] for node in whole.graph.node if node.name == "block1.conv2")
+    whole.graph.initializer.extend([scale, zero])
+    whole.graph.node.append(helper.make_node("QuantizeLinear", [inside, "out.scale", "out.zero"], ["out.q"]))
+    whole.graph.node.append(helper.make_node("DequantizeLinear", ["out.q", "out.scale", "out.zero"], ["out"]))
+    whole.graph.output.append(helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 8, 16, 16]))
+    bench = Bench(whole, tmp_path)
+    assert bench.network.has_pairs
+    assert any(rounding.at_output for layer in bench.network.layers for rounding in layer.roundings)
+    bench.agree(bench.curve())
 
 
 def test_a_plan_that_shares_no_pass_is_measured_whole(tmp_path):

@@ -21,7 +21,7 @@ import trt_bisect
 from trt_bisect import job
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder, open_builder
-from trt_bisect.builder.isolation import IsolatedBuilder
+from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
@@ -124,14 +124,31 @@ def test_what_crashes_after_it_was_measured_was_measured():
     assert pid_of(builder)
 
 
-def test_an_engine_whose_worker_failed_says_so():
+def test_an_engine_lost_by_the_failure_of_another_is_built_again():
     builder = isolated(bad={"build": fake_builders.segfault})
     with builder.build("good") as engine:
+        before = int(engine.infer(FEEDS)["pid"])
         with pytest.raises(TrialFailed):
             builder.build("bad")
-        with pytest.raises(TrialFailed, match="lost with its worker") as failure:
-            engine.infer(FEEDS)
-    assert failure.value.outcome == "inference failed"
+        outputs = engine.infer(FEEDS)
+    np.testing.assert_array_equal(outputs["y"], [0, 2, 4])
+    assert outputs["pid"] != before
+
+
+def test_builders_share_a_worker_and_its_failures():
+    workshop = Workshop()
+    first, second = (
+        IsolatedBuilder(partial(FakeBuilder, faults), 30.0, workshop)
+        for faults in ({"bad": {"build": fake_builders.segfault}}, {})
+    )
+    before = pid_of(first)
+    assert pid_of(second) == before
+    with second.build("good") as engine:
+        with pytest.raises(TrialFailed):
+            first.build("bad")
+        after = int(engine.infer(FEEDS)["pid"])
+    assert after != before
+    assert pid_of(first) == pid_of(second) == after
 
 
 def test_errors_for_the_user_and_bugs_are_no_outcomes():
@@ -271,7 +288,7 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
     """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
     crashing = prefix(9, 3).key()
 
-    def open_isolated(engine, typing, network, scales, options, shapes):
+    def open_isolated(engine, typing, network, scales, options, shapes, workshop=None):
         return IsolatedBuilder(partial(_crashing_at, partial(OnnxRuntimeBuilder, network, scales, options), crashing))
 
     monkeypatch.setattr(job, "open_builder", open_isolated)

@@ -24,8 +24,9 @@ from trt_bisect.analyzer.judge import (
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.worst import worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
+from trt_bisect.builder.engine_pieces import Profile
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, open_builder
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.isolation import Workshop
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
@@ -34,7 +35,7 @@ from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profi
 from trt_bisect.driver.search import Question
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import difference_from_file
@@ -113,19 +114,7 @@ class Job:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
             compare = comparison(reference, rule.metric)
             whole = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
-            evaluator: RebuildEvaluator | BranchEvaluator = whole
-            if self.request.way.strategy == BRANCH and isinstance(builder, OnnxRuntimeBuilder):
-                evaluator = branch_evaluator(
-                    self.network,
-                    builder,
-                    ranges.scales,
-                    self.request.options,
-                    feeds,
-                    compare,
-                    store,
-                    whole,
-                    self.request.way.memory,
-                )
+            evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
             names = [layer.name for layer in self.network.layers]
             measured = search(self.request.way, self._question(rule), evaluator, rule, names, self.progress)
             warning = sqnr_disagreement(rule, measured.full)
@@ -285,12 +274,33 @@ class Job:
         return list(found.inputs), about
 
     def _builder(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        options = self.request.options
-        if self.folder is not None:
-            options = replace(options, timing_cache=self.folder / "timing.cache")
         typing = choose_typing(engine, self.request.typing)
         shapes = {} if engine == ONNXRUNTIME else profile_shapes(feeds)
-        return open_builder(engine, typing, self.network, ranges.scales, options, shapes)
+        return open_builder(engine, typing, self.network, ranges.scales, self._options(), shapes)
+
+    def _evaluator(
+        self,
+        whole: RebuildEvaluator,
+        builder: Builder,
+        ranges: Ranges,
+        feeds: Sequence[Feeds],
+        compare: Compare,
+        store: TrialStore,
+    ) -> RebuildEvaluator | BranchEvaluator:
+        if self.request.way.strategy != BRANCH:
+            return whole
+        options, workshop = self._options(), Workshop()
+
+        def make(part: Network, profile: Profile) -> Builder:
+            return open_builder(builder.engine, builder.typing, part, ranges.scales, options, profile, workshop)
+
+        most = self.request.way.memory
+        return branch_evaluator(self.network, builder, make, ranges.scales, options, feeds, compare, store, whole, most)
+
+    def _options(self) -> BuildOptions:
+        """The build options, with a timing cache where the run has a folder."""
+        options = self.request.options
+        return options if self.folder is None else replace(options, timing_cache=self.folder / "timing.cache")
 
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.base import Builder, BuildOptions
+from trt_bisect.builder.engine_pieces import EnginePieces, MakeBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.pieces import OnnxRuntimePieces
+from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
 from trt_bisect.data import Feeds
 from trt_bisect.driver.ahead import Either, Rises, drive_ahead
 from trt_bisect.driver.bisect import bisect
 from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.recipe import repair
+from trt_bisect.driver.recipe import Recipe, repair
 from trt_bisect.driver.search import Findings, Loss, Question, drive
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
-from trt_bisect.evaluator.tiles import Learned
+from trt_bisect.evaluator.switch import SwitchEvaluator
+from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
+from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.qdq import Scales
@@ -57,7 +60,8 @@ class Way:
 
 def branch_evaluator(
     network: Network,
-    builder: OnnxRuntimeBuilder,
+    builder: Builder,
+    make_builder: MakeBuilder,
     scales: Scales,
     options: BuildOptions,
     inputs: Sequence[Feeds],
@@ -66,16 +70,45 @@ def branch_evaluator(
     whole: RebuildEvaluator,
     memory: int,
 ) -> BranchEvaluator:
-    """The evaluator of the strategy ``branch``, on ONNX Runtime."""
-    facts = {str({name: array.shape for name, array in feeds.items()}): feeds for feeds in inputs}
-    known = {shapes: facts_for(network, feeds) for shapes, feeds in facts.items()}
-    of_each = [known[str({name: array.shape for name, array in feeds.items()})] for feeds in inputs]
+    """The evaluator of the strategy ``branch``.
+
+    On ONNX Runtime a piece does exactly what it does in the whole network. Other engines fuse and choose kernels as
+    they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
+
+    Args:
+        network: what is measured.
+        builder: of whole engines.
+        make_builder: of the engines of pieces, where ``builder`` is not ONNX Runtime's.
+        scales: of the activations.
+        options: how engines are built.
+        inputs: judged together.
+        compare: from the outputs for every input to figures.
+        store: where trials are kept.
+        whole: measures on whole engines.
+        memory: bytes of tensors that the rows of a pass hold together.
+    """
+    facts = _facts_of_each(network, inputs)
     free = with_free_batch(network, inputs[0])
-    pieces = cut(network, of_each[0])
-    piece_builder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
     learned = Learned(free.repaired, dict(free.axes))
-    stream = Stream(network, pieces, piece_builder, learned, inputs, of_each, memory)
-    return BranchEvaluator(network, pieces, piece_builder, stream, compare, store, whole, options.high)
+    if isinstance(builder, OnnxRuntimeBuilder):
+        pieces, mark = cut(network, facts[0]), ""
+        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
+        switch = SwitchEvaluator(builder, inputs, compare, store, whole)
+    else:
+        pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None
+        made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
+    stream = Stream(network, pieces, made, learned, inputs, facts, memory)
+    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, mark)
+
+
+def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:
+    """What is known of the tensors on each input; found out once for inputs of the same shapes."""
+    known: dict[tuple[object, ...], TensorFacts] = {}
+    shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
+    for key, feeds in zip(shapes, inputs, strict=True):
+        if key not in known:
+            known[key] = facts_for(network, feeds)
+    return [known[key] for key in shapes]
 
 
 def search(
@@ -109,7 +142,9 @@ def search(
         progress.stage("Measuring plans", count + 2 if way.strategy == EXHAUSTIVE else _few(count))
         findings = drive((exhaustive if way.strategy == EXHAUSTIVE else bisect)(question), measure)
     progress.stage("Measuring the recipe", None)
-    recipe = drive(repair(question, findings), measure)
+    recipe = _recipe(question, findings, evaluator, measure, rule)
+    mark = evaluator.mark if isinstance(evaluator, BranchEvaluator) else ""
+    confirmed = _confirm(question, findings, measure, progress) if mark else {}
     trial_of = evaluator.measure
     return Measured(
         findings,
@@ -117,7 +152,23 @@ def search(
         full=trial_of(question.all_but(())),
         restored=trial_of(recipe.plan),
         nothing=trial_of(question.prefix(-1)),
+        mark=mark,
+        confirmed=confirmed,
     )
+
+
+def _confirm(
+    question: Question, findings: Findings, measure: Callable[[PrecisionPlan], Loss], progress: Progress
+) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
+    """Measures whole engines on both sides of each culprit's boundary; by culprit, the plans without and with it."""
+    progress.stage("Confirming the culprits on whole engines", 2 * len(findings.culprits))
+    sides = {}
+    for step in findings.steps:
+        if step.culprit:
+            sides[step.layers[-1]] = (step.plan.keeping(step.layers, question.high), step.plan)
+            for plan in sides[step.layers[-1]]:
+                measure(plan)
+    return sides
 
 
 def _search_ahead(
@@ -130,6 +181,22 @@ def _search_ahead(
     if curve == CULPRITS:
         return drive_ahead(lambda: bisect(question), measure_all, Either(), _BOUNDARIES_AT_ONCE)
     return drive_ahead(lambda: exhaustive(question), measure_all, Rises(question))
+
+
+def _recipe(
+    question: Question,
+    findings: Findings,
+    evaluator: RebuildEvaluator | BranchEvaluator,
+    measure: Callable[[PrecisionPlan], Loss],
+    rule: Rule,
+) -> Recipe:
+    """The recipe. What a switch chose is measured on a whole engine; if that disagrees, whole engines choose."""
+    if isinstance(evaluator, BranchEvaluator):
+        chosen = drive(repair(question, findings), lambda plan: rule.loss(evaluator.choose(plan)))
+        loss = measure(chosen.plan)
+        if question.meets(loss) == chosen.meets:
+            return replace(chosen, loss=loss)
+    return drive(repair(question, findings), measure)
 
 
 def _few(layers: int) -> int:

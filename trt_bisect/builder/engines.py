@@ -13,7 +13,7 @@ from functools import partial
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.cuda_memory import import_pycuda
 from trt_bisect.builder.gpu import find_gpu
-from trt_bisect.builder.isolation import IsolatedBuilder
+from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
 from trt_bisect.builder.tensorrt_build import ProfileShapes
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
@@ -204,7 +204,12 @@ def open_builder(
     scales: Scales,
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
+    workshop: Workshop | None = None,
 ) -> Builder:
-    """What ``make_builder`` makes, in a process of its own where the engine is NVIDIA's; raises what that raises."""
+    """What ``make_builder`` makes, in a worker process where the engine is NVIDIA's; raises what that raises.
+
+    Args:
+        workshop: whose process it is, with other builders in it; None gives it one of its own.
+    """
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
-    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout)
+    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, workshop)

@@ -15,6 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from time import monotonic
@@ -46,15 +47,31 @@ _WORK = {
 }
 
 
+class Workshop:
+    """The worker process of one or several builders; a new one takes over where it has ended."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def worker(self) -> Worker:
+        """The process that builds now, started if need be."""
+        if self._worker is None or not self._worker.alive:
+            self._worker = Worker()
+        return self._worker
+
+
 class IsolatedBuilder:
     """A ``Builder`` whose engines are built, and run, in a worker process."""
 
-    def __init__(self, make: Callable[[], Builder], timeout: float | None = None) -> None:
-        """Starts the worker.
+    def __init__(
+        self, make: Callable[[], Builder], timeout: float | None = None, workshop: Workshop | None = None
+    ) -> None:
+        """Starts the builder.
 
         Args:
-            make: makes the builder there; it is pickled, and so are plans, feeds and outputs.
+            make: makes the builder in the worker; it is pickled, and so are plans, feeds and outputs.
             timeout: seconds that a build, or an inference, may take; None sets no limit.
+            workshop: whose process it is; None gives it one of its own.
 
         Raises:
             BadInput: ``make`` raised it.
@@ -62,49 +79,66 @@ class IsolatedBuilder:
         """
         self._make = make
         self._timeout = timeout
-        self._worker, about = _start(make)
+        self._workshop = workshop or Workshop()
+        about = self._start()
         self.engine, self.typing, self.arithmetic = about.engine, about.typing, about.arithmetic
         self.versions: Mapping[str, str] = about.versions
 
     def build(self, plan: PrecisionPlan) -> IsolatedEngine:
         """The engine of one plan, in the worker; raises TrialFailed where it fails, crashes or takes too long."""
-        return self._made("build", plan)
+        return IsolatedEngine(partial(self._made, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
         """The engine with every layer in FP32, in the worker; raises TrialFailed likewise."""
-        return self._made("reference")
+        return IsolatedEngine(partial(self._made, "reference"), self._timeout)
 
-    def _made(self, *request: Any) -> IsolatedEngine:
+    def _made(self, request: str, *arguments: object) -> tuple[Worker, Made]:
         if not self._worker.alive:
-            self._worker, _ = _start(self._make)
-        made = self._worker.ask(request, self._timeout)
-        return IsolatedEngine(self._worker, made, self._timeout)
+            self._start()
+        made: Made = self._worker.ask((request, self._number, *arguments), self._timeout)
+        return self._worker, made
+
+    def _start(self) -> About:
+        self._worker = self._workshop.worker()
+        try:
+            about: About = self._worker.ask(("start", self._make), _START_SECONDS)
+        except TrialFailed as failure:
+            raise EngineUnavailable(f"The engine does not start: {failure.message}") from failure
+        self._number = about.number
+        return about
 
 
 class IsolatedEngine:
-    """An engine in a worker.
+    """An engine in a worker. Where that ended by another engine's failure, it is built again when it is asked.
 
     Attributes:
         ran: as the engine tells it; a TensorRT engine only after its first inference.
         messages: what the builder warned of.
     """
 
-    def __init__(self, worker: Worker, made: Made, timeout: float | None) -> None:
+    def __init__(self, make: Callable[[], tuple[Worker, Made]], timeout: float | None) -> None:
+        self._make = make
+        self._timeout = timeout
+        self._worker, made = make()
+        self._number = made.number
         self.ran = made.ran
         self.messages = made.messages
-        self._worker = worker
-        self._number = made.number
-        self._timeout = timeout
 
     def infer(self, feeds: Feeds) -> Outputs:
         """The outputs for one sample; raises TrialFailed where it fails, crashes or takes too long."""
-        outputs, self.ran = self._worker.ask(("infer", self._number, feeds), self._timeout)
+        outputs, self.ran = self._ask("infer", feeds)
         return dict(outputs)
 
     def latency(self, feeds: Feeds) -> Latency | None:
         """What the engine says of its speed; raises TrialFailed as ``infer`` does."""
-        latency: Latency | None = self._worker.ask(("latency", self._number, feeds), self._timeout)
+        latency: Latency | None = self._ask("latency", feeds)
         return latency
+
+    def _ask(self, request: str, feeds: Feeds) -> Any:
+        if not self._worker.alive:
+            self._worker, made = self._make()
+            self._number = made.number
+        return self._worker.ask((request, self._number, feeds), self._timeout)
 
     def __enter__(self) -> IsolatedEngine:
         return self
@@ -114,15 +148,6 @@ class IsolatedEngine:
     ) -> None:
         with suppress(TrialFailed):
             self._worker.ask(("close", self._number), self._timeout)
-
-
-def _start(make: Callable[[], Builder]) -> tuple[Worker, About]:
-    worker = Worker()
-    try:
-        about: About = worker.ask(("start", make), _START_SECONDS)
-    except TrialFailed as failure:
-        raise EngineUnavailable(f"The engine does not start: {failure.message}") from failure
-    return worker, about
 
 
 class Worker:
@@ -163,7 +188,7 @@ class Worker:
             TrialFailed: the work failed, the worker crashed, or it did not answer within ``limit`` seconds.
         """
         if not self.alive:
-            raise TrialFailed(outcome_of(request), "The engine was lost with its worker process, which failed before.")
+            raise TrialFailed(outcome_of(request), "The worker process has ended.")
         messages: list[str] = []
         try:
             answer = self._answer(request, limit, messages)

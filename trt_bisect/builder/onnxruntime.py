@@ -17,6 +17,7 @@ from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Scales, Target
 from trt_bisect.model.session import CPU, make_session
+from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _CUDA = "CUDAExecutionProvider"
@@ -50,6 +51,23 @@ class OnnxRuntimeEngine:
         del self._session
 
 
+class SwitchSession:
+    """One session that runs any plan of INT8 and one high precision."""
+
+    def __init__(self, written: WrittenSwitch, provider: str, threads: int | None) -> None:
+        self._session = make_session(written, provider, threads)
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._gates = written.gates
+
+    def infer(self, plan: PrecisionPlan, feeds: Feeds) -> Outputs:
+        """The outputs of a plan for one sample; raises TrialFailed where ONNX Runtime does."""
+        gates = {gate: np.array(layer in plan.int8) for layer, gate in self._gates.items()}
+        try:
+            return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates}), strict=True))
+        except Exception as error:
+            raise TrialFailed("inference failed", first_line(error)) from error
+
+
 class OnnxRuntimeBuilder:
     """Builds sessions from plans."""
 
@@ -71,7 +89,15 @@ class OnnxRuntimeBuilder:
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """The session of one plan; ``ran`` is read off the graph that was written."""
         session = make_session(self._writer.write(plan), self.provider, self._options.threads)
-        return OnnxRuntimeEngine(session, precisions_in(self._network, plan))
+        return OnnxRuntimeEngine(session, self.ran(plan))
+
+    def switch(self) -> SwitchSession:
+        """The session of all plans; raises TrialFailed where ONNX Runtime refuses it."""
+        return SwitchSession(write_switch(self._writer, self._options.high), self.provider, self._options.threads)
+
+    def ran(self, plan: PrecisionPlan) -> dict[int, str]:
+        """What each layer of a plan runs in, by index."""
+        return precisions_in(self._network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:
         """The float32 network, no layer in INT8."""

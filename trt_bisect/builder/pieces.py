@@ -9,6 +9,7 @@ import numpy as np
 
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import precisions_in
+from trt_bisect.cores import cores
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
@@ -42,7 +43,15 @@ class PieceEngine(Protocol):
 
 
 class PieceBuilder(Protocol):
-    """Makes engines of the pieces of one network."""
+    """Makes engines of the pieces of one network.
+
+    Attributes:
+        builds: how many engines were built.
+        workers: how many threads may run them at once.
+    """
+
+    builds: int
+    workers: int
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
         """By layer index, what is known of the precision that each layer runs in."""
@@ -117,6 +126,8 @@ class OnnxRuntimePieces:
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1
+        self.builds = 0
+        self.workers = cores()
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
         """As the graph is written."""
@@ -124,12 +135,16 @@ class OnnxRuntimePieces:
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> OnnxRuntimePiece:
         """One session for all."""
-        return OnnxRuntimePiece(self._own.write_piece(piece, trunk, branches), self._provider, self._threads)
+        return self._session(self._own.write_piece(piece, trunk, branches))
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
         """A session without a fixed batch."""
-        return OnnxRuntimePiece(self._free.write_piece(piece, plan), self._provider, self._threads)
+        return self._session(self._free.write_piece(piece, plan))
 
     def row(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
         """A session of the piece as it stands in the network."""
-        return OnnxRuntimePiece(self._own.write_piece(piece, plan), self._provider, self._threads)
+        return self._session(self._own.write_piece(piece, plan))
+
+    def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:
+        self.builds += 1
+        return OnnxRuntimePiece(written, self._provider, self._threads)

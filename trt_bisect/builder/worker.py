@@ -1,4 +1,4 @@
-"""The process that ``builder.isolation`` starts: holds a builder and its engines, and answers one request at a time."""
+"""The process that ``builder.isolation`` starts: holds builders and their engines, answers one request at a time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class About:
-    """The facts of a ``Builder``."""
+    """A builder that was started: the number it is asked by, and the facts of a ``Builder``."""
 
+    number: int
     engine: str
     typing: str
     arithmetic: str
@@ -122,18 +123,21 @@ class _Work:
     """One method a request."""
 
     def __init__(self) -> None:
+        self._builders: list[Builder] = []
         self._engines: dict[int, Engine] = {}
         self._made = 0
 
     def start(self, make: Callable[[], Builder]) -> About:
-        self._builder = builder = make()
-        return About(builder.engine, builder.typing, builder.arithmetic, dict(builder.versions))
+        builder = make()
+        self._builders.append(builder)
+        number = len(self._builders) - 1
+        return About(number, builder.engine, builder.typing, builder.arithmetic, dict(builder.versions))
 
-    def build(self, plan: PrecisionPlan) -> Made:
-        return self._keep(self._builder.build(plan))
+    def build(self, number: int, plan: PrecisionPlan) -> Made:
+        return self._keep(self._builders[number].build(plan))
 
-    def reference(self) -> Made:
-        return self._keep(self._builder.reference())
+    def reference(self, number: int) -> Made:
+        return self._keep(self._builders[number].reference())
 
     def _keep(self, engine: Engine) -> Made:
         self._made += 1

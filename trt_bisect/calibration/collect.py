@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from trt_bisect.calibration.histogram import (
     percentile_threshold,
 )
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
+from trt_bisect.cores import cores
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
@@ -50,12 +52,12 @@ def calibrate(
         raise BadInput(f"Percentile {percentile} is out of range.", "Give a value above 0, at most 100.")
     histograms = {name: AbsHistogram() for name in network.activations}
     done = 0
-    for tensors in observe(network, network.activations, samples):
-        for name, array in tensors.items():
-            histograms[name].add(array, histogram=method != "minmax")
-        done += 1
-        if on_sample is not None:
-            on_sample(done)
+    with ThreadPoolExecutor(cores()) as pool:
+        for tensors in observe(network, network.activations, samples):
+            list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=method != "minmax"), tensors.items()))
+            done += 1
+            if on_sample is not None:
+                on_sample(done)
     if not done:
         raise BadInput("There are no samples to calibrate with.", "Give a few hundred that look like production.")
     thresholds: dict[str, Callable[[AbsHistogram], float]] = {
@@ -63,11 +65,10 @@ def calibrate(
         "minmax": minmax_threshold,
         "percentile": lambda histogram: percentile_threshold(histogram, percentile),
     }
-    scales = {
-        name: np.float32(np.float32(thresholds[method](histogram)) / np.float32(INT8_MAX))
-        for name, histogram in histograms.items()
-        if histogram.values or histogram.nonfinite
-    }
+    seen = {name: histogram for name, histogram in histograms.items() if histogram.values or histogram.nonfinite}
+    with ThreadPoolExecutor(cores()) as pool:
+        found = dict(zip(seen, pool.map(thresholds[method], seen.values()), strict=True))
+    scales = {name: np.float32(np.float32(threshold) / np.float32(INT8_MAX)) for name, threshold in found.items()}
     nonfinite = {
         name: f"it held {histogram.nonfinite} NaN or infinite values during calibration"
         for name, histogram in histograms.items()

@@ -16,6 +16,8 @@ from trt_bisect.precision import PrecisionPlan
 Known = Mapping[PrecisionPlan, Loss]
 MeasureAll = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 _BAD = 1e9
+_AFTER_A_SURPRISE = 24
+"""How many plans are measured ahead after a forecast failed; twice as many each time that one holds."""
 
 
 class Forecast(Protocol):
@@ -73,21 +75,32 @@ def drive_ahead(
     Args:
         start: begins the search anew; it must ask the same plans if it is told the same losses.
         forecast: what is assumed of plans that are not measured yet.
-        limit: how many plans are measured at once; None for all that can be foreseen.
+        limit: how many plans are measured at once; None for all that can be foreseen, as long as forecasts hold.
     """
     known: dict[PrecisionPlan, Loss] = {}
+    wanted: list[PrecisionPlan] = []
+    window = limit
     while True:
-        search = start()
+        search, asked = start(), set[PrecisionPlan]()
         try:
             plan = next(search)
             while plan in known:
+                asked.add(plan)
                 plan = search.send(known[plan])
         except StopIteration as end:
             result: Result = end.value
             return result
-        wanted = foreseen(start, known, forecast, limit)
+        if limit is None:
+            window = _next_window(window, surprised=not asked.issuperset(wanted))
+        wanted = foreseen(start, known, forecast, window)
         known.update(zip(wanted, measure_all(wanted), strict=True))
         forecast.learn(known)
+
+
+def _next_window(window: int | None, *, surprised: bool) -> int | None:
+    if surprised:
+        return _AFTER_A_SURPRISE
+    return None if window is None else 2 * window
 
 
 def foreseen(

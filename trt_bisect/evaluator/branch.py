@@ -9,6 +9,7 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.arrange import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Found, Stream
+from trt_bisect.evaluator.switch import SwitchEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
@@ -19,7 +20,11 @@ OnPiece = Callable[[str, int], None]
 
 
 class BranchEvaluator:
-    """Measures plans in passes; those that share no pass with another, or fail in one, on whole engines."""
+    """Measures plans in passes; those that share no pass with another, or fail in one, on whole engines.
+
+    Attributes:
+        mark: before a plan's key in the store, where pieces are other engines than the whole is.
+    """
 
     def __init__(
         self,
@@ -31,6 +36,8 @@ class BranchEvaluator:
         store: TrialStore,
         whole: RebuildEvaluator,
         high: Precision,
+        switch: SwitchEvaluator | None = None,
+        mark: str = "",
     ) -> None:
         """Gets ready; nothing is built yet.
 
@@ -43,7 +50,10 @@ class BranchEvaluator:
             store: where trials are kept; the same as that of ``whole``.
             whole: measures on whole engines.
             high: the precision of layers not in INT8.
+            switch: measures any plan, less exactly; None where there is none.
+            mark: see above.
         """
+        self.mark = mark
         self._network = network
         self._pieces = pieces
         self._builder = builder
@@ -51,11 +61,16 @@ class BranchEvaluator:
         self._compare = compare
         self._store = store
         self._whole = whole
+        self._switch = switch
         self._nothing = int8_set(len(network.layers), (), high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of one plan, from the store or on a whole engine."""
+        """The trial of one plan on a whole engine, or what is exactly that."""
         return self._whole.measure(plan)
+
+    def choose(self, plan: PrecisionPlan) -> Trial:
+        """A trial of one plan that is good enough to choose by."""
+        return self._switch.measure(plan) if self._switch else self._whole.measure(plan)
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """How many rows will run through pieces to measure ``plans``, for a progress bar."""
@@ -67,11 +82,14 @@ class BranchEvaluator:
         """The trial of each plan, from the store if it is there."""
         for job in self._passes(plans)[0]:
             self._measure_pass(job, on_piece)
-        return [self._whole.measure(plan) for plan in plans]
+        return [self._known(plan) or self._whole.measure(plan) for plan in plans]
+
+    def _known(self, plan: PrecisionPlan) -> Trial | None:
+        return self._store.find(self.mark + self._whole.canonical(plan).key())
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> tuple[list[Pass], list[PrecisionPlan]]:
-        wanted = [self._whole.canonical(plan) for plan in plans]
-        return arrange([plan for plan in wanted if self._store.find(plan.key()) is None], self._pieces, self._nothing)
+        unknown = [self._whole.canonical(plan) for plan in plans if self._known(plan) is None]
+        return arrange(unknown, self._pieces, self._nothing)
 
     def _measure_pass(self, job: Pass, on_piece: OnPiece) -> None:
         """Keeps the trials of a pass; where it fails, the plans that it did not come to are left to whole engines."""
@@ -87,4 +105,4 @@ class BranchEvaluator:
 
     def _trial(self, found: Found) -> Trial:
         figures, ran = self._compare(found.outputs), self._builder.ran(found.plan)
-        return Trial.judged(found.plan.key(), figures, ran, found.cost)
+        return Trial.judged(self.mark + found.plan.key(), figures, ran, found.cost)

@@ -6,9 +6,8 @@ trunk's. That covers skip connections with no case of their own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -30,6 +29,19 @@ Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 OnPiece = Callable[[Piece, int], None]
 """Told of each piece before it runs, with the number of rows in it."""
+
+
+class InThisThread(Executor):
+    """Runs what it is given at once: engines on a GPU belong to the thread that made them."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """A future that is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,6 @@ class Stream:
         self._samples = samples
         self._facts = facts
         self._memory = memory
-        self._workers = len(os.sched_getaffinity(0))
         self._boundaries = Boundaries.of(network)
         self._outputs = [spec.name for spec in network.outputs]
         self._trunks: dict[tuple[int, str], list[dict[str, Any]]] = {}
@@ -104,7 +115,7 @@ class Stream:
             TrialFailed: a piece could not be built, or its inference failed.
         """
         parts = self._parts(job.branches) or [()]
-        with ThreadPoolExecutor(self._workers) as pool:
+        with ThreadPoolExecutor(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
             for part in parts:
                 to_the_end = job.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]
@@ -134,7 +145,7 @@ class Stream:
         return [len(self._samples) * (before + behind) for before, behind in pairwise(held)]
 
     def _run_group(self, group: _Group, to_the_end: bool, pool: Executor, on_piece: OnPiece) -> list[Found]:
-        began, self._waited, engines = perf_counter(), 0.0, self._learned.engines
+        began, self._waited, engines = perf_counter(), 0.0, self._builder.builds
         first, samples = self._start(group)
         for number, (trunk, rows) in self._engines(group, first, pool):
             piece, earlier, own = self._pieces[number], group.before(number), len(group.own(number))
@@ -152,7 +163,7 @@ class Stream:
         found = []
         for row, plan in enumerate(plans):
             outputs = [self._outputs_of(s, feeds, row) for s, feeds in zip(samples, self._samples, strict=True)]
-            built = 0 if row else self._learned.engines - engines
+            built = 0 if row else self._builder.builds - engines
             found.append(Found(plan, outputs, Cost(build, infer, len(outputs), built)))
         return found
 
@@ -165,10 +176,9 @@ class Stream:
             piece, earlier, trunk = self._pieces[number], group.before(number), None
             if number <= group.last_trunk:
                 trunk = self._builder.trunk(piece, group.job.trunk, group.own(number))
-                self._learned.engines += 1
             rows = None
             if earlier:
-                height = tile_rows(piece, earlier, self._workers, self._facts[0])
+                height = tile_rows(piece, earlier, self._builder.workers, self._facts[0])
                 rows = PieceRows(piece, group.job.after, height, self._builder, self._learned)
             return trunk, rows
 

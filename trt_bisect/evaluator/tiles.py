@@ -18,7 +18,7 @@ from trt_bisect.precision import PrecisionPlan
 
 TILE_BYTES = 2 << 20
 """Of the largest tensor in a tile: larger tiles leave the processor's cache, smaller ones cost more calls."""
-_MOST_ROWS = 16
+MOST_ROWS = 16
 
 
 @dataclass
@@ -29,13 +29,11 @@ class Learned:
         repaired: the layers that differ in the network with a free batch.
         axes: along which rows of a tensor are stacked; a guess of shape inference until a piece proved it.
         stackable: by piece and plan, whether its rows can be stacked.
-        engines: how many engines were built.
     """
 
     repaired: frozenset[int]
     axes: dict[str, int | None]
     stackable: dict[tuple[int, str], bool] = field(default_factory=dict)
-    engines: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,14 +78,12 @@ class PieceRows:
         self._single: PieceEngine | None = None
         if self._height > 1 and learned.stackable.get(self._key, True):
             self._stacked = builder.rows(piece, plan)
-            learned.engines += 1
         else:
             self._one_row()
 
     def _one_row(self) -> PieceEngine:
         if self._single is None:
             self._single = self._builder.row(self._piece, self._plan)
-            self._learned.engines += 1
         return self._single
 
     def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
@@ -178,5 +174,5 @@ class _Tiles:
 def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
     """How many rows are stacked: no more than fit into a tile, and no fewer tiles than workers."""
     largest = max((facts.size(name) for name in (*piece.reads, *piece.makes)), default=0)
-    fitting = min(_MOST_ROWS, TILE_BYTES // max(largest, 1))
+    fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
     return max(1, min(fitting, -(-rows // workers)))

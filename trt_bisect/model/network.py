@@ -185,8 +185,8 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
         skeleton=skeleton,
         weights=weights,
         layers=layers,
-        inputs=tuple(_spec(value) for value in skeleton.graph.input),
-        outputs=tuple(_spec(value) for value in skeleton.graph.output),
+        inputs=tuple(spec_of(value) for value in skeleton.graph.input),
+        outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         notes=(*dropped, *_notes(layers)),
     )
@@ -251,7 +251,8 @@ def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
     return model
 
 
-def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
+def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
+    """The name, dtype and shape of an input or output; a dynamic axis has no size."""
     tensor = value.type.tensor_type
     dims = tuple(
         int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in tensor.shape.dim

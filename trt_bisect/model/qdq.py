@@ -100,7 +100,7 @@ class PlanWriter:
         writing, names, graph = GraphWriting(self), Names(), self.network.skeleton.graph
         pairs = self._write_layers(writing, plan, range(len(plan)), names)
         results = [value.name for value in graph.output]
-        model, weights = self._model(writing, graph.input, graph.output, results)
+        model, weights = self.assemble(writing, graph.input, graph.output, results)
         return Written(model, weights, pairs)
 
     def write_piece(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> WrittenPiece:
@@ -129,7 +129,7 @@ class PlanWriter:
         known = {final: leaf for each in leaves for leaf, final in each.items()}
         outputs = [self._value_info(known[final], final) for final in results]
         inputs = [self._value_info(name, name) for name in piece.reads]
-        model, weights = self._model(writing, inputs, outputs, results)
+        model, weights = self.assemble(writing, inputs, outputs, results)
         return WrittenPiece(model, weights, pairs, leaves[0], tuple(leaves[1:]))
 
     def _check(self, plan: PrecisionPlan) -> None:
@@ -155,13 +155,14 @@ class PlanWriter:
         info.name = name
         return info
 
-    def _model(
+    def assemble(
         self,
         writing: GraphWriting,
         inputs: Iterable[onnx.ValueInfoProto],
         outputs: Iterable[onnx.ValueInfoProto],
         results: Sequence[str],
     ) -> tuple[onnx.ModelProto, Weights]:
+        """The model of what was written, and the detached weights that it uses."""
         skeleton = self.network.skeleton
         model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
         model.opset_import.extend(skeleton.opset_import)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,8 @@ class GraphWriting:
         self.large: Weights = {}
         self.shapes: list[onnx.ValueInfoProto] = []
         self._versions: dict[tuple[object, ...], str] = {}
-        self._rounded_names: set[str] = set()
+        self._times_rounded: Counter[str] = Counter()
+        self._times_halved: Counter[str] = Counter()
         self._half: dict[str, str] = {}
 
     def layer(self, layer: Layer, precision: Precision, names: Names) -> tuple[str, ...]:
@@ -77,6 +79,15 @@ class GraphWriting:
         else:
             self.nodes.append(node)
         return ()
+
+    def body(self, layer: Layer, precision: Precision, names: Names) -> list[onnx.NodeProto]:
+        """The nodes of one layer for a body of their own: they share no version of a tensor with any other."""
+        outside = self.nodes, self._versions, self._half
+        self.nodes, self._versions, self._half = [], {}, {}
+        self.layer(layer, precision, names)
+        inside = self.nodes
+        self.nodes, self._versions, self._half = outside
+        return inside
 
     def _write_int8(self, layer: Layer, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
@@ -103,8 +114,9 @@ class GraphWriting:
         """The version of a tensor after its quantizers, made at its first use."""
         key = (name, *(quantizer.key() for quantizer in quantizers))
         if key not in self._versions:
-            final = self._new(name, "int8" if name not in self._rounded_names else f"int8_{len(self._versions)}")
-            self._rounded_names.add(name)
+            again = self._times_rounded[name]
+            final = self._new(name, f"int8_{again}" if again else "int8")
+            self._times_rounded[name] += 1
             self._versions[key] = final
             if self._writer.folds and self._writer.is_constant(name):
                 self._add_constant(final, self._writer.rounded_constant(rounding.tensor, quantizers))
@@ -160,16 +172,18 @@ class GraphWriting:
     def _to_half(self, name: str) -> str:
         if name not in self._half:
             emulated = self._writer.folds
+            again = self._times_halved[name]
+            self._times_halved[name] += 1
+            final = self._half[name] = self._new(name, f"fp16_{again}" if again else "fp16")
             if self._writer.is_constant(name):
                 with np.errstate(over="ignore"):
                     values = self._network.constant(name).astype(np.float16)
-                self._add_constant(self._new(name, "fp16"), values.astype(np.float32) if emulated else values)
+                self._add_constant(final, values.astype(np.float32) if emulated else values)
+            elif emulated:
+                self._add("Cast", [name], f"{final}_halved", to=TensorProto.FLOAT16)
+                self._add("Cast", [f"{final}_halved"], final, to=TensorProto.FLOAT)
             else:
-                halved = self._new(name, "halved" if emulated else "fp16")
-                self._add("Cast", [name], halved, to=TensorProto.FLOAT16)
-                if emulated:
-                    self._add("Cast", [halved], self._new(name, "fp16"), to=TensorProto.FLOAT)
-            self._half[name] = self._new(name, "fp16")
+                self._add("Cast", [name], final, to=TensorProto.FLOAT16)
         return self._half[name]
 
     def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:

@@ -10,7 +10,7 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import Builder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipe import Recipe
-from trt_bisect.driver.search import Findings, Step
+from trt_bisect.driver.search import Findings, Step, added
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.layers import Layer, Rounding
@@ -29,6 +29,8 @@ class Measured:
 
     Attributes:
         full: full INT8's trial; ``restored`` the recipe's; ``nothing`` that of no layer in INT8.
+        mark: before the plan's key of trials that were measured in pieces which are other engines than the whole.
+        confirmed: by culprit, the plans without and with it that were measured on whole engines as well.
         trials: by plan key.
         canonical: the plan that a plan's trial is kept under.
     """
@@ -38,11 +40,17 @@ class Measured:
     full: Trial
     restored: Trial
     nothing: Trial
+    mark: str = ""
+    confirmed: Mapping[int, tuple[PrecisionPlan, PrecisionPlan]] = field(default_factory=dict)
     trials: Mapping[str, Trial] = field(default_factory=dict)
     canonical: Callable[[PrecisionPlan], PrecisionPlan] = lambda plan: plan
 
     def trial_of(self, plan: PrecisionPlan) -> Trial | None:
-        """The trial of a plan, None if it was not tried."""
+        """The trial of a plan that the search went by, None if it was not tried."""
+        return self.trials.get(self.mark + self.canonical(plan).key()) or self.whole_trial_of(plan)
+
+    def whole_trial_of(self, plan: PrecisionPlan) -> Trial | None:
+        """The trial of a plan on a whole engine, None if it was not tried."""
         return self.trials.get(self.canonical(plan).key())
 
 
@@ -88,7 +96,16 @@ def assemble(
         },
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
-        notes=tuple(dict.fromkeys([*notes, *_trial_notes(measured, rule), *_obedience(measured, network)])),
+        notes=tuple(
+            dict.fromkeys(
+                [
+                    *notes,
+                    *_trial_notes(measured, rule),
+                    *_unconfirmed(measured, network, rule),
+                    *_obedience(measured, network),
+                ]
+            )
+        ),
         summary=summary(network, rule, findings, recipe, int8, restored),
         plans=len(measured.trials),
         builds=sum(trial.builds for trial in measured.trials.values()),
@@ -185,7 +202,29 @@ def _row(
         why_not=layer.why_not,
         message=trial.message if trial and trial.outcome != MEASURED else "",
         rounds=_rounds(layer, writer) if culprit and writer is not None else (),
+        whole=_on_whole_engines(measured, layer.index, rule),
     )
+
+
+def _on_whole_engines(measured: Measured, layer: int, rule: Rule) -> dict[str, float | None] | None:
+    if layer not in measured.confirmed:
+        return None
+    sides = zip(("without", "with"), measured.confirmed[layer], strict=True)
+    return {side: rule.similarity(measured.whole_trial_of(plan)) for side, plan in sides}
+
+
+def _unconfirmed(measured: Measured, network: Network, rule: Rule) -> list[str]:
+    """What whole engines say against culprits that were found in pieces."""
+    said = []
+    for layer, (without, having) in measured.confirmed.items():
+        trials = [measured.whole_trial_of(plan) for plan in (without, having)]
+        before, after = (None if trial is None else rule.loss(trial) for trial in trials)
+        name = network.layers[layer].name
+        if before is None or after is None:
+            said.append(f"culprit '{name}', found in pieces, could not be measured on whole engines")
+        elif added(before, after) < rule.step:
+            said.append(f"culprit '{name}', found in pieces, costs only {added(before, after):.3g} on whole engines")
+    return said
 
 
 def _obeyed(ran: str, asked: Precision) -> bool | None:

@@ -58,6 +58,8 @@ class LayerRow:
         recipe: the layer's precision in the recipe.
         message: of a failed trial.
         rounds: for a culprit, what is rounded.
+        whole: for a culprit that was found in pieces of the network, the similarity on whole engines ``without`` and
+            ``with`` it in INT8.
     """
 
     index: int
@@ -78,6 +80,7 @@ class LayerRow:
     why_not: str = ""
     message: str = ""
     rounds: tuple[RoundedTensor, ...] = ()
+    whole: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,7 @@ class Report:
             values = {name: getattr(row, name) for name in names}
             values["shape"] = "" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
             values["rounds"] = " ".join(rounded.tensor for rounded in row.rounds)
+            values["whole"] = " ".join(f"{side}={value}" for side, value in (row.whole or {}).items())
             writer.writerow(["" if value is None else value for value in values.values()])
         return text.getvalue()
 

@@ -1,0 +1,45 @@
+"""A piece as a network of its own, so that every builder can build it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnx import helper
+
+from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.network import Network, spec_of
+from trt_bisect.model.pieces import Piece
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.precision import PrecisionPlan, int8_set
+
+
+def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
+    """The layers of a piece as a network: what it reads are its inputs, its leaves its outputs.
+
+    Names are kept, weights are shared, and layers are counted from 0.
+
+    Args:
+        network: the whole.
+        piece: of it.
+        facts: for the inputs whose shape the network does not tell.
+    """
+    writer = PlanWriter(network, {}, Target.ONNXRUNTIME)
+    written = writer.write_piece(piece, int8_set(len(network.layers), ()))
+    for value in written.model.graph.input:
+        if not value.type.tensor_type.HasField("shape"):
+            dtype = helper.np_dtype_to_tensor_dtype(facts.dtypes[value.name])
+            value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, facts.shapes[value.name]))
+    return Network(
+        source=network.source,
+        skeleton=written.model,
+        weights=written.weights,
+        layers=tuple(replace(network.layers[k], index=k - piece.start) for k in piece.layers),
+        inputs=tuple(spec_of(value) for value in written.model.graph.input),
+        outputs=tuple(spec_of(value) for value in written.model.graph.output),
+        has_pairs=network.has_pairs,
+    )
+
+
+def sub_plan(plan: PrecisionPlan, piece: Piece) -> PrecisionPlan:
+    """What a plan of the whole network says of a piece."""
+    return PrecisionPlan(plan.precisions[piece.start : piece.stop])

@@ -1,0 +1,66 @@
+"""One graph that runs any plan: an If at each quantizable layer holds the layer in INT8 and in high precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import TensorProto, helper
+
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.qdq import PlanWriter, Written
+from trt_bisect.model.writing import GraphWriting, Names
+from trt_bisect.precision import Precision
+
+
+@dataclass
+class WrittenSwitch(Written):
+    """A graph for all plans.
+
+    Attributes:
+        gates: by index of a quantizable layer, the graph's input, a bool scalar, that is true for INT8.
+    """
+
+    gates: Mapping[int, str] = field(default_factory=dict)
+
+
+def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
+    """The network of ``writer`` with both precisions of every quantizable layer, the others in ``high``."""
+    writing, names, graph = GraphWriting(writer), Names(), writer.network.skeleton.graph
+    gates: dict[int, str] = {}
+    for layer in writer.network.layers:
+        if layer.quantizable:
+            gates[layer.index] = f"gate{writer.tag}switch{layer.index}"
+            writing.nodes.append(_choice(writing, layer, high, names, gates[layer.index], writer.tag))
+        else:
+            writing.layer(layer, high, names)
+    inputs = [*graph.input, *(helper.make_tensor_value_info(gate, TensorProto.BOOL, []) for gate in gates.values())]
+    model, weights = writer.assemble(writing, inputs, graph.output, [value.name for value in graph.output])
+    return WrittenSwitch(model, weights, {}, gates)
+
+
+def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, gate: str, tag: str) -> onnx.NodeProto:
+    """The If of one layer; a tensor that is rounded as a result leaves it twice, as it is read and as the result."""
+    rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
+    bodies = {}
+    for name, precision in (("then_branch", Precision.INT8), ("else_branch", high)):
+        inside = Names(f"{tag}switch{layer.index}{name[0]}", like=names)
+        nodes = writing.body(layer, precision, inside)
+        results = []
+        for tensor in layer.outputs:
+            results.append(inside.final[tensor])
+            if tensor in rounded:
+                results.append(f"{inside.final[tensor]}_read")
+                nodes.append(helper.make_node("Identity", [inside.read[tensor]], [results[-1]]))
+        outputs = [onnx.ValueInfoProto(name=result) for result in results]
+        bodies[name] = onnx.GraphProto(name=name, node=nodes, output=outputs)
+    outside = []
+    for tensor in layer.outputs:
+        outside.append(tensor)
+        if tensor in rounded:
+            names.read[tensor] = f"{tensor}{tag}switch"
+            outside.append(names.read[tensor])
+    node = helper.make_node("If", [gate], outside, name=f"{layer.name}{tag}switch")
+    node.attribute.extend(helper.make_attribute(name, body) for name, body in bodies.items())
+    return node
