@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,7 @@ def test_a_plan_comes_back_from_its_key(plan):
 def test_only_quantizable_layers_that_are_told_of_can_disobey():
     trial = Trial("8*3.f*1", "measured", ran={0: "fp32", 1: "fp32", 3: "int8"})
     assert disobeyed(NETWORK, trial) == {0: ("int8", "fp32"), 3: ("fp32", "int8")}
+    assert disobeyed(NETWORK, replace(trial, plan="switch 8*3.f*1")) == disobeyed(NETWORK, trial)
 
 
 def test_engines_that_obey_or_say_nothing_are_not_mentioned():

@@ -13,8 +13,11 @@ NAMED = 5
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """By index of the quantizable layers whose precision is known and not the plan's: what was asked, and what ran."""
-    asked = PrecisionPlan.from_key(trial.plan).precisions
+    """By index of the quantizable layers whose precision is known and not the plan's: what was asked, and what ran.
+
+    A word before the plan's key, which says that no whole engine was measured, makes no difference.
+    """
+    asked = PrecisionPlan.from_key(trial.plan.split()[-1]).precisions
     return {
         k: (str(asked[k]), trial.ran[k])
         for k in network.quantizable
