@@ -48,6 +48,7 @@ CHECKS = (
     Check("residual", "the same of a ResNet-like network", plan_checks.residual, 150),
     Check("depthwise", "the same of a MobileNet-like network", plan_checks.depthwise, 150),
     Check("lenet", "the same of LeNet", plan_checks.lenet, 90),
+    Check("branch", "the ResNet-like network in pieces, in one pass", plan_checks.branch, 120),
     Check("calibrator", "TensorRT's calibrator and a calibration cache", plan_checks.calibrator, 60, typings=("weak",)),
     Check("qdq", "explicit Q/DQ with the INT8 flag", basic_checks.explicit_qdq, 60, typings=("weak",)),
     Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),

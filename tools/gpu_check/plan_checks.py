@@ -90,13 +90,27 @@ def _side_by_side(bench: Bench, subject: subjects.Subject) -> None:
     )
 
 
-def _run(bench: Bench, subject: subjects.Subject, engine: str) -> Report:
+def branch(bench: Bench) -> None:
+    """The ResNet-like network in pieces: the culprit found in one pass, and confirmed on whole engines."""
+    subject = subjects.residual(bench.folder)
+    report = _run(bench, subject, bench.engine, "branch")
+    bench.figure("culprits", report.culprits)
+    bench.figure("similarity", report.similarity)
+    bench.figure("table", [(row.name, row.similarity, row.outcome) for row in report.layers if row.quantizable])
+    bench.figure("notes", report.notes)
+    bench.figure("engines built", report.builds)
+    bench.figure("seconds", report.seconds)
+    bench.expect("the planted culprits are named", report.culprits == subject.culprits, report.culprits)
+    bench.expect("the recipe meets the threshold", bool(report.recipe["meets"]))
+
+
+def _run(bench: Bench, subject: subjects.Subject, engine: str, strategy: str = "exhaustive") -> Report:
     return trt_bisect.run(
         subject.network,
         subject.ranges,
         str(subject.inputs),
         engine=engine,
-        strategy="exhaustive",
+        strategy=strategy,
         metric=subject.metric,
         threshold=subject.threshold,
         tactic_sources=() if engine == "onnxruntime" else subjects.tactic_sources(engine) or (),
