@@ -95,6 +95,7 @@ class Report:
         notes: what else is to be said, a sentence each.
         summary: the closing paragraph.
         plans: how many were measured; ``builds``: the engines built for that, of the whole network or of pieces.
+        peak_bytes: the most memory that the process held.
         files: of the recipe, by name; empty in a report read from a file.
     """
 
@@ -120,6 +121,7 @@ class Report:
     plans: int
     builds: int
     inferences: int
+    peak_bytes: int
     seconds: Mapping[str, float]
     fingerprint: str
     exit_code: int
