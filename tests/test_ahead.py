@@ -62,7 +62,7 @@ def test_the_exhaustive_answer_is_the_same(costs, failing):
 @given(costs=LOSSES, limit=st.integers(1, 12))
 def test_the_bisection_answer_is_the_same(costs, limit):
     helpings = Helpings(saturating(costs))
-    found = drive_ahead(lambda: bisect(question(30)), helpings, Either(), limit)
+    found = drive_ahead(lambda: bisect(question(30)), helpings, Either(question(30)), limit)
     assert found == drive(bisect(question(30)), saturating(costs))
     assert max(helpings.sizes) <= limit
 
@@ -84,7 +84,7 @@ def test_after_a_surprise_helpings_are_small_and_grow(culprits):
 
 def test_bisection_by_eighths_takes_two_helpings_where_halving_takes_eight():
     helpings = Helpings(saturating({44: 0.5}))
-    found = drive_ahead(lambda: bisect(question(60)), helpings, Either(), 9)
+    found = drive_ahead(lambda: bisect(question(60)), helpings, Either(question(60)), 9)
     assert found.culprits == (44,)
     assert len(helpings.sizes) <= 3
 
@@ -101,22 +101,20 @@ def pieces(*sizes) -> list[Piece]:
 
 def test_the_curve_is_one_pass_along_the_int8_trunk():
     plans = [prefix(8, k) for k in range(-1, 8)]
-    (job,), alone = arrange(plans, pieces(3, 3, 2), prefix(8, -1))
+    (job,) = arrange(plans, pieces(3, 3, 2), prefix(8, -1))
     assert job.trunk == prefix(8, 7)
     assert job.trunk_wanted
     assert job.after == prefix(8, -1)
     assert [place for place, _ in job.branches] == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert not alone
 
 
 def test_a_culprit_leaves_the_trunk_in_its_own_piece():
     """prefix(4) with layer 4 in INT8 leaves a trunk that keeps layer 4 high."""
     trunk = int8_set(8, {0, 1, 2, 3, 5, 6, 7})
     plans = [trunk, prefix(8, 4), int8_set(8, {0, 1, 2, 3, 5})]
-    (job,), alone = arrange(plans, pieces(3, 3, 2), prefix(8, -1))
+    (job,) = arrange(plans, pieces(3, 3, 2), prefix(8, -1))
     assert job.trunk == trunk
     assert {plan: place for place, plan in job.branches} == {plans[1]: 1, plans[2]: 2}
-    assert not alone
 
 
 @pytest.mark.parametrize(
@@ -127,16 +125,14 @@ def test_a_culprit_leaves_the_trunk_in_its_own_piece():
     ],
 )
 def test_sensitivities_are_one_pass_each(plans, trunk, after):
-    (job,), alone = arrange(plans, pieces(3, 3, 2), prefix(8, -1))
+    (job,) = arrange(plans, pieces(3, 3, 2), prefix(8, -1))
     assert (job.trunk, job.after) == (trunk, after)
-    assert not alone
 
 
-def test_plans_that_share_nothing_stay_alone():
+def test_plans_that_share_nothing_have_a_pass_each():
     plans = [int8_set(9, {0, 4, 8}), int8_set(9, {1, 5, 7})]
-    passes, alone = arrange(plans, pieces(3, 3, 3), prefix(9, -1))
-    assert not passes
-    assert alone == plans
+    passes = arrange(plans, pieces(3, 3, 3), prefix(9, -1))
+    assert [(job.trunk, job.branches) for job in passes] == [(plan, ()) for plan in plans]
 
 
 @settings(max_examples=150, deadline=None)
@@ -144,13 +140,13 @@ def test_plans_that_share_nothing_stay_alone():
     chosen=st.lists(st.frozensets(st.integers(0, 8)), min_size=1, max_size=12),
     sizes=st.sampled_from([(3, 3, 3), (9,), (1,) * 9, (4, 5)]),
 )
-def test_every_plan_is_in_one_pass_or_alone_and_its_pass_gives_it(chosen, sizes):
+def test_every_plan_is_in_one_pass_and_its_pass_gives_it(chosen, sizes):
     plans = list({int8_set(9, layers) for layers in chosen})
     cut, nothing = pieces(*sizes), prefix(9, -1)
-    passes, alone = arrange(plans, cut, nothing)
+    passes = arrange(plans, cut, nothing)
     given_back = [plan for job in passes for _, plan in job.branches]
     given_back += [job.trunk for job in passes if job.trunk_wanted]
-    assert sorted(plan.key() for plan in (*given_back, *alone)) == sorted(plan.key() for plan in plans)
+    assert sorted(plan.key() for plan in given_back) == sorted(plan.key() for plan in plans)
     for job in passes:
         for place, plan in job.branches:
             for number, piece in enumerate(cut):

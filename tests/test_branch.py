@@ -204,11 +204,10 @@ def test_a_network_that_brings_its_own_pairs(tmp_path):
     bench.agree(bench.curve())
 
 
-def test_a_plan_that_shares_no_pass_is_measured_whole(tmp_path):
+def test_plans_that_share_no_trunk(tmp_path):
     bench = Bench(networks.chain(), tmp_path)
-    quantizable = bench.network.quantizable
-    plans = [int8_set(len(bench.network.layers), quantizable[1::2])]
-    assert [trial.builds for trial in bench.agree(plans)] == [1]
+    layers, quantizable = len(bench.network.layers), bench.network.quantizable
+    bench.agree([int8_set(layers, quantizable[1::2]), int8_set(layers, quantizable[::3]), int8_set(layers, ())])
 
 
 def test_a_piece_that_fails_leaves_the_plans_to_whole_engines(tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ def trt_bisect(monkeypatch, capsys):
 
 def without_times(report):
     """What must be equal of two reports of the same run: all but what it took."""
-    return {name: value for name, value in report.items() if name not in ("seconds", "builds")}
+    return {name: value for name, value in report.items() if name not in ("seconds", "builds", "peak_bytes")}
 
 
 def test_the_planted_lenet(trt_bisect, lenet, tmp_path):
@@ -96,6 +96,8 @@ BAD = {
     "no such data": (["run", "{lenet}", "--calibration", "none.npz"], "none.npz"),
     "unknown engine": (["run", "{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
     "unknown strategy": (["run", "{lenet}", "--calibration", "{data}", "--strategy", "guess"], "guess"),
+    "unknown curve": (["run", "{lenet}", "--calibration", "{data}", "--curve", "half"], "half"),
+    "no memory": (["run", "{lenet}", "--calibration", "{data}", "--memory", "0"], "--memory 1"),
     "unknown metric": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mape"], "mape"),
     "metric without threshold": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mse"], "--threshold"),
     "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "nothing to lose"),

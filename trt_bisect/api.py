@@ -117,6 +117,8 @@ def run(
     )
     if samples is not None and samples < 1:
         raise BadInput(f"{samples} samples cannot be judged.", "Give --samples 1 or more.")
+    if memory < 1:
+        raise BadInput("No memory is left for the rows of a pass.", "Give --memory 1 or more, in MiB.")
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)

@@ -179,7 +179,7 @@ def _search_ahead(
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
     if curve == CULPRITS:
-        return drive_ahead(lambda: bisect(question), measure_all, Either(), _BOUNDARIES_AT_ONCE)
+        return drive_ahead(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
     return drive_ahead(lambda: exhaustive(question), measure_all, Rises(question))
 
 

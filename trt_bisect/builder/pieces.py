@@ -9,8 +9,8 @@ import numpy as np
 
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import precisions_in
-from trt_bisect.cores import cores
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.model.qdq import PlanWriter, Scales, Target, WrittenPiece

@@ -14,9 +14,9 @@ from trt_bisect.calibration.histogram import (
     percentile_threshold,
 )
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
-from trt_bisect.cores import cores
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput
+from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX

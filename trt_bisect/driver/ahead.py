@@ -57,11 +57,16 @@ class Rises:
 
 
 class Either:
-    """Every plan is as good as with nothing in INT8, or bad."""
+    """A boundary is as good as with nothing in INT8, or bad; behind a culprit that is ruled out, all is good."""
+
+    def __init__(self, question: Question) -> None:
+        self._full = question.all_but(())
+        self._last = max(question.quantizable, default=-1)
 
     def losses(self, plan: PrecisionPlan, assumed: Known) -> Sequence[float]:  # noqa: ARG002
-        """Both, where anything is in INT8."""
-        return (0.0, _BAD) if plan.int8 else (0.0,)
+        """Good and bad; good alone for nothing in INT8, and for all layers but those ruled out."""
+        ruled_out = self._last in plan.int8 and plan != self._full
+        return (0.0,) if ruled_out or not plan.int8 else (0.0, _BAD)
 
     def learn(self, known: Known) -> None:
         """Nothing."""

@@ -26,10 +26,8 @@ class Pass:
     trunk_wanted: bool
 
 
-def arrange(
-    plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: PrecisionPlan
-) -> tuple[list[Pass], list[PrecisionPlan]]:
-    """The passes that measure ``plans``, and the plans that share none with another.
+def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: PrecisionPlan) -> list[Pass]:
+    """The passes that measure ``plans``, those that measure many first.
 
     A trunk is tried with the most layers in INT8, or with none: the curve leaves an INT8 trunk for high precision,
     *only(k)* leaves a high one and comes back, *all but k* leaves an INT8 one and comes back.
@@ -43,12 +41,10 @@ def arrange(
         fullest = max(left, key=lambda plan: len(plan.int8))
         tried = [_pass(left, pieces, *pair) for pair in ((fullest, nothing), (fullest, fullest), (nothing, nothing))]
         best = max(tried, key=_size)
-        if _size(best) < 2:
-            break
         passes.append(best)
         done = {plan for _, plan in best.branches} | ({best.trunk} if best.trunk_wanted else set())
         left = [plan for plan in left if plan not in done]
-    return passes, left
+    return passes
 
 
 def _size(found: Pass) -> int:

@@ -20,7 +20,7 @@ OnPiece = Callable[[str, int], None]
 
 
 class BranchEvaluator:
-    """Measures plans in passes; those that share no pass with another, or fail in one, on whole engines.
+    """Measures plans in passes; those that fail in one, on whole engines.
 
     Attributes:
         mark: before a plan's key in the store, where pieces are other engines than the whole is.
@@ -74,20 +74,19 @@ class BranchEvaluator:
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """How many rows will run through pieces to measure ``plans``, for a progress bar."""
-        passes, alone = self._passes(plans)
         count = len(self._pieces)
-        return sum(count - place for job in passes for place, _ in job.branches) + len(alone)
+        return sum(count - place for job in self._passes(plans) for place, _ in job.branches)
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
         """The trial of each plan, from the store if it is there."""
-        for job in self._passes(plans)[0]:
+        for job in self._passes(plans):
             self._measure_pass(job, on_piece)
         return [self._known(plan) or self._whole.measure(plan) for plan in plans]
 
     def _known(self, plan: PrecisionPlan) -> Trial | None:
         return self._store.find(self.mark + self._whole.canonical(plan).key())
 
-    def _passes(self, plans: Sequence[PrecisionPlan]) -> tuple[list[Pass], list[PrecisionPlan]]:
+    def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
         unknown = [self._whole.canonical(plan) for plan in plans if self._known(plan) is None]
         return arrange(unknown, self._pieces, self._nothing)
 

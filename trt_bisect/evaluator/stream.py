@@ -106,6 +106,8 @@ class Stream:
         self._boundaries = Boundaries.of(network)
         self._outputs = [spec.name for spec in network.outputs]
         self._trunks: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        self._kept: dict[tuple[int, PrecisionPlan], PieceRows] = {}
+        self._keeps = 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
 
     def run(self, job: Pass, on_piece: OnPiece) -> Iterator[list[Found]]:
@@ -151,9 +153,12 @@ class Stream:
             piece, earlier, own = self._pieces[number], group.before(number), len(group.own(number))
             on_piece(piece, earlier + own)
             for sample, facts in zip(samples, self._facts, strict=True):
-                made = rows.run(Rows(sample.live, earlier, own, facts), pool) if rows else {}
-                if trunk:
-                    self._run_trunk(trunk, piece, sample, made, own)
+                trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
+                meanwhile = pool.submit(trunk.run, trunk_inputs) if trunk else None
+                height = self._height(piece, earlier)
+                made = rows.run(Rows(sample.live, earlier, own, height, facts), pool) if rows else {}
+                if trunk and meanwhile:
+                    self._add_trunk(trunk, meanwhile.result(), piece, made, own)
                 self._move_on(sample, piece, made)
             if trunk:
                 self._remember(number + 1, group.job.trunk, samples)
@@ -178,8 +183,8 @@ class Stream:
                 trunk = self._builder.trunk(piece, group.job.trunk, group.own(number))
             rows = None
             if earlier:
-                height = tile_rows(piece, earlier, self._builder.workers, self._facts[0])
-                rows = PieceRows(piece, group.job.after, height, self._builder, self._learned)
+                rows = self._rows(piece, group.job.after)
+                rows.prepare(self._height(piece, earlier))
             return trunk, rows
 
         waiting = pool.submit(build, first)
@@ -191,9 +196,21 @@ class Stream:
                 waiting = pool.submit(build, number + 1)
             yield number, ready
 
-    def _run_trunk(self, engine: PieceEngine, piece: Piece, sample: _Sample, made: dict[str, Leaf], own: int) -> None:
+    def _rows(self, piece: Piece, plan: PrecisionPlan) -> PieceRows:
+        """The piece for rows, kept for later passes where weights are small beside the memory."""
+        key = (piece.start, plan)
+        rows = self._kept.get(key) or PieceRows(piece, plan, self._builder, self._learned)
+        if self._keeps:
+            self._kept[key] = rows
+        return rows
+
+    def _height(self, piece: Piece, rows: int) -> int:
+        return tile_rows(piece, rows, self._builder.workers, self._facts[0])
+
+    def _add_trunk(
+        self, engine: PieceEngine, found: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], own: int
+    ) -> None:
         """Adds the trunk's leaves, and as new rows those of the branches that leave it in this piece."""
-        found = engine.run({name: sample.live[name].trunk for name in piece.reads})
         for name in piece.leaves:
             leaf = made.setdefault(name, Leaf(self._learned.axes.get(name), []))
             leaf.append([found[engine.branch_leaves[place][name]] for place in range(own)])

@@ -43,47 +43,46 @@ class Rows:
     Attributes:
         live: the tensors at the boundary before it.
         count: how many rows there are; ``more`` leave the trunk in the piece itself.
+        height: how many are stacked, if they can be.
         facts: of the tensors on that sample.
     """
 
     live: Mapping[str, Leaf]
     count: int
     more: int
+    height: int
     facts: TensorFacts
 
 
 class PieceRows:
     """A piece in one plan for the rows that left the trunk before it."""
 
-    def __init__(self, piece: Piece, plan: PrecisionPlan, height: int, builder: PieceBuilder, learned: Learned) -> None:
-        """Builds the engine.
-
-        Args:
-            piece: that is run, as in ``plan``.
-            plan: of the whole network.
-            height: how many rows are stacked, if they can be.
-            builder: makes the engine.
-            learned: is looked at, and added to.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+    def __init__(self, piece: Piece, plan: PrecisionPlan, builder: PieceBuilder, learned: Learned) -> None:
         self._piece = piece
         self._plan = plan
         self._builder = builder
         self._learned = learned
         self._key = (piece.start, PrecisionPlan(plan.precisions[piece.start : piece.stop]).key())
-        self._height = height
-        self._stacked: PieceEngine | None = None
+        self._engine: PieceEngine | None = None
         self._single: PieceEngine | None = None
-        if self._height > 1 and learned.stackable.get(self._key, True):
-            self._stacked = builder.rows(piece, plan)
+
+    def prepare(self, height: int) -> None:
+        """Builds what is needed to run ``height`` rows at once.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        if height > 1 and self._learned.stackable.get(self._key, True):
+            self._stacked()
         else:
             self._one_row()
 
+    def _stacked(self) -> PieceEngine:
+        self._engine = self._engine or self._builder.rows(self._piece, self._plan)
+        return self._engine
+
     def _one_row(self) -> PieceEngine:
-        if self._single is None:
-            self._single = self._builder.row(self._piece, self._plan)
+        self._single = self._single or self._builder.row(self._piece, self._plan)
         return self._single
 
     def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
@@ -92,9 +91,9 @@ class PieceRows:
         Raises:
             TrialFailed: the inference failed, also with one row at a time.
         """
-        if self._stacked is not None and self._learned.stackable.get(self._key, True):
+        if rows.height > 1 and self._learned.stackable.get(self._key, True):
             try:
-                made = self._run_stacked(self._stacked, rows, pool)
+                made = self._run_stacked(self._stacked(), rows, pool)
             except TrialFailed:
                 made = None
                 self._learned.stackable[self._key] = False
@@ -108,13 +107,13 @@ class PieceRows:
         if not stackable(rows.live, reads, rows.count):
             return None
         if self._key in self._learned.stackable:
-            return self._assembled(self._run_tiles(engine, self._height, rows, pool))
-        last = min(self._height, rows.count) - 1
+            return self._assembled(self._run_tiles(engine, rows.height, rows, pool))
+        last = min(rows.height, rows.count) - 1
         if last < 1 or not differ(rows.live, reads, 0, last):
             return None
         untouched = not self._learned.repaired.intersection(self._piece.layers)
         single = pool.submit((engine if untouched else self._one_row()).run, tile(rows.live, reads, last, last + 1))
-        tiles = self._run_tiles(engine, self._height, rows, pool)
+        tiles = self._run_tiles(engine, rows.height, rows, pool)
         proved = self._axes(tiles.results[0], single.result(), last + 1)
         self._learned.stackable[self._key] = proved is not None
         if proved is None:

@@ -34,9 +34,13 @@ class Quantizer:
         """
         scale, zero_point = self._broadcast(self.scale, values), self._broadcast(self.zero_point, values)
         limits = np.iinfo(self.zero_point.dtype)
-        levels = np.rint(values.astype(np.float32) / scale) + zero_point.astype(np.float32)
-        levels = np.clip(levels, limits.min, limits.max)
-        return np.asarray((levels - zero_point.astype(np.float32)) * scale, np.float32)
+        levels = np.divide(values, scale, dtype=np.float32)
+        np.rint(levels, out=levels)
+        levels += zero_point
+        np.clip(levels, limits.min, limits.max, out=levels)
+        levels -= zero_point
+        levels *= scale
+        return np.asarray(levels, np.float32)
 
     def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
         if self.axis is None or parameter.ndim == 0:

@@ -13,6 +13,7 @@ from trt_bisect.driver.recipe import Recipe
 from trt_bisect.driver.search import Findings, Step, added
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, Trial
+from trt_bisect.machine import peak_bytes
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
@@ -110,6 +111,7 @@ def assemble(
         plans=len(measured.trials),
         builds=sum(trial.builds for trial in measured.trials.values()),
         inferences=sum(trial.inferences for trial in measured.trials.values()),
+        peak_bytes=peak_bytes(),
         seconds=dict(seconds),
         fingerprint=fingerprint,
         exit_code=_exit_code(measured, rule),

@@ -97,6 +97,7 @@ class Report:
         plans: how many were measured; ``builds``: the engines built for that, of the whole network or of pieces.
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
             be built; None as a whole without a GPU.
+        peak_bytes: the most memory that the process held.
         files: of the recipe, by name; empty in a report read from a file.
     """
 
@@ -122,6 +123,7 @@ class Report:
     plans: int
     builds: int
     inferences: int
+    peak_bytes: int
     seconds: Mapping[str, float]
     fingerprint: str
     exit_code: int

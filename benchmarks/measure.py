@@ -1,0 +1,170 @@
+"""One measurement in a process of its own, as one JSON line: so that times and peak memory are nobody else's.
+
+python -m benchmarks.measure loop NETWORK DATA
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def loop(network: Path, data: Path) -> dict[str, float]:
+    """The rebuild loop as a user writes it: for each k the Q/DQ network as an ONNX file, a session, an inference."""
+    import onnx
+    import onnxruntime as ort
+
+    from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.model.file import attach_weights
+    from trt_bisect.model.network import load_network
+    from trt_bisect.model.qdq import PlanWriter, Target
+    from trt_bisect.precision import int8_set
+
+    loaded = load_network(network)
+    samples = [{"x": x[None]} for x in np.load(data)["x"]]
+    writer = PlanWriter(loaded, calibrate(loaded, samples, "minmax").scales, Target.TENSORRT)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    similarities = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "trial.onnx")
+        began = time.perf_counter()
+        reference = ort.InferenceSession(str(network)).run(None, samples[0])[0].ravel()
+        for count in range(len(loaded.quantizable) + 1):
+            written = writer.write(int8_set(len(loaded.layers), loaded.quantizable[:count]))
+            onnx.save(attach_weights(written.model, written.weights), path)
+            output = ort.InferenceSession(path, options).run(None, samples[0])[0].ravel()
+            similarities.append(float(reference @ output / np.linalg.norm(reference) / np.linalg.norm(output)))
+        seconds = time.perf_counter() - began
+    return {"seconds": seconds, "last_similarity": similarities[-1], "peak_mb": _peak_mb()}
+
+
+def inference(network: Path, data: Path) -> dict[str, float]:
+    """The FP32 network in ONNX Runtime alone: one inference on two threads, and what the process takes."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = ort.InferenceSession(str(network), options)
+    feeds = {"x": np.load(data)["x"][:1]}
+    times = []
+    for _ in range(9):
+        began = time.perf_counter()
+        session.run(None, feeds)
+        times.append(time.perf_counter() - began)
+    return {"seconds": float(np.median(times)), "peak_mb": _peak_mb()}
+
+
+def calibration(network: Path, data: Path) -> dict[str, float]:
+    """Calibration by entropy and by min-max, and the same samples through the FP32 network."""
+    from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.model.file import Weights
+    from trt_bisect.model.network import load_network
+    from trt_bisect.model.qdq import Written
+    from trt_bisect.model.session import make_session
+
+    loaded = load_network(network)
+    samples = [{"x": x[None]} for x in np.load(data)["x"]]
+    weights: Weights = dict(loaded.weights)
+    session = make_session(Written(loaded.skeleton, weights))
+    session.run(None, samples[0])
+    found = {"fp32": _timed(lambda: [session.run(None, feeds) for feeds in samples])}
+    for method in ("minmax", "entropy"):
+        found[method] = _timed(lambda method=method: calibrate(loaded, samples, method))  # type: ignore[misc]
+    return found
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def gemm(*_: Path) -> dict[str, float]:
+    """This machine's float32 GEMM rate in multiply-adds a second, NumPy's, 2048 cubed, the best of ten."""
+    one = np.random.default_rng(0).random((2048, 2048), np.float32)
+    best = min(_timed(lambda: one @ one) for _ in range(10))
+    return {"rate": 2048.0**3 / best}
+
+
+def floor(network: Path, data: Path) -> dict[str, float]:
+    """The multiply-adds of the network, and of all its suffixes, one behind each quantizable layer."""
+    import onnx
+
+    from trt_bisect.model.network import load_network
+    from trt_bisect.model.shapes import facts_for
+
+    loaded = load_network(network)
+    shapes = facts_for(loaded, {"x": np.load(data)["x"][:1]}).shapes
+    macs = np.array([_macs(node, shapes) for node in loaded.skeleton.graph.node], np.float64)
+    behind = np.cumsum(macs[::-1])[::-1]
+    suffixes = sum(behind[k + 1] for k in loaded.quantizable if k + 1 < len(behind)) + behind[0]
+    assert isinstance(loaded.skeleton, onnx.ModelProto)
+    return {"macs": float(behind[0]), "suffix_macs": float(suffixes), "layers": len(loaded.quantizable)}
+
+
+def _macs(node: object, shapes: dict[str, tuple[int, ...]]) -> float:
+    op, names = node.op_type, list(node.input)  # type: ignore[attr-defined]
+    out = float(np.prod(shapes.get(node.output[0], (0,))))  # type: ignore[attr-defined]
+    if op == "Conv":
+        return out * float(np.prod(shapes[names[1]][1:]))
+    if op in ("Gemm", "MatMul"):
+        return out * shapes[names[0]][-1]
+    return 0.0
+
+
+def one_pass(network: Path, data: Path) -> dict[str, float]:
+    """The pass alone, without loading, calibrating and reporting: its seconds, engines, pieces and peak memory."""
+    from trt_bisect.analyzer.judge import comparison
+    from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+    from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.evaluator.rebuild import RebuildEvaluator
+    from trt_bisect.model.network import load_network
+    from trt_bisect.precision import int8_set
+    from trt_bisect.runs.journal import MemoryStore
+    from trt_bisect.strategy import MEMORY, branch_evaluator
+
+    loaded = load_network(network)
+    samples = [{"x": x[None]} for x in np.load(data)["x"]]
+    scales = calibrate(loaded, samples[:2], "minmax").scales
+    feeds, options, store = samples[:1], BuildOptions(), MemoryStore()
+    builder = OnnxRuntimeBuilder(loaded, scales, options)
+    with builder.reference() as engine:
+        compare = comparison([engine.infer(feeds[0])])
+    whole = RebuildEvaluator(loaded, builder, feeds, compare, store)
+    plans = [int8_set(len(loaded.layers), loaded.quantizable[:n]) for n in range(len(loaded.quantizable) + 1)]
+    before = _peak_mb()
+    began = time.perf_counter()
+    evaluator = branch_evaluator(
+        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, whole, MEMORY
+    )
+    trials = evaluator.measure_all(plans, lambda *_: None)
+    seconds = time.perf_counter() - began
+    engines = sum(trial.builds for trial in trials)
+    return {"seconds": seconds, "engines": engines, "before_mb": before, "peak_mb": _peak_mb(), "plans": len(trials)}
+
+
+MEASUREMENTS = {
+    "loop": loop,
+    "inference": inference,
+    "calibration": calibration,
+    "gemm": gemm,
+    "floor": floor,
+    "one_pass": one_pass,
+}
+
+if __name__ == "__main__":
+    what, *paths = sys.argv[1:]
+    print(json.dumps(MEASUREMENTS[what](*map(Path, paths))))  # type: ignore[operator]
