@@ -204,6 +204,27 @@ def test_a_network_that_brings_its_own_pairs(tmp_path):
     bench.agree(bench.curve())
 
 
+def test_control_flow_inside_goes_with_its_row(tmp_path):
+    """An If whose side depends on the values, in a piece with layers before it: bodies read what its own row made."""
+    sketch = Sketch(11)
+    x = sketch.conv("x", "conv0", 3, 8)
+    for i in range(1, 20):
+        x = sketch.conv(sketch.node("Relu", [x], f"relu{i}"), f"conv{i}", 8, 8)
+        if i % 4 == 2:
+            sides = []
+            for side, op in (("then", "Tanh"), ("else", "Neg")):
+                out = helper.make_tensor_value_info(f"{side}{i}_out", TensorProto.FLOAT, None)
+                node = helper.make_node(op, [x], [f"{side}{i}_out"], name=f"{side}{i}")
+                sides.append(helper.make_graph([node], side, [], [out]))
+            mean = sketch.node("ReduceMean", [x], f"mean{i}", keepdims=0)
+            flag = sketch.node("Greater", [mean, sketch.constant(f"zero{i}", 0.0)], f"flag{i}")
+            x = sketch.node("If", [flag], f"choice{i}", then_branch=sides[0], else_branch=sides[1])
+    sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
+    bench = Bench(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
+    assert len(bench.branch._pieces) > 2
+    bench.agree(bench.curve())
+
+
 def test_plans_that_share_no_trunk(tmp_path):
     bench = Bench(networks.chain(), tmp_path)
     layers, quantizable = len(bench.network.layers), bench.network.quantizable

@@ -141,7 +141,7 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
 
 
 def _obedience(measured: Measured, network: Network) -> list[str]:
-    deciding = {step.layers[-1]: measured.trial_of(step.plan) for step in measured.findings.steps if step.culprit}
+    deciding = {step.layers[-1]: measured.whole_trial_of(step.plan) for step in measured.findings.steps if step.culprit}
     return obedience_notes(network, measured.trials.values(), deciding)
 
 
