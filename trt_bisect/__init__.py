@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.checking import check
     from trt_bisect.data import open_dataset
     from trt_bisect.driver.bisect import bisect
     from trt_bisect.driver.exhaustive import exhaustive
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
+    from trt_bisect.report.check_report import CheckReport
     from trt_bisect.report.report import Report
 
 _HOME = {
     "BadInput": "errors",
+    "CheckReport": "report.check_report",
     "EngineUnavailable": "errors",
     "Network": "model.network",
     "NothingMeasured": "errors",
@@ -44,6 +47,7 @@ _HOME = {
     "all_but": "precision",
     "bisect": "driver.bisect",
     "calibrate": "calibration.collect",
+    "check": "checking",
     "compare_arrays": "analyzer.judge",
     "drive": "driver.search",
     "exhaustive": "driver.exhaustive",
@@ -66,6 +70,7 @@ _HOME = {
 __all__ = [
     "__version__",
     "BadInput",
+    "CheckReport",
     "EngineUnavailable",
     "Network",
     "NothingMeasured",
@@ -77,6 +82,7 @@ __all__ = [
     "all_but",
     "bisect",
     "calibrate",
+    "check",
     "compare_arrays",
     "drive",
     "exhaustive",

@@ -10,6 +10,7 @@ import typer
 
 from trt_bisect._version import __version__
 from trt_bisect.cli.calibrate import calibrate_command
+from trt_bisect.cli.check import check_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.run import run_command
@@ -57,6 +58,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "layers": layers_command,
     "calibrate": calibrate_command,
+    "check": check_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():

@@ -1,0 +1,39 @@
+"""The structure check of a file. The command line calls this too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trt_bisect.analyzer.structure import structure_findings
+from trt_bisect.analyzer.structure_graph import FileGraph
+from trt_bisect.analyzer.structure_qdq import pairs_of
+from trt_bisect.model.file import read_model
+from trt_bisect.report.check_report import CheckReport
+
+
+def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport:
+    """Looks at an ONNX file as it is, before anything is measured.
+
+    Found are weights and layers that several consumers share, patterns that TensorRT would fuse and the graph prevents,
+    Q/DQ pairs where TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and
+    types that TensorRT refuses.
+
+    Args:
+        model: an ONNX file, with or without Q/DQ pairs.
+        output: a folder for ``check.json`` and ``check.csv``.
+
+    Raises:
+        BadInput: the file cannot be read, or the folder cannot be written.
+    """
+    path = Path(model)
+    graph = FileGraph.of(read_model(path), str(path))
+    report = CheckReport(
+        model=str(path),
+        opset=graph.opset,
+        nodes=len(list(graph.nodes)),
+        pairs=len(pairs_of(graph)),
+        findings=structure_findings(graph),
+    )
+    if output is not None:
+        report.save(output)
+    return report
