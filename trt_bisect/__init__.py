@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.report.check_report import CheckReport
     from trt_bisect.report.report import Report
+    from trt_bisect.report.worst_report import WorstReport
+    from trt_bisect.worst_job import worst
 
 _HOME = {
     "BadInput": "errors",
@@ -44,6 +46,7 @@ _HOME = {
     "Question": "driver.search",
     "Report": "report.report",
     "TrtBisectError": "errors",
+    "WorstReport": "report.worst_report",
     "all_but": "precision",
     "bisect": "driver.bisect",
     "calibrate": "calibration.collect",
@@ -64,6 +67,7 @@ _HOME = {
     "repair": "driver.recipe",
     "run": "api",
     "similarity": "analyzer.similarity",
+    "worst": "worst_job",
 }
 """Where each public name lives; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
 
@@ -79,6 +83,7 @@ __all__ = [
     "Question",
     "Report",
     "TrtBisectError",
+    "WorstReport",
     "all_but",
     "bisect",
     "calibrate",
@@ -99,6 +104,7 @@ __all__ = [
     "repair",
     "run",
     "similarity",
+    "worst",
 ]
 
 

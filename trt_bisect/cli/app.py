@@ -14,6 +14,7 @@ from trt_bisect.cli.check import check_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.run import run_command
+from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "layers": layers_command,
     "calibrate": calibrate_command,
     "check": check_command,
+    "worst": worst_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():
