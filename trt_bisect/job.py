@@ -1,9 +1,9 @@
-"""The stages of the main job: ranges, inputs, reference, search, recipe, report."""
+"""The stages before plans are measured: ranges, inputs, builder, reference, journal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +19,6 @@ from trt_bisect.analyzer.judge import (
     nonfinite_in_reference,
     numeric_outputs,
     outputs_to_judge,
-    sqnr_disagreement,
 )
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.worst import worst_inputs
@@ -32,21 +31,17 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
-from trt_bisect.driver.search import Question
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import difference_from_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
-from trt_bisect.report.assemble import assemble
-from trt_bisect.report.report import Report
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
-from trt_bisect.strategy import BRANCH, Way, branch_evaluator, search
+from trt_bisect.strategy import BRANCH, Way, branch_evaluator
 
 _FLOAT_NOISE = 1e-3
 _ANOTHER_NETWORK = 0.5
@@ -71,8 +66,32 @@ class Request:
     options: BuildOptions
 
 
+@dataclass(frozen=True)
+class Bench:
+    """A network on which plans can be measured.
+
+    Attributes:
+        network: its unusable layers kept high, its shapes those on the first input.
+        feeds: the inputs that are judged together.
+        about: what the report says of them.
+        whole: measures on whole engines; ``evaluator`` as the strategy wants it.
+        key: the fingerprint.
+    """
+
+    network: Network
+    ranges: Ranges
+    feeds: list[Feeds]
+    about: dict[str, Any]
+    builder: Builder
+    rule: Rule
+    store: Journal | MemoryStore
+    whole: RebuildEvaluator
+    evaluator: RebuildEvaluator | BranchEvaluator
+    key: str
+
+
 class Job:
-    """One run: each method is a stage, in the order in which they are called."""
+    """What comes before the measuring: each method is a stage, in the order in which they are called."""
 
     def __init__(self, request: Request, network: Network, folder: Path | None, progress: Progress) -> None:
         self.request = request
@@ -84,8 +103,9 @@ class Job:
         self.notes: list[str] = list(network.notes)
         self.outputs_named = bool(request.outputs)
 
-    def report(self, calibration: Any, inputs: Any, dataset: Any) -> Report:
-        """The whole job."""
+    @contextmanager
+    def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
+        """All that plans are measured with, as long as the journal is open."""
         self._check_outputs()
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
@@ -100,13 +120,13 @@ class Job:
                 f"{about['faint'][0]} first: FP32's output on them is almost zero, so that float noise decides"
             )
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
+        builder = self._builder(engine, ranges, feeds)
+        reference = self._reference(builder, feeds)
+        self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
+        rule = self._rule(reference)
+        parts = self._fingerprint_parts(builder, ranges, feeds)
+        key = fingerprint(parts)
         with ExitStack() as open_files:
-            builder = self._builder(engine, ranges, feeds)
-            reference = self._reference(builder, feeds)
-            self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
-            rule = self._rule(reference)
-            parts = self._fingerprint_parts(builder, ranges, feeds)
-            key = fingerprint(parts)
             store: Journal | MemoryStore = MemoryStore()
             if self.folder is not None:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
@@ -115,34 +135,7 @@ class Job:
             compare = comparison(reference, rule.metric)
             whole = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
-            names = [layer.name for layer in self.network.layers]
-            measured = search(self.request.way, self._question(rule), evaluator, rule, names, self.progress)
-            warning = sqnr_disagreement(rule, measured.full)
-            if warning:
-                self.notes.append(warning)
-            high, plan = self.request.options.high, measured.recipe.plan
-            latencies = measure_latencies(builder, self.network, plan, high, feeds[0], self.progress)
-        seconds = {
-            "calibrate": self.calibrated,
-            "build": sum(trial.build_seconds for trial in store.trials.values()),
-            "infer": sum(trial.infer_seconds for trial in store.trials.values()),
-            "total": perf_counter() - self.began,
-        }
-        return assemble(
-            replace(measured, trials=store.trials, canonical=whole.canonical),
-            self.network,
-            ranges,
-            rule,
-            strategy=self.request.way.strategy,
-            builder=builder,
-            high=self.request.options.high,
-            versions={**versions(), **builder.versions},
-            inputs=about,
-            notes=self.notes,
-            seconds=seconds,
-            latencies=latencies,
-            fingerprint=key,
-        )
+            yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key)
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]
@@ -376,10 +369,6 @@ class Job:
         array = np.asarray(reference[0][name], np.float64)
         rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
         return make_rule(metric.knowing_perfect(rows), self.request.threshold, self.request.share, self.request.outputs)
-
-    def _question(self, rule: Rule) -> Question:
-        high = self.request.options.high
-        return Question(len(self.network.layers), self.network.quantizable, rule.budget, rule.step, high)
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options
