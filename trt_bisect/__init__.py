@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.report.report import Report
+    from trt_bisect.sensitive import Sensitivity, sensitivity
 
 _HOME = {
     "BadInput": "errors",
@@ -59,6 +60,8 @@ _HOME = {
     "read_cache": "calibration.cache",
     "repair": "driver.recipe",
     "run": "api",
+    "Sensitivity": "sensitive",
+    "sensitivity": "sensitive",
     "similarity": "analyzer.similarity",
 }
 """Where each public name lives; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
@@ -73,6 +76,7 @@ __all__ = [
     "PrecisionPlan",
     "Question",
     "Report",
+    "Sensitivity",
     "TrtBisectError",
     "all_but",
     "bisect",
@@ -92,6 +96,7 @@ __all__ = [
     "read_cache",
     "repair",
     "run",
+    "sensitivity",
     "similarity",
 ]
 

@@ -13,6 +13,7 @@ from trt_bisect.cli.calibrate import calibrate_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.run import run_command
+from trt_bisect.cli.sensitivity import sensitivity_command
 from trt_bisect.errors import Interrupted
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
+    "sensitivity": sensitivity_command,
     "layers": layers_command,
     "calibrate": calibrate_command,
     "engines": engines_command,
