@@ -43,7 +43,7 @@ def test_the_planted_culprit_is_its_activation_not_its_weight(planted):
     rows = {(op.op_name, op.sensitive_type): op for op in planted.ops}
     assert [op.op_name for op in planted.ops[:2]] == ["ip2", "ip2"]
     assert rows["ip2", "activation"].loss > 0.3
-    assert rows["ip2", "weight"].loss < 1e-6
+    assert rows["ip2", "weight"].loss < 1e-4
     assert rows["ip2", "both"].gain == pytest.approx(planted.full, abs=1e-6)
     assert max(op.loss for op in planted.ops if op.op_name != "ip2") < 1e-3
 
