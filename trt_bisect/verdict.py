@@ -8,11 +8,20 @@ from time import perf_counter
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.driver.search import Question
+from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Bench, Job
 from trt_bisect.report.assemble import assemble
 from trt_bisect.report.report import Report
 from trt_bisect.strategy import search
+
+
+def _broken_off(bench: Bench) -> list[str]:
+    """What is to be said of passes that could not be finished."""
+    failures = bench.evaluator.failures if isinstance(bench.evaluator, BranchEvaluator) else []
+    if not failures:
+        return []
+    return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
 def verdict(job: Job, bench: Bench) -> Report:
@@ -42,7 +51,7 @@ def verdict(job: Job, bench: Bench) -> Report:
         high=high,
         versions={**versions(), **bench.builder.versions},
         inputs=bench.about,
-        notes=[*job.notes, *([warning] if warning else [])],
+        notes=[*job.notes, *([warning] if warning else []), *_broken_off(bench)],
         seconds=seconds,
         latencies=latencies,
         fingerprint=bench.key,

@@ -131,9 +131,7 @@ class GraphWriting:
         """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
         known = self._writer.shapes.get(like)
         if known is not None:
-            shape = onnx.ValueInfoProto()
-            shape.CopyFrom(known)
-            shape.name = name
+            shape = renamed(known, name)
             if dtype is not None:
                 shape.type.tensor_type.elem_type = dtype
             self.shapes.append(shape)
@@ -208,6 +206,17 @@ class GraphWriting:
         kept = [tensor for name in used if (tensor := self._writer.initializers.get(name) or own.get(name)) is not None]
         weights = {name: self._network.weights[name] for name in used if name in self._network.weights}
         return kept, {**weights, **{name: array for name, array in self.large.items() if name in used}}
+
+
+def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
+    """A type and shape under another name; axes that are named stay open, as equal names would mean equal sizes."""
+    info = onnx.ValueInfoProto()
+    info.CopyFrom(known)
+    info.name = name
+    if known.name != name:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+    return info
 
 
 def _rounds(precision: Precision, rounding: Rounding) -> bool:
