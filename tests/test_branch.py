@@ -239,6 +239,23 @@ def test_a_piece_that_fails_leaves_the_plans_to_whole_engines(tmp_path, monkeypa
 
     monkeypatch.setattr(bench.branch._builder, "rows", fail)
     bench.agree(bench.curve())
+    assert bench.branch.failures == ["no"]
+
+
+def test_shapes_that_depend_on_the_values(tmp_path):
+    """NonZero gives each row another number of values; nothing that was foreseen of its shape holds."""
+    sketch = Sketch(13)
+    x = sketch.conv("x", "conv0", 3, 8)
+    for i in range(1, 10):
+        x = sketch.conv(sketch.node("Relu", [x], f"relu{i}"), f"conv{i}", 8, 8)
+    places = sketch.node("NonZero", [sketch.node("Relu", [x], "relu")], "places")
+    found = sketch.node("Transpose", [places], "turned")
+    values = sketch.node("GatherND", [x, found], "values")
+    most = sketch.node("ReduceMax", [values], "most", keepdims=1)
+    sketch.nodes.append(helper.make_node("Div", [values, most], ["y"], name="share"))
+    bench = Bench(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [None]}, opset=13)), tmp_path)
+    bench.agree(bench.curve())
+    assert bench.branch.failures == []
 
 
 def test_what_is_in_the_store_is_not_measured_again(tmp_path):

@@ -432,6 +432,32 @@ def test_a_circle_is_bad_input():
         findings_of(model)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_file_is_bad_input_or_is_checked(seed, tmp_path):
+    random = np.random.default_rng(seed)
+    content = bytearray(double_pair().SerializeToString())
+    for place in random.integers(0, len(content), 6):
+        content[place] = int(random.integers(0, 256))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(content)
+    said = ""
+    try:
+        trt_bisect.check(path)
+    except trt_bisect.BadInput as error:
+        said = str(error)
+    assert len(said.splitlines()) in (0, 2)
+
+
+def test_a_bias_that_two_layers_share_is_no_shared_weight():
+    sketch = networks.Sketch(1)
+    bias = sketch.constant("bias", np.zeros(4))
+    x = "x"
+    for name, inside in (("conv1", 3), ("conv2", 4)):
+        weight = sketch.constant(f"{name}.weight", sketch.weight(name, 4, inside, 1, 1))
+        x = sketch.node("Conv", [x, weight, bias], name)
+    assert findings_of(finished(sketch, x)) == ()
+
+
 def test_the_report_as_json_and_csv(tmp_path):
     path = tmp_path / "network.onnx"
     onnx.save(one_conv({"zero": 3}), str(path))

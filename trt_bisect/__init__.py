@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.check_report import CheckReport
     from trt_bisect.report.report import Report
     from trt_bisect.report.worst_report import WorstReport
+    from trt_bisect.sensitive import Sensitivity, sensitivity
     from trt_bisect.worst_job import worst
 
 _HOME = {
@@ -66,6 +67,8 @@ _HOME = {
     "read_cache": "calibration.cache",
     "repair": "driver.recipe",
     "run": "api",
+    "Sensitivity": "sensitive",
+    "sensitivity": "sensitive",
     "similarity": "analyzer.similarity",
     "worst": "worst_job",
 }
@@ -82,6 +85,7 @@ __all__ = [
     "PrecisionPlan",
     "Question",
     "Report",
+    "Sensitivity",
     "TrtBisectError",
     "WorstReport",
     "all_but",
@@ -103,6 +107,7 @@ __all__ = [
     "read_cache",
     "repair",
     "run",
+    "sensitivity",
     "similarity",
     "worst",
 ]

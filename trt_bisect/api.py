@@ -20,6 +20,7 @@ from trt_bisect.report.report import Report
 from trt_bisect.request import Request
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, CURVES, FULL, MEMORY, STRATEGIES, Way
+from trt_bisect.verdict import verdict
 
 
 def run(
@@ -124,7 +125,9 @@ def run(
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
     with Showing(progress or default_progress()) as shown:
-        report = Job(request, network, folder, shown).report(calibration, inputs, dataset)
+        job = Job(request, network, folder, shown)
+        with job.opened(calibration, inputs, dataset) as bench:
+            report = verdict(job, bench)
     if folder is not None:
         report.save(folder)
     return report

@@ -1,10 +1,10 @@
-"""The stages of the main job: ranges, inputs, reference, search, recipe, report."""
+"""The stages before plans are measured: ranges, inputs, builder, reference, journal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,7 +19,6 @@ from trt_bisect.analyzer.judge import (
     nonfinite_in_reference,
     numeric_outputs,
     outputs_to_judge,
-    sqnr_disagreement,
 )
 from trt_bisect.analyzer.metrics import Metric, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
@@ -32,29 +31,49 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
-from trt_bisect.driver.search import Question
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import difference_from_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
-from trt_bisect.report.assemble import assemble
-from trt_bisect.report.report import Report
 from trt_bisect.request import Request
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
-from trt_bisect.strategy import BRANCH, branch_evaluator, search
+from trt_bisect.strategy import BRANCH, branch_evaluator
 
 _FLOAT_NOISE = 1e-3
 _ANOTHER_NETWORK = 0.5
 
 
+@dataclass(frozen=True)
+class Bench:
+    """A network on which plans can be measured.
+
+    Attributes:
+        network: its unusable layers kept high, its shapes those on the first input.
+        feeds: the inputs that are judged together.
+        about: what the report says of them.
+        whole: measures on whole engines; ``evaluator`` as the strategy wants it.
+        key: the fingerprint.
+    """
+
+    network: Network
+    ranges: Ranges
+    feeds: list[Feeds]
+    about: dict[str, Any]
+    builder: Builder
+    rule: Rule
+    store: Journal | MemoryStore
+    whole: RebuildEvaluator
+    evaluator: RebuildEvaluator | BranchEvaluator
+    key: str
+
+
 class Job:
-    """One run: each method is a stage, in the order in which they are called."""
+    """What comes before the measuring: each method is a stage, in the order in which they are called."""
 
     def __init__(self, request: Request, network: Network, folder: Path | None, progress: Progress) -> None:
         self.request = request
@@ -66,8 +85,9 @@ class Job:
         self.notes: list[str] = list(network.notes)
         self.outputs_named = bool(request.outputs)
 
-    def report(self, calibration: Any, inputs: Any, dataset: Any) -> Report:
-        """The whole job."""
+    @contextmanager
+    def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
+        """All that plans are measured with, as long as the journal is open."""
         self._check_outputs()
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
@@ -82,13 +102,13 @@ class Job:
                 f"{about['faint'][0]} first: FP32's output on them is almost zero, so that float noise decides"
             )
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
+        builder = self._builder(engine, ranges, feeds)
+        reference = self._reference(builder, feeds)
+        self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
+        rule = self._rule(reference)
+        parts = self._fingerprint_parts(builder, ranges, feeds)
+        key = fingerprint(parts)
         with ExitStack() as open_files:
-            builder = self._builder(engine, ranges, feeds)
-            reference = self._reference(builder, feeds)
-            self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
-            rule = self._rule(reference)
-            parts = self._fingerprint_parts(builder, ranges, feeds)
-            key = fingerprint(parts)
             store: Journal | MemoryStore = MemoryStore()
             if self.folder is not None:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
@@ -97,34 +117,7 @@ class Job:
             compare = comparison(reference, rule.metric)
             whole = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
-            names = [layer.name for layer in self.network.layers]
-            measured = search(self.request.way, self._question(rule), evaluator, rule, names, self.progress)
-            warning = sqnr_disagreement(rule, measured.full)
-            if warning:
-                self.notes.append(warning)
-            high, plan = self.request.options.high, measured.recipe.plan
-            latencies = measure_latencies(builder, self.network, plan, high, feeds[0], self.progress)
-        seconds = {
-            "calibrate": self.calibrated,
-            "build": sum(trial.build_seconds for trial in store.trials.values()),
-            "infer": sum(trial.infer_seconds for trial in store.trials.values()),
-            "total": perf_counter() - self.began,
-        }
-        return assemble(
-            replace(measured, trials=store.trials, canonical=whole.canonical),
-            self.network,
-            ranges,
-            rule,
-            strategy=self.request.way.strategy,
-            builder=builder,
-            high=self.request.options.high,
-            versions={**versions(), **builder.versions},
-            inputs=about,
-            notes=self.notes,
-            seconds=seconds,
-            latencies=latencies,
-            fingerprint=key,
-        )
+            yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key)
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]
@@ -369,10 +362,6 @@ class Job:
         name = next(iter(self.request.outputs or reference[0]))
         array = np.asarray(reference[0][name], np.float64)
         return metric.knowing_perfect(array.reshape(-1, array.shape[-1] if array.ndim else 1))
-
-    def _question(self, rule: Rule) -> Question:
-        high = self.request.options.high
-        return Question(len(self.network.layers), self.network.quantizable, rule.budget, rule.step, high)
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options

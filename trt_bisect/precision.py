@@ -8,9 +8,15 @@ from enum import Enum
 
 
 class Precision(str, Enum):
-    """A precision that a layer can be asked to run in."""
+    """A precision that a layer can be asked to run in.
+
+    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations: no engine runs a layer
+    so, but the emulation can, to tell which of the two is to blame.
+    """
 
     INT8 = "int8"
+    INT8_WEIGHT = "int8 weight"
+    INT8_ACTIVATION = "int8 activation"
     FP16 = "fp16"
     FP32 = "fp32"
 
@@ -18,7 +24,13 @@ class Precision(str, Enum):
         return self.value
 
 
-_LETTERS = {Precision.INT8: "8", Precision.FP16: "h", Precision.FP32: "f"}
+_LETTERS = {
+    Precision.INT8: "8",
+    Precision.INT8_WEIGHT: "w",
+    Precision.INT8_ACTIVATION: "a",
+    Precision.FP16: "h",
+    Precision.FP32: "f",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,7 @@ class PrecisionPlan:
         return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)))
 
     def key(self) -> str:
-        """A short text that tells this plan from every other: ``8`` INT8, ``h`` FP16, ``f`` FP32, run lengths.
+        """A short text that tells this plan from every other: a letter a precision, with run lengths.
 
         >>> prefix(5, 2).key()
         '8*3.f*2'
@@ -87,9 +99,9 @@ def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPl
     return PrecisionPlan((Precision.INT8,) * (k + 1) + (high,) * (layers - k - 1))
 
 
-def only(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:
-    """Layer ``k`` alone in INT8."""
-    return int8_set(layers, {k}, high)
+def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
+    """Layer ``k`` alone in INT8, or in another precision of its ``own``."""
+    return int8_set(layers, (), high).keeping({k}, own)
 
 
 def all_but(layers: int, kept: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:

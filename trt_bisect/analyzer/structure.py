@@ -34,17 +34,18 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.nodes:
         if node.op_type in WEIGHTED:
-            for root in _weights_of(node, graph)[:1]:
+            for root in {graph.root(name) for name in node.input[:2] if name in graph.constants}:
                 readers.setdefault(root, []).append(node)
     for root, nodes in readers.items():
         if len(nodes) > 1:
             names = ", ".join(node.name for node in nodes)
-            alike = len({(node.op_type, *_weights_of(node, graph)) for node in nodes}) == 1
-            kind = "shared layer" if alike and len(_weights_of(nodes[0], graph)) > 1 else "shared weight"
+            constants = {(node.op_type, *_constants_of(node, graph)) for node in nodes}
+            has_bias = len(_constants_of(nodes[0], graph)) > 1
+            kind = "shared layer" if len(constants) == 1 and has_bias else "shared weight"
             yield found(kind, names, f"{len(nodes)} layers read weight '{root}'")
 
 
-def _weights_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:
+def _constants_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:
     """The constants that a layer reads, as the file has them: the weight, and the bias if there is one."""
     return tuple(graph.root(name) for name in node.input if name in graph.constants)
 

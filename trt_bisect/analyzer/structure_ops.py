@@ -41,8 +41,8 @@ SHIPPED_PLUGINS = frozenset(
     "EfficientNMS_Implicit_TF_TRT FlattenConcat_TRT GenerateDetection_TRT GridAnchor_TRT GridAnchorRect_TRT "
     "InstanceNormalization_TRT ModulatedDeformConv2d MultilevelCropAndResize_TRT MultilevelProposeROI_TRT "
     "MultiscaleDeformableAttnPlugin_TRT NMS_TRT NMSDynamic_TRT Normalize_TRT PillarScatterPlugin PriorBox_TRT "
-    "ProposalLayer_TRT Proposal PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
-    "ScatterElements ScatterND SpecialSlice_TRT Split VoxelGeneratorPlugin".split()
+    "ProposalLayer_TRT PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
+    "SpecialSlice_TRT VoxelGeneratorPlugin".split()
 )
 """Source: the ``plugin`` folder of NVIDIA/TensorRT."""
 

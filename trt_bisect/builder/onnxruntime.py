@@ -20,6 +20,7 @@ from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
+_HIGH = (Precision.FP32, Precision.FP16)
 _CUDA = "CUDAExecutionProvider"
 
 
@@ -107,6 +108,6 @@ class OnnxRuntimeBuilder:
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
     """What each layer runs in, by index, as the graph of a plan is written: only quantizable layers are in INT8."""
     return {
-        layer.index: str(Precision.FP32 if precision is Precision.INT8 and not layer.quantizable else precision)
+        layer.index: str(precision if layer.quantizable or precision in _HIGH else Precision.FP32)
         for layer, precision in zip(network.layers, plan.precisions, strict=True)
     }

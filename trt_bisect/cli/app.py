@@ -14,6 +14,7 @@ from trt_bisect.cli.check import check_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.run import run_command
+from trt_bisect.cli.sensitivity import sensitivity_command
 from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
 
@@ -57,6 +58,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
+    "sensitivity": sensitivity_command,
     "layers": layers_command,
     "calibrate": calibrate_command,
     "check": check_command,

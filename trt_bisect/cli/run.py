@@ -138,7 +138,7 @@ def run_command(
         report, console if console.is_terminal else Console(width=140, highlight=False), every_layer=all_layers
     )
     console.print(
-        f"\n{report.plans} plans, {report.builds} engines on {report.engine} ({report.arithmetic}), "
+        f"\nPlans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
         f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}",
         markup=False,
         soft_wrap=True,

@@ -24,6 +24,7 @@ class BranchEvaluator:
 
     Attributes:
         mark: before a plan's key in the store, where pieces are other engines than the whole is.
+        failures: why passes broke off.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class BranchEvaluator:
             mark: see above.
         """
         self.mark = mark
+        self.failures: list[str] = []
         self._network = network
         self._pieces = pieces
         self._builder = builder
@@ -99,8 +101,8 @@ class BranchEvaluator:
         try:
             for group in self._stream.run(job, tell):
                 self._store.keep(*(self._trial(found) for found in group))
-        except TrialFailed:
-            return
+        except TrialFailed as failure:
+            self.failures.append(failure.message)
 
     def _trial(self, found: Found) -> Trial:
         figures, ran = self._compare(found.outputs), self._builder.ran(found.plan)

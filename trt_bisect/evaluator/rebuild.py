@@ -46,11 +46,11 @@ class RebuildEvaluator:
         self._inputs = inputs
         self._compare = compare
         self._store = store
-        self._high = high
+        self.high = high
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
         """``plan`` with the layers that only follow in the high precision: they do not change its engine."""
-        return plan.keeping(set(self._followers) & plan.int8, self._high)
+        return plan.keeping(set(self._followers) & plan.int8, self.high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """The trial of ``plan``, from the store if it is there. Failures are outcomes, not errors."""

@@ -105,7 +105,7 @@ class Stream:
         self._memory = memory
         self._boundaries = Boundaries.of(network)
         self._outputs = [spec.name for spec in network.outputs]
-        self._trunks: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        self._trunks: dict[int, tuple[str, list[dict[str, Any]]]] = {}
         self._kept: dict[tuple[int, PrecisionPlan], PieceRows] = {}
         self._keeps = 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
@@ -227,8 +227,8 @@ class Stream:
         """The latest piece up to the first branch's before which the trunk's tensors are known, and these."""
         wanted = group.branches[0][0] if group.branches else group.last_trunk
         for number in range(wanted, 0, -1):
-            known = self._trunks.get(self._trunk_key(number, group.job.trunk))
-            if known is not None:
+            before, known = self._trunks.get(number, ("", []))
+            if known and before == self._way_to(number, group.job.trunk):
                 return number, [self._sample(tensors) for tensors in known]
         return 0, [self._sample(feeds) for feeds in self._samples]
 
@@ -237,14 +237,16 @@ class Stream:
         return _Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves})
 
     def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
-        """Keeps the trunk's tensors before a piece, for passes that begin there."""
+        """Keeps the trunk's tensors before a piece, for passes that begin there; those of the latest trunk only."""
         if number < len(self._pieces):
-            self._trunks[self._trunk_key(number, trunk)] = [
+            tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
+            self._trunks[number] = (self._way_to(number, trunk), tensors)
 
-    def _trunk_key(self, number: int, trunk: PrecisionPlan) -> tuple[int, str]:
-        return number, PrecisionPlan(trunk.precisions[: self._pieces[number].start]).key()
+    def _way_to(self, number: int, trunk: PrecisionPlan) -> str:
+        """What a trunk does before a piece."""
+        return PrecisionPlan(trunk.precisions[: self._pieces[number].start]).key()
 
     def _outputs_of(self, sample: _Sample, feeds: Feeds, row: int) -> Outputs:
         return {

@@ -99,7 +99,14 @@ class PieceRows:
                 self._learned.stackable[self._key] = False
             if made is not None:
                 return made
-        return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool))
+        return self._assembled(self._run_one_by_one(rows, pool))
+
+    def _run_one_by_one(self, rows: Rows, pool: Executor) -> _Tiles:
+        """Each row alone; without buffers where its shapes are not those that were foreseen."""
+        try:
+            return self._run_tiles(self._one_row(), 1, rows, pool)
+        except TrialFailed:
+            return self._run_tiles(self._one_row(), 1, rows, pool, foreseen=False)
 
     def _run_stacked(self, engine: PieceEngine, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
         """The leaves, from rows in stacks; None where they cannot be stacked, or nothing shows that they can."""
@@ -127,13 +134,13 @@ class PieceRows:
         known = {name: axis for name, boxed in found.items() if boxed is not None for axis in boxed}
         return known if len(known) == len(found) else None
 
-    def _run_tiles(self, engine: PieceEngine, height: int, rows: Rows, pool: Executor) -> _Tiles:
+    def _run_tiles(
+        self, engine: PieceEngine, height: int, rows: Rows, pool: Executor, *, foreseen: bool = True
+    ) -> _Tiles:
         """All rows, ``height`` at a time; leaves of known size that grow along the first axis into one buffer each."""
         room = rows.count + rows.more
-        fixed = [
-            name for name in self._piece.leaves if self._learned.axes.get(name) == 0 and rows.facts.shapes.get(name)
-        ]
-        buffers = {name: _buffer(rows.facts, name, room) for name in fixed}
+        known = [name for name in self._piece.leaves if foreseen and rows.facts.shapes.get(name)]
+        buffers = {name: _buffer(rows.facts, name, room) for name in known if self._learned.axes.get(name) == 0}
         spans = [(first, min(first + height, rows.count)) for first in range(0, rows.count, height)]
 
         def run(span: tuple[int, int]) -> dict[str, Any]:

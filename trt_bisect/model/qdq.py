@@ -19,7 +19,7 @@ from trt_bisect.model.layers import Layer, Rounding, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.model.quantizer import Quantizer, symmetric, weight_quantizer
-from trt_bisect.model.writing import GraphWriting, Names
+from trt_bisect.model.writing import GraphWriting, Names, renamed
 from trt_bisect.precision import PrecisionPlan
 
 Scales = Mapping[str, np.float32]
@@ -150,10 +150,7 @@ class PlanWriter:
 
     def _value_info(self, tensor: str, name: str) -> onnx.ValueInfoProto:
         """The type and shape of a tensor, under a name."""
-        info = onnx.ValueInfoProto()
-        info.CopyFrom(self.shapes.get(tensor, info))
-        info.name = name
-        return info
+        return renamed(self.shapes.get(tensor, onnx.ValueInfoProto(name=tensor)), name)
 
     def assemble(
         self,

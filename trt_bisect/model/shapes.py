@@ -41,9 +41,8 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     """
     model = _without_shapes(network)
     for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        for dim, size in zip(dims, np.shape(feeds[value.name]), strict=True):
-            dim.dim_value = size
+        dtype = value.type.tensor_type.elem_type
+        value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, dtype, np.shape(feeds[value.name])))
     known = {
         name: tuple(size for size in shape if isinstance(size, int))
         for name, shape in TensorTypes.of(infer_shapes(model).graph).shapes.items()

@@ -72,8 +72,9 @@ class GraphWriting:
             if names.suffix and tensor:
                 self._give_shape(node.output[slot], None, like=tensor)
         node.name += names.suffix
-        if precision is Precision.INT8 and layer.quantizable:
-            return self._write_int8(layer, node, names)
+        rounded = [rounding for rounding in layer.roundings if layer.quantizable and _rounds(precision, rounding)]
+        if rounded:
+            return self._write_int8(layer, rounded, node, names)
         if precision is Precision.FP16 and layer.op_type in _FP16_OPS and layer.dtype == np.float32:
             self._write_fp16(layer, node)
         else:
@@ -89,9 +90,11 @@ class GraphWriting:
         self.nodes, self._versions, self._half = outside
         return inside
 
-    def _write_int8(self, layer: Layer, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
+    def _write_int8(
+        self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names
+    ) -> tuple[str, ...]:
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
-        for rounding in layer.roundings:
+        for rounding in roundings:
             quantizers = self._writer.quantizers(layer, rounding)
             if rounding.at_output:
                 final = node.output[rounding.slot]
@@ -104,7 +107,7 @@ class GraphWriting:
         self.nodes.append(node)
         for raw, final, rounding, quantizers in after:
             self._chain(raw, quantizers, final, like=rounding.tensor)
-        return tuple(rounding.tensor for rounding in layer.roundings)
+        return tuple(rounding.tensor for rounding in roundings)
 
     def _new(self, name: str, what: str) -> str:
         """The name of a version of a tensor; no tensor of the network has it."""
@@ -128,9 +131,7 @@ class GraphWriting:
         """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
         known = self._writer.shapes.get(like)
         if known is not None:
-            shape = onnx.ValueInfoProto()
-            shape.CopyFrom(known)
-            shape.name = name
+            shape = renamed(known, name)
             if dtype is not None:
                 shape.type.tensor_type.elem_type = dtype
             self.shapes.append(shape)
@@ -205,6 +206,24 @@ class GraphWriting:
         kept = [tensor for name in used if (tensor := self._writer.initializers.get(name) or own.get(name)) is not None]
         weights = {name: self._network.weights[name] for name in used if name in self._network.weights}
         return kept, {**weights, **{name: array for name, array in self.large.items() if name in used}}
+
+
+def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
+    """A type and shape under another name; axes that are named stay open, as equal names would mean equal sizes."""
+    info = onnx.ValueInfoProto()
+    info.CopyFrom(known)
+    info.name = name
+    if known.name != name:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+    return info
+
+
+def _rounds(precision: Precision, rounding: Rounding) -> bool:
+    """Whether a layer in that precision rounds so."""
+    if precision is Precision.INT8_WEIGHT:
+        return rounding.is_weight
+    return precision is Precision.INT8 or (precision is Precision.INT8_ACTIVATION and not rounding.is_weight)
 
 
 def _rename_reads(node: onnx.NodeProto, names: Names) -> None:

@@ -1,0 +1,128 @@
+"""``trt-bisect sensitivity``: what each layer costs alone in INT8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trt_bisect.sensitive import SensitiveOp
+
+
+def sensitivity_command(
+    model: Model,
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False),
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data to search for the worst inputs.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many rows are printed; 0 for all.")] = 20,
+    way: Annotated[str, typer.Option(help="Rows of both, weight, activation, or all.")] = "all",
+    sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
+    order: Annotated[str, typer.Option(help="descending or ascending.")] = "descending",
+    engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
+    typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
+    metric: Annotated[str, typer.Option(help="The one that the loss is of, or module:function.")] = "cosine",
+    direction: Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")] = "higher",
+    precision: Annotated[str, typer.Option(help="Of the layers not in INT8: fp32 or fp16.")] = "fp32",
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="How many of the worst inputs are judged together.", show_default=False)
+    ] = None,
+    calibrator: Calibrator = "entropy",
+    percentile: Percentile = 99.99,
+    keep_mask_ranges: KeepMasks = False,
+    shape: Shape = None,
+    memory: Annotated[int, typer.Option(help="MiB of tensors held at once.")] = 512,
+) -> None:
+    """Rank the layers by what each costs alone in INT8: its weights, its activations, both; and by what it gives back.
+
+    ``loss``: the layer alone in INT8. ``gain``: the loss that full INT8 is rid of when the layer alone stays high.
+    ``worth``: gain for its share of the multiply-adds.
+    """
+    from rich.console import Console
+
+    from trt_bisect.progress import RichProgress
+    from trt_bisect.sensitive import WAYS, sensitivity
+
+    if way not in ("all", *WAYS):
+        raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")
+    if order not in ("descending", "ascending"):
+        raise BadInput(f"There is no order '{order}'.", "Use descending or ascending.")
+    if memory < 1:
+        raise BadInput("No memory is left for the rows of a pass.", "Give --memory 1 or more, in MiB.")
+    folder = output or Path(f"trt-bisect-{model.stem}")
+    found = sensitivity(
+        model,
+        calibration,
+        inputs,
+        dataset=dataset,
+        engine=engine,
+        typing=typing,
+        metric=metric,
+        direction=direction,
+        precision=precision,
+        outputs=tuple(outputs or ()),
+        samples=samples,
+        calibrator=calibrator,
+        percentile=percentile,
+        keep_mask_ranges=keep_mask_ranges,
+        shapes=parse_shapes(shape),
+        memory=memory << 20,
+        output=folder,
+        progress=RichProgress(),
+    )
+    rows = found.sorted_by(sort, descending=order == "descending", way=None if way == "all" else way)
+    shown = rows[:top] if top else rows
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=140, highlight=False)
+    console.print(_table(shown, found.metric, sort))
+    full = "not measured" if found.full is None else f"{found.full:.6g}"
+    console.print(
+        f"\n{len(shown)} of {len(rows)} rows. Loss of full INT8: {full} ({found.metric}, {found.arithmetic}). "
+        f"All rows: {folder}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _table(rows: tuple[SensitiveOp, ...], metric: str, sort: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    extra = [sort] if sort not in ("loss", "gain", "worth", "macs", metric) else []
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("op_name", "sensitive_type", "op_type"):
+        table.add_column(title, overflow="fold")
+    for title in (metric, *extra, "loss", "gain", "MACs%", "worth"):
+        table.add_column(title, justify="right")
+    for op in rows:
+        figures = [op.figure(metric), *(op.figure(name) for name in extra), op.loss, op.gain, 100 * op.share, op.worth]
+        table.add_row(Text(op.op_name), op.sensitive_type, Text(op.op_type), *(_text(value) for value in figures))
+    return table
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

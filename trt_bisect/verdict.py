@@ -1,0 +1,58 @@
+"""The main job on a bench: search, recipe, latencies, report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+
+from trt_bisect._version import versions
+from trt_bisect.analyzer.judge import sqnr_disagreement
+from trt_bisect.driver.search import Question
+from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.job import Bench, Job
+from trt_bisect.report.assemble import assemble
+from trt_bisect.report.report import Report
+from trt_bisect.strategy import search
+
+
+def _broken_off(bench: Bench) -> list[str]:
+    """What is to be said of passes that could not be finished."""
+    failures = bench.evaluator.failures if isinstance(bench.evaluator, BranchEvaluator) else []
+    if not failures:
+        return []
+    return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
+
+
+def verdict(job: Job, bench: Bench) -> Report:
+    """The culprits, the recipe, and all that was measured on the way."""
+    high = job.request.options.high
+    question = Question(len(bench.network.layers), bench.network.quantizable, bench.rule.budget, bench.rule.step, high)
+    names = [layer.name for layer in bench.network.layers]
+    measured = search(job.request.way, question, bench.evaluator, bench.rule, names, job.progress)
+    warning = sqnr_disagreement(bench.rule, measured.full)
+    latencies = measure_latencies(
+        bench.builder, bench.network, measured.recipe.plan, high, bench.feeds[0], job.progress
+    )
+    trials = bench.store.trials
+    seconds = {
+        "calibrate": job.calibrated,
+        "build": sum(trial.build_seconds for trial in trials.values()),
+        "infer": sum(trial.infer_seconds for trial in trials.values()),
+        "total": perf_counter() - job.began,
+    }
+    return assemble(
+        replace(measured, trials=trials, canonical=bench.whole.canonical),
+        bench.network,
+        bench.ranges,
+        bench.rule,
+        strategy=job.request.way.strategy,
+        builder=bench.builder,
+        high=high,
+        versions={**versions(), **bench.builder.versions},
+        inputs=bench.about,
+        notes=[*job.notes, *([warning] if warning else []), *_broken_off(bench)],
+        seconds=seconds,
+        latencies=latencies,
+        fingerprint=bench.key,
+    )
