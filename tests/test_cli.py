@@ -287,7 +287,7 @@ def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
     code, out, _ = trt_bisect(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")
     assert code == 0
     assert "20 samples" in out
-    for title in ("best", "median", "99 %", "worst", "Sample", "█"):
+    for title in ("best", "median", "99 % reach", "worst", "Sample", "█"):
         assert title in out
     record = json.loads((tmp_path / "w/worst.json").read_text())
     assert record["verdict"][:20] in out

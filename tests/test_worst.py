@@ -327,9 +327,10 @@ BAD = {
 def test_bad_use_is_told_in_two_lines(case, tmp_path):
     path, images = chain(tmp_path)
     options, said = dict(BAD[case][0]), BAD[case][1]
-    if options.get("calibration") == "images":
+    wanted = options.get("calibration")
+    if wanted == "images":
         options["calibration"] = images
-    if options.get("calibration") == "cache":
+    if wanted == "cache":
         network = trt_bisect.load_network(path)
         scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(images, network.inputs), "minmax").scales
         options["calibration"] = tmp_path / "it.cache"

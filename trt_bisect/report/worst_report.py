@@ -158,5 +158,5 @@ def description(report: WorstReport) -> Mapping[str, str]:
     return {
         "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",
         "INT8": f"{report.engine} ({report.arithmetic})" + (f", high: {left}" if left else ""),
-        "Metric": f"{report.metric}, the worst first is {report.order}",
+        "Metric": f"{report.metric}, worst first: {report.order}",
     }

@@ -33,7 +33,7 @@ def spread_table(report: WorstReport) -> Table:
     """Best, median, percentiles and worst: what so many per cent of the inputs are at least as good as."""
     spread = report.distribution
     columns = {"best": spread.best, "median": spread.median}
-    columns |= {f"{p} %": value for p, value in spread.percentiles.items()}
+    columns |= {f"{p} % reach": value for p, value in spread.percentiles.items()}
     columns["worst"] = spread.worst
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
