@@ -140,16 +140,17 @@ class Stream:
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """The branches in groups whose rows fit into the memory together, at least one in each."""
         held = self._bytes_behind()
-        parts: list[tuple[Branch, ...]] = []
+        parts: list[list[Branch]] = []
+        rows: list[int] = []
         for branch in branches:
-            grown = (*parts[-1], branch) if parts else ()
-            rows = [sum(place <= number for place, _ in grown) for number in range(len(self._pieces))]
-            needed = max((count * size for count, size in zip(rows, held, strict=True)), default=0)
-            if grown and needed <= self._memory:
-                parts[-1] = grown
+            grown = [count + (branch[0] <= number) for number, count in enumerate(rows)]
+            if parts and all(count * size <= self._memory for count, size in zip(grown, held, strict=True)):
+                parts[-1].append(branch)
+                rows = grown
             else:
-                parts.append((branch,))
-        return parts
+                parts.append([branch])
+                rows = [int(branch[0] <= number) for number in range(len(self._pieces))]
+        return [tuple(part) for part in parts]
 
     def _bytes_behind(self) -> list[int]:
         """What one row holds at most while a piece runs: what lives before and behind it, on all samples."""
