@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.comparison import compare
     from trt_bisect.data import open_dataset
     from trt_bisect.driver.bisect import bisect
     from trt_bisect.driver.exhaustive import exhaustive
@@ -29,22 +30,28 @@ if TYPE_CHECKING:
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
+    from trt_bisect.profiling import profile
+    from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.profile import Profile
     from trt_bisect.report.report import Report
     from trt_bisect.sensitive import Sensitivity, sensitivity
 
 _HOME = {
     "BadInput": "errors",
+    "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
     "PrecisionPlan": "precision",
+    "Profile": "report.profile",
     "Question": "driver.search",
     "Report": "report.report",
     "TrtBisectError": "errors",
     "all_but": "precision",
     "bisect": "driver.bisect",
     "calibrate": "calibration.collect",
+    "compare": "comparison",
     "compare_arrays": "analyzer.judge",
     "drive": "driver.search",
     "exhaustive": "driver.exhaustive",
@@ -57,6 +64,7 @@ _HOME = {
     "only": "precision",
     "open_dataset": "data",
     "prefix": "precision",
+    "profile": "profiling",
     "read_cache": "calibration.cache",
     "repair": "driver.recipe",
     "run": "api",
@@ -69,11 +77,13 @@ _HOME = {
 __all__ = [
     "__version__",
     "BadInput",
+    "Comparison",
     "EngineUnavailable",
     "Network",
     "NothingMeasured",
     "Precision",
     "PrecisionPlan",
+    "Profile",
     "Question",
     "Report",
     "Sensitivity",
@@ -81,6 +91,7 @@ __all__ = [
     "all_but",
     "bisect",
     "calibrate",
+    "compare",
     "compare_arrays",
     "drive",
     "exhaustive",
@@ -93,6 +104,7 @@ __all__ = [
     "only",
     "open_dataset",
     "prefix",
+    "profile",
     "read_cache",
     "repair",
     "run",

@@ -10,8 +10,10 @@ import typer
 
 from trt_bisect._version import __version__
 from trt_bisect.cli.calibrate import calibrate_command
+from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
+from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
 from trt_bisect.errors import Interrupted
@@ -58,6 +60,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "sensitivity": sensitivity_command,
     "layers": layers_command,
+    "compare": compare_command,
+    "profile": profile_command,
     "calibrate": calibrate_command,
     "engines": engines_command,
 }
