@@ -6,7 +6,6 @@ python -m benchmarks.measure loop NETWORK DATA
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -17,7 +16,9 @@ import numpy as np
 
 
 def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    from trt_bisect.machine import peak_bytes
+
+    return peak_bytes() / 2**20
 
 
 def loop(network: Path, data: Path) -> dict[str, float]:
@@ -134,7 +135,7 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     from trt_bisect.model.network import load_network
     from trt_bisect.precision import int8_set
     from trt_bisect.runs.journal import MemoryStore
-    from trt_bisect.strategy import MEMORY, branch_evaluator
+    from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way, branch_evaluator
 
     loaded = load_network(network)
     samples = [{"x": x[None]} for x in np.load(data)["x"]]
@@ -148,7 +149,7 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     before = _peak_mb()
     began = time.perf_counter()
     evaluator = branch_evaluator(
-        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, whole, MEMORY
+        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, whole, Way(BRANCH, FULL, MEMORY)
     )
     trials = evaluator.measure_all(plans, lambda *_: None)
     seconds = time.perf_counter() - began

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -115,13 +114,12 @@ def _run(network: Path, data: Path, sample: Path, options: Sequence[str], repeat
     for _ in range(repeat):
         subprocess.run(["rm", "-rf", str(folder)], check=True)
         began = time.perf_counter()
-        process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
+        done = subprocess.run([*command, *options], check=False, capture_output=True)
         times.append(time.perf_counter() - began)
-        peaks.append(_megabytes(usage))
-        if os.waitstatus_to_exitcode(status) not in (0, 1):
-            raise SystemExit(f"trt-bisect run failed on {network}")
-    report = json.loads((folder / "report.json").read_text())
+        if done.returncode not in (0, 1):
+            raise SystemExit(f"trt-bisect run failed on {network}: {done.stderr.decode()}")
+        report = json.loads((folder / "report.json").read_text())
+        peaks.append(report["peak_bytes"] / 2**20)
     measured = report["seconds"]["build"] + report["seconds"]["infer"]
     return {
         "seconds": statistics.median(times),
@@ -131,10 +129,6 @@ def _run(network: Path, data: Path, sample: Path, options: Sequence[str], repeat
         "plans": report["plans"],
         "engines": report["builds"],
     }
-
-
-def _megabytes(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss / 1024
 
 
 def _measure(what: str, paths: Sequence[Path], repeat: int) -> dict[str, float]:
@@ -204,7 +198,7 @@ def _curve_table(networks: dict[str, Any]) -> Table:
             f"{n['loop']['seconds'] / n['culprits, planted']['measuring']:.1f}"
         ),
         "engines built, exhaustive and branch": lambda n: f"{n['exhaustive']['engines']}, {n['branch']['engines']}",
-        "peak memory, MB, one plain inference": lambda n: f"{n['inference']['peak_mb']:.0f}",
+        "peak memory, MiB, one plain inference": lambda n: f"{n['inference']['peak_mb']:.0f}",
         "  the pass": lambda n: f"{n['pass']['peak_mb']:.0f}",
         "  run (branch)": lambda n: f"{n['branch']['peak_mb']:.0f}",
         "calibration / its FP32 inferences: minmax": lambda n: (
@@ -222,7 +216,7 @@ def _curve_table(networks: dict[str, Any]) -> Table:
 
 
 def _growth_table(growth: Sequence[dict[str, float]]) -> Table:
-    heads = ("layers", "one inference, ms", "the pass, s", "a layer, ms", "engines", "plain, MB", "pass, MB")
+    heads = ("layers", "one inference, ms", "the pass, s", "a layer, ms", "engines", "plain, MiB", "pass, MiB")
     table = Table(*heads, title="Growth with the number of layers")
     for found in growth:
         table.add_row(

@@ -29,7 +29,7 @@ from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import Precision, all_but, int8_set, only
 from trt_bisect.runs.journal import MemoryStore
-from trt_bisect.strategy import branch_evaluator
+from trt_bisect.strategy import BRANCH, FULL, Way, branch_evaluator
 
 PLENTY = 1 << 30
 
@@ -68,7 +68,7 @@ class Bench:
             compare,
             self.stores["branch"],
             fallback,
-            memory,
+            Way(BRANCH, FULL, memory),
         )
 
     def curve(self):

@@ -287,8 +287,8 @@ class Job:
         def make(part: Network, profile: Profile) -> Builder:
             return open_builder(builder.engine, builder.typing, part, ranges.scales, options, profile, workshop)
 
-        most = self.request.way.memory
-        return branch_evaluator(self.network, builder, make, ranges.scales, options, feeds, compare, store, whole, most)
+        way = self.request.way
+        return branch_evaluator(self.network, builder, make, ranges.scales, options, feeds, compare, store, whole, way)
 
     def _options(self) -> BuildOptions:
         """The build options, with a timing cache where the run has a folder."""

@@ -68,7 +68,7 @@ def branch_evaluator(
     compare: Compare,
     store: TrialStore,
     whole: RebuildEvaluator,
-    memory: int,
+    way: Way,
 ) -> BranchEvaluator:
     """The evaluator of the strategy ``branch``.
 
@@ -85,7 +85,7 @@ def branch_evaluator(
         compare: from the outputs for every input to figures.
         store: where trials are kept.
         whole: measures on whole engines.
-        memory: bytes of tensors that the rows of a pass hold together.
+        way: how much memory there is, and whether many small passes are to come, for which engines are kept.
     """
     facts = _facts_of_each(network, inputs)
     free = with_free_batch(network, inputs[0])
@@ -97,7 +97,7 @@ def branch_evaluator(
     else:
         pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None
         made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
-    stream = Stream(network, pieces, made, learned, inputs, facts, memory)
+    stream = Stream(network, pieces, made, learned, inputs, facts, way.memory, keeps_engines=way.curve == CULPRITS)
     return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, mark)
 
 

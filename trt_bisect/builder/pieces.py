@@ -86,7 +86,7 @@ class OnnxRuntimePiece:
     """A session of a piece."""
 
     def __init__(self, written: WrittenPiece, provider: str, threads: int) -> None:
-        self._session = make_session(written, provider, threads)
+        self._session = make_session(written, provider, threads, one_of_many=True)
         self.leaves: Mapping[str, str] = written.leaves
         self.branch_leaves: Sequence[Mapping[str, str]] = written.branch_leaves
         self._names = [value.name for value in self._session.get_outputs()]

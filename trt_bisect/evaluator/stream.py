@@ -95,7 +95,21 @@ class Stream:
         samples: Sequence[Feeds],
         facts: Sequence[TensorFacts],
         memory: int,
+        *,
+        keeps_engines: bool = False,
     ) -> None:
+        """Gets ready.
+
+        Args:
+            network: what is run, in ``pieces``.
+            pieces: all its layers.
+            builder: makes their engines.
+            learned: what is known of them.
+            samples: the inputs.
+            facts: of the tensors on each of them.
+            memory: bytes of tensors that the rows of a pass hold together.
+            keeps_engines: rows run on the same engines in later passes, if weights are small beside the memory.
+        """
         self._network = network
         self._pieces = pieces
         self._builder = builder
@@ -107,7 +121,7 @@ class Stream:
         self._outputs = [spec.name for spec in network.outputs]
         self._trunks: dict[int, tuple[str, list[dict[str, Any]]]] = {}
         self._kept: dict[tuple[int, PrecisionPlan], PieceRows] = {}
-        self._keeps = 4 * sum(array.nbytes for array in network.weights.values()) <= memory
+        self._keeps = keeps_engines and 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
 
     def run(self, job: Pass, on_piece: OnPiece) -> Iterator[list[Found]]:
@@ -126,16 +140,17 @@ class Stream:
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """The branches in groups whose rows fit into the memory together, at least one in each."""
         held = self._bytes_behind()
-        parts: list[tuple[Branch, ...]] = []
+        parts: list[list[Branch]] = []
+        rows: list[int] = []
         for branch in branches:
-            grown = (*parts[-1], branch) if parts else ()
-            rows = [sum(place <= number for place, _ in grown) for number in range(len(self._pieces))]
-            needed = max((count * size for count, size in zip(rows, held, strict=True)), default=0)
-            if grown and needed <= self._memory:
-                parts[-1] = grown
+            grown = [count + (branch[0] <= number) for number, count in enumerate(rows)]
+            if parts and all(count * size <= self._memory for count, size in zip(grown, held, strict=True)):
+                parts[-1].append(branch)
+                rows = grown
             else:
-                parts.append((branch,))
-        return parts
+                parts.append([branch])
+                rows = [int(branch[0] <= number) for number in range(len(self._pieces))]
+        return [tuple(part) for part in parts]
 
     def _bytes_behind(self) -> list[int]:
         """What one row holds at most while a piece runs: what lives before and behind it, on all samples."""
@@ -197,7 +212,7 @@ class Stream:
             yield number, ready
 
     def _rows(self, piece: Piece, plan: PrecisionPlan) -> PieceRows:
-        """The piece for rows, kept for later passes where weights are small beside the memory."""
+        """The piece for rows, the one of an earlier pass if it was kept."""
         key = (piece.start, plan)
         rows = self._kept.get(key) or PieceRows(piece, plan, self._builder, self._learned)
         if self._keeps:

@@ -6,6 +6,8 @@ without VNNI saturate 16-bit sums. All other optimisations are on: they keep the
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import onnxruntime as ort
 
@@ -16,8 +18,16 @@ NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 CPU = "CPUExecutionProvider"
 
 
-def make_session(written: Written, provider: str = CPU, threads: int | None = None) -> ort.InferenceSession:
+def make_session(
+    written: Written, provider: str = CPU, threads: int | None = None, *, one_of_many: bool = False
+) -> ort.InferenceSession:
     """A session with Q/DQ fusion off and all other optimisations on.
+
+    Args:
+        written: the graph.
+        provider: ONNX Runtime's execution provider.
+        threads: in one inference; None leaves ONNX Runtime's own.
+        one_of_many: its memory comes from an arena that all such sessions share, instead of one of its own.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
@@ -25,6 +35,9 @@ def make_session(written: Written, provider: str = CPU, threads: int | None = No
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
     options.log_severity_level = 4
+    if one_of_many and provider == CPU:
+        _share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
     if threads is not None:
         options.intra_op_num_threads = threads
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
@@ -36,3 +49,11 @@ def make_session(written: Written, provider: str = CPU, threads: int | None = No
         return ort.InferenceSession(written.model.SerializeToString(), options, providers=providers)
     except Exception as error:
         raise TrialFailed("build failed", first_line(error)) from error
+
+
+@cache
+def _share_arena() -> None:
+    """Registers, once a process, the arena of sessions that are one of many."""
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    as_requested = {"max_mem": 0, "arena_extend_strategy": 1}
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg(as_requested))
