@@ -21,7 +21,7 @@ REASONS = (NOT_FINITE, LOW_SIMILARITY, STARVED, SATURATION, NOT_NORMALISED, ONE_
 LEAST_COSINE = 0.99
 STARVED_SHARE = 0.5
 CLIPPED_SHARE = 0.01
-_NOISY = 20.0
+_NOISY, _AUDIBLE = 20.0, 30.0
 _MOST_OF_THE_NOISE = 0.5
 LOUD = 20.0
 _LARGE_INPUT = 16.0
@@ -129,10 +129,10 @@ def _range(each: Compared) -> Iterator[tuple[str, str]]:
             STARVED,
             f"its range starves most of its values: of those that are not zero {_percent(rounding.near_zero)} fall "
             f"into {2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {_percent(rounding.to_zero)} become zero, and "
-            f"90 % share {rounding.levels_90} levels; {ends}",
+            f"90 % use no more than {rounding.levels_90}; {ends}",
         )
     deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
-    if rounding.clipped >= CLIPPED_SHARE or deep:
+    if (rounding.clipped >= CLIPPED_SHARE and rounding.sqnr < _AUDIBLE) or deep:
         yield (
             SATURATION,
             f"calibration clips {_percent(rounding.clipped)} of its values, from which "
