@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.checking import check
+    from trt_bisect.comparison import compare
     from trt_bisect.data import open_dataset
     from trt_bisect.driver.bisect import bisect
     from trt_bisect.driver.exhaustive import exhaustive
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
+    from trt_bisect.profiling import profile
     from trt_bisect.report.check_report import CheckReport
+    from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.profile import Profile
     from trt_bisect.report.report import Report
     from trt_bisect.report.worst_report import WorstReport
     from trt_bisect.sensitive import Sensitivity, sensitivity
@@ -39,11 +43,13 @@ if TYPE_CHECKING:
 _HOME = {
     "BadInput": "errors",
     "CheckReport": "report.check_report",
+    "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
     "PrecisionPlan": "precision",
+    "Profile": "report.profile",
     "Question": "driver.search",
     "Report": "report.report",
     "TrtBisectError": "errors",
@@ -52,6 +58,7 @@ _HOME = {
     "bisect": "driver.bisect",
     "calibrate": "calibration.collect",
     "check": "checking",
+    "compare": "comparison",
     "compare_arrays": "analyzer.judge",
     "drive": "driver.search",
     "exhaustive": "driver.exhaustive",
@@ -64,6 +71,7 @@ _HOME = {
     "only": "precision",
     "open_dataset": "data",
     "prefix": "precision",
+    "profile": "profiling",
     "read_cache": "calibration.cache",
     "repair": "driver.recipe",
     "run": "api",
@@ -78,11 +86,13 @@ __all__ = [
     "__version__",
     "BadInput",
     "CheckReport",
+    "Comparison",
     "EngineUnavailable",
     "Network",
     "NothingMeasured",
     "Precision",
     "PrecisionPlan",
+    "Profile",
     "Question",
     "Report",
     "Sensitivity",
@@ -92,6 +102,7 @@ __all__ = [
     "bisect",
     "calibrate",
     "check",
+    "compare",
     "compare_arrays",
     "drive",
     "exhaustive",
@@ -104,6 +115,7 @@ __all__ = [
     "only",
     "open_dataset",
     "prefix",
+    "profile",
     "read_cache",
     "repair",
     "run",

@@ -21,7 +21,7 @@ import numpy as np
 from trt_bisect.errors import BadInput, first_line
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
-_DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
+DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
 
 Feeds = dict[str, np.ndarray]
@@ -189,14 +189,14 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise _unreadable(path, error) from error
 
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise _unreadable(path, error) from error
     if not isinstance(array, np.ndarray):
         raise _unreadable(path, ValueError("it is an archive, not one array"))

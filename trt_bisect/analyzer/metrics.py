@@ -83,9 +83,14 @@ def l1(reference: np.ndarray, output: np.ndarray) -> float:
 
 def kl(reference: np.ndarray, output: np.ndarray) -> float:
     """Mean over rows of KL(reference || output) in nats; rows that are no probabilities go through a softmax first."""
+    return max(0.0, float(np.mean(kl_of_rows(reference, output))))
+
+
+def kl_of_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """KL(reference || output) of each row, in nats; rows that are no probabilities go through a softmax first."""
     p, q = _probabilities(reference), _probabilities(output)
     tiny = np.finfo(np.float64).tiny
-    return max(0.0, float(np.mean(np.sum(p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, 1e-12))), axis=-1))))
+    return np.asarray(np.sum(p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, 1e-12))), axis=-1))
 
 
 def _probabilities(rows: np.ndarray) -> np.ndarray:
@@ -97,7 +102,7 @@ def _probabilities(rows: np.ndarray) -> np.ndarray:
 
 def sqnr(reference: np.ndarray, output: np.ndarray) -> float:
     """Signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2), at most ``EXACT_SQNR``."""
-    return _decibels(float(np.sum(reference**2)), float(np.sum((reference - output) ** 2)))
+    return decibels(float(np.sum(reference**2)), float(np.sum((reference - output) ** 2)))
 
 
 def centered_sqnr(reference: np.ndarray, output: np.ndarray) -> float:
@@ -108,10 +113,11 @@ def centered_sqnr(reference: np.ndarray, output: np.ndarray) -> float:
     if reference.size == 1:
         return sqnr(reference, output)
     centered = reference - reference.mean()
-    return _decibels(float(np.sum(centered**2)), float(np.sum((reference - output) ** 2)))
+    return decibels(float(np.sum(centered**2)), float(np.sum((reference - output) ** 2)))
 
 
-def _decibels(signal: float, noise: float) -> float:
+def decibels(signal: float, noise: float) -> float:
+    """10 log10(signal / noise), at most ``EXACT_SQNR`` either way."""
     if noise == 0.0:
         return EXACT_SQNR
     if signal == 0.0:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trt_bisect.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
 Shape = Annotated[
@@ -20,7 +23,9 @@ Percentile = Annotated[float, typer.Option(help="For the percentile calibrator, 
 KeepMasks = Annotated[
     bool, typer.Option("--keep-mask-ranges", help="Quantize tensors whose range is a mask's (-1e9, -3e38) too.")
 ]
+Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
 
+_WIDE = 220
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
 
 
@@ -37,3 +42,11 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
             raise BadInput(f"The shape '{text}' cannot be read.", "Write name:1x3x224x224, every size 1 or more.")
         shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
     return shapes
+
+
+def wide_console() -> Console:
+    """A console for tables of many columns: as wide as the terminal, or as they need where it is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=_WIDE, highlight=False)

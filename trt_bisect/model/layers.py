@@ -202,12 +202,12 @@ def _wanted_roundings(
     if all(name in constants for name in names):
         return (), "all its inputs are constant"
     return tuple(
-        Rounding(slot, name, name in constants, _weight_axis(node, slot, types) if name in constants else None)
+        Rounding(slot, name, name in constants, weight_axis(node, slot, types) if name in constants else None)
         for slot, name in zip(slots, names, strict=True)
     ), ""
 
 
-def _weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
+def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
     """The output-channel axis of a weight, None for one scale for the whole tensor."""
     rank = len(types.shapes.get(node.input[slot], ()))
     if slot != 1 or rank < 2:

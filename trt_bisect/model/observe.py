@@ -25,22 +25,45 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
         BadInput: ONNX Runtime refuses the network or a sample.
     """
     inside = [name for name in names if name in network.producers]
-    try:
-        session = make_session(Written(_with_outputs(network.skeleton, inside), dict(network.weights)))
-    except TrialFailed as error:
-        raise BadInput(
-            f"ONNX Runtime cannot run '{network.source}': {error.message}", "Check the network with ONNX Runtime alone."
-        ) from error
+    observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
     for position, feeds in enumerate(samples):
+        yield {**observer.see(feeds, position), **{name: feeds[name] for name in names if name in feeds}}
+
+
+class Observer:
+    """A written graph with tensors inside it as outputs, in one session; raises BadInput where that cannot be made.
+
+    Args:
+        written: the graph.
+        names: the tensors; they must be made in it.
+        source: the network's file, for messages.
+    """
+
+    def __init__(self, written: Written, names: Sequence[str], source: str) -> None:
+        self._names, self._source = list(names), source
         try:
-            values = session.run(inside, feeds)
+            self._session = make_session(Written(_with_outputs(written.model, self._names), written.weights))
+        except TrialFailed as error:
+            raise BadInput(
+                f"ONNX Runtime cannot run '{source}': {error.message}", "Check the network with ONNX Runtime alone."
+            ) from error
+
+    def see(self, feeds: Feeds, position: int) -> dict[str, np.ndarray]:
+        """The tensors on sample number ``position``. What is no tensor is left out.
+
+        Raises:
+            BadInput: ONNX Runtime refuses the sample.
+        """
+        if not self._names:
+            return {}
+        try:
+            values = self._session.run(self._names, feeds)
         except Exception as error:
             raise BadInput(
-                f"ONNX Runtime cannot run '{network.source}' on sample {position}: {first_line(error)}",
+                f"ONNX Runtime cannot run '{self._source}' on sample {position}: {first_line(error)}",
                 "Check the sample's shapes and values.",
             ) from error
-        found = {name: value for name, value in zip(inside, values, strict=True) if isinstance(value, np.ndarray)}
-        yield {**found, **{name: feeds[name] for name in names if name in feeds}}
+        return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
 
 
 def difference_from_file(

@@ -32,15 +32,23 @@ class Quantizer:
 
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way.
         """
-        scale, zero_point = self._broadcast(self.scale, values), self._broadcast(self.zero_point, values)
         limits = np.iinfo(self.zero_point.dtype)
-        levels = np.divide(values, scale, dtype=np.float32)
-        np.rint(levels, out=levels)
-        levels += zero_point
+        levels = self.levels(values)
         np.clip(levels, limits.min, limits.max, out=levels)
-        levels -= zero_point
-        levels *= scale
+        levels = self.steps(levels, values)
+        levels *= self._broadcast(self.scale, values)
         return np.asarray(levels, np.float32)
+
+    def levels(self, values: np.ndarray) -> np.ndarray:
+        """The integers that ``values`` are rounded to, float32, before those beyond eight bits are saturated."""
+        levels = np.divide(values, self._broadcast(self.scale, values), dtype=np.float32)
+        np.rint(levels, out=levels)
+        levels += self._broadcast(self.zero_point, values)
+        return np.asarray(levels, np.float32)
+
+    def steps(self, levels: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """How many steps of the scale the levels of ``values`` are from zero."""
+        return np.asarray(levels - self._broadcast(self.zero_point, values))
 
     def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
         if self.axis is None or parameter.ndim == 0:

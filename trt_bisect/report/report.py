@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.report.exports import RecipeFiles
+from trt_bisect.report.plain import plain
 from trt_bisect.runs.folder import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -154,9 +154,9 @@ class Report:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "layers")}
         record = {"schema": self.schema, **fields, "layers": [asdict(row) for row in self.layers]}
-        plain = _plain(record)
-        assert isinstance(plain, dict)
-        return plain
+        types = plain(record)
+        assert isinstance(types, dict)
+        return types
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Report:
@@ -221,13 +221,3 @@ def _row(record: Mapping[str, Any]) -> LayerRow:
         RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])}) for rounded in record["rounds"]
     )
     return LayerRow(**fields)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

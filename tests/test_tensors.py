@@ -1,0 +1,166 @@
+"""Streaming statistics against NumPy and the metrics on the whole arrays, however the values come in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from trt_bisect.analyzer import metrics
+from trt_bisect.analyzer.tensors import (
+    ChannelPeaks,
+    Moments,
+    PairStatistics,
+    RoundingStatistics,
+    as_block,
+    largest_magnitude,
+    parts,
+    row_length,
+)
+from trt_bisect.model.quantizer import Quantizer, symmetric
+
+FLOATS = st.floats(-1e6, 1e6, width=32)
+RANDOM = np.random.default_rng(5)
+
+
+@given(st.lists(hnp.arrays(np.float32, (1, 7), elements=FLOATS), min_size=1, max_size=6))
+def test_moments_are_those_of_all_values_together(blocks):
+    moments = Moments()
+    for block in blocks:
+        moments.add(block.astype(np.float64))
+    everything, spread = np.concatenate(blocks).astype(np.float64), moments.spread()
+    assert (spread.count, spread.min, spread.max) == (everything.size, everything.min(), everything.max())
+    span = float(np.ptp(everything)) or 1.0
+    assert spread.mean == pytest.approx(everything.mean(), abs=1e-9 * max(span, abs(everything.mean())))
+    assert spread.variance == pytest.approx(everything.var(), rel=1e-9, abs=1e-6 * span**2)
+    assert spread.std == pytest.approx(everything.std(), rel=1e-6, abs=1e-3 * span)
+
+
+def test_a_far_mean_does_not_cancel_the_variance():
+    values = 1e8 + RANDOM.normal(0, 1, (50, 1, 100))
+    moments = Moments()
+    for block in values:
+        moments.add(block)
+    assert moments.spread().variance == pytest.approx(values.var(), rel=1e-6)
+
+
+def test_values_that_are_not_finite_are_counted_and_left_out():
+    values = np.array([[1.0, np.nan, 3.0, np.inf, -np.inf]])
+    moments = Moments()
+    moments.add(values)
+    moments.add(np.array([[np.nan]]))
+    spread = moments.spread()
+    assert (spread.count, spread.nonfinite, spread.mean, spread.variance) == (2, 4, 2.0, 1.0)
+    assert np.isnan(Moments().spread().mean)
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.float64, (4, 3, 6), elements=st.floats(-100, 100, width=32)),
+    hnp.arrays(np.float64, (4, 3, 6), elements=st.floats(-10, 10, width=32)),
+)
+def test_figures_are_the_metrics_on_all_samples_together(reference, noise):
+    output = reference + noise
+    pair = PairStatistics()
+    for r, o in zip(reference, output, strict=True):
+        pair.add(as_block(r), as_block(o), row=row_length(r.shape))
+    figures, rows = pair.figures(), (reference.reshape(-1, 6), output.reshape(-1, 6))
+    assert figures.cosine == pytest.approx(metrics.cosine(*rows), abs=1e-9)
+    assert figures.mse == pytest.approx(metrics.mse(*rows), rel=1e-9)
+    assert figures.l1 == pytest.approx(metrics.l1(*rows), rel=1e-9)
+    assert figures.sqnr == pytest.approx(metrics.sqnr(*rows), abs=1e-6)
+    assert figures.atol == metrics.max_abs(*rows)
+    samples = zip(reference, output, strict=True)
+    assert figures.rtol == pytest.approx(max(metrics.max_rel(r, o) for r, o in samples), rel=1e-9)
+    by_sample = [metrics.kl(r, o) for r, o in zip(reference, output, strict=True)]
+    assert figures.kl == pytest.approx(np.mean(by_sample), rel=1e-9, abs=1e-12)
+
+
+def test_equal_tensors_and_single_values():
+    pair = PairStatistics()
+    pair.add(np.zeros((1, 4)), np.zeros((1, 4)), row=4)
+    figures = pair.figures()
+    assert (figures.cosine, figures.sqnr, figures.mse) == (1.0, metrics.EXACT_SQNR, 0.0)
+    single = PairStatistics()
+    single.add(np.array([[2.0]]), np.array([[1.5]]), row=1)
+    assert single.figures().cosine == metrics.cosine(np.array([[2.0]]), np.array([[1.5]])) == 0.75
+    assert np.isnan(PairStatistics().figures().cosine)
+
+
+def test_places_where_one_run_is_not_finite_are_left_out():
+    reference, output = np.array([[1.0, 2.0, np.inf, 4.0]]), np.array([[1.0, np.nan, 3.0, 5.0]])
+    pair = PairStatistics()
+    pair.add(reference, output, row=2)
+    assert pair.figures().mse == 0.5
+    assert pair.output.spread().nonfinite == 1
+
+
+def test_groups_are_kept_apart():
+    reference, output = RANDOM.normal(0, 1, (3, 20)), RANDOM.normal(0, 1, (3, 20))
+    together = PairStatistics(3)
+    together.add(reference, output, row=20)
+    for group in range(3):
+        alone = PairStatistics()
+        alone.add(reference[group : group + 1], output[group : group + 1], row=20)
+        assert together.figures(group) == alone.figures()
+        assert together.reference.spread(group) == alone.reference.spread()
+
+
+def test_rounding_against_numpy():
+    values, scale = RANDOM.normal(0, 1, (6, 4, 25)).astype(np.float32), np.float32(0.01)
+    rounding = RoundingStatistics((symmetric(scale),))
+    for block in values:
+        rounding.add(block)
+    levels = np.rint(values / scale)
+    rounded = (np.clip(levels, -128, 127) * scale).astype(np.float64)
+    noise = (rounded - values) ** 2
+    outside = (levels < -128) | (levels > 127)
+    found = rounding.figures()
+    assert found.sqnr == pytest.approx(10 * np.log10(np.sum(values.astype(np.float64) ** 2) / noise.sum()), abs=1e-6)
+    assert found.clipped == outside.mean()
+    assert found.clipped_noise == pytest.approx(noise[outside].sum() / noise.sum())
+    assert found.near_zero == np.mean(np.abs(levels) <= 2)
+    assert found.to_zero == np.mean(levels == 0)
+    assert found.levels == 255
+    counts = np.sort(np.unique(np.clip(levels, -128, 127), return_counts=True)[1])[::-1]
+    assert found.levels_90 == 1 + np.flatnonzero(np.cumsum(counts) >= 0.9 * values.size)[0]
+
+
+def test_rounding_with_a_zero_point_counts_steps_from_zero():
+    quantizer = Quantizer(np.float32(1.0).reshape(()), np.array(128, np.uint8))
+    rounding = RoundingStatistics((quantizer,))
+    rounding.add(np.array([0.0, 0.4, 2.2, -3.0, 200.0, np.nan], np.float32))
+    found = rounding.figures()
+    assert (found.levels, found.to_zero, found.near_zero, found.clipped) == (256, 0.25, 0.5, 1 / 6)
+
+
+def test_the_loudest_channel():
+    values = RANDOM.normal(0, 1, (8, 2, 5, 3, 3))
+    values[4, 1, 3, 2, 2] = -500.0
+    peaks = ChannelPeaks(1)
+    for sample in values:
+        peaks.add(sample)
+    largest = np.abs(values).max(axis=(0, 1, 3, 4))
+    loudest = peaks.loudest()
+    assert (loudest.channel, loudest.peak) == (3, 500.0)
+    assert loudest.times == pytest.approx(500.0 / np.median(np.delete(largest, 3)))
+    peaks.add(np.ones((1, 6, 3, 3)))
+    assert peaks.loudest() is None
+
+
+def test_a_tensor_in_parts_is_the_tensor_as_a_whole():
+    reference, output = RANDOM.normal(0, 1, (2, 700, 1000))
+    in_parts, whole = PairStatistics(), PairStatistics()
+    whole.add(as_block(reference), as_block(output), row=1000)
+    slices = list(parts(reference.size, 1000))
+    assert len(slices) > 1
+    for part in slices:
+        runs = (as_block(run.reshape(-1)[part]) for run in (reference, output))
+        in_parts.add(*runs, row=1000, largest=largest_magnitude(reference))
+    assert vars(in_parts.figures()) == pytest.approx(vars(whole.figures()), rel=1e-9)
+
+
+def test_rows_for_kl():
+    assert [row_length(shape) for shape in [(2, 3, 4), (2, 8, 1, 1), (1, 1), ()]] == [4, 8, 1, 1]

@@ -1,0 +1,244 @@
+"""The tensors of two runs compared while they pass by, and the weights before and after rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.analyzer.origins import Origin
+from trt_bisect.analyzer.tensors import (
+    ChannelPeaks,
+    Figures,
+    LoudChannel,
+    PairStatistics,
+    RoundingFigures,
+    RoundingStatistics,
+    Spread,
+    as_block,
+    largest_magnitude,
+    parts,
+    row_length,
+)
+from trt_bisect.machine import cores
+from trt_bisect.model.network import Network
+
+Tensors = Mapping[str, np.ndarray]
+"""The tensors of one run on one sample, by name."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One tensor in both runs, or one channel of a weight.
+
+    Attributes:
+        shape: on the first sample.
+        dtype: in the FP32 run.
+        scale: of INT8; the largest where there is one a channel; None where nothing rounds it.
+        figures: INT8 against FP32, the tensor as it was made: before its own rounding, after those of all before it.
+            For a weight: after rounding against before.
+        rounding: what its own rounding alone does to it.
+        loud: its loudest channel; ``loud_input`` the loudest input channel of a weight.
+        channel: of a weight; None for the whole tensor.
+        note: what could not be compared.
+    """
+
+    origin: Origin
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float | None
+    figures: Figures
+    fp32: Spread
+    int8: Spread
+    rounding: RoundingFigures | None = None
+    loud: LoudChannel | None = None
+    loud_input: LoudChannel | None = None
+    channel: int | None = None
+    note: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """All of it by column, flat."""
+        origin = self.origin
+        columns: dict[str, Any] = {
+            "index": origin.index,
+            "layer": origin.layer,
+            "tensor": origin.tensor,
+            "kind": origin.kind,
+            "op_type": origin.op_type,
+            "int8_op_type": origin.int8_op_type,
+            "shape": self.shape,
+            "dtype": self.dtype,
+            "quantized_dtype": origin.quantized_dtype,
+            "scale": self.scale,
+            **asdict(self.figures),
+        }
+        for run, spread in (("fp32", self.fp32), ("int8", self.int8)):
+            columns.update({f"{run}_{name}": value for name, value in asdict(spread).items()})
+        if self.channel is not None:
+            return {**columns, "channel": self.channel}
+        rounding = asdict(self.rounding) if self.rounding else dict.fromkeys(RoundingFigures.__dataclass_fields__)
+        columns.update({f"rounding_{name}": value for name, value in rounding.items()})
+        for title, loud in (("loud_channel", self.loud), ("loud_input_channel", self.loud_input)):
+            columns[title] = loud.channel if loud else None
+            columns[f"{title}_times"] = loud.times if loud else None
+        return {**columns, "note": self.note}
+
+
+class _Comparing:
+    """One tensor while the samples pass by."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._statistics = PairStatistics()
+        self._rounding = RoundingStatistics(origin.quantizers) if origin.quantizers else None
+        self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
+        self._shape: tuple[int, ...] | None = None
+        self._dtype = ""
+        self._differing = 0
+
+    def add(self, reference: np.ndarray, output: np.ndarray) -> None:
+        if self._shape is None:
+            self._shape, self._dtype = reference.shape, str(reference.dtype)
+        if reference.shape != output.shape:
+            self._differing += 1
+            return
+        row, largest = row_length(reference.shape), largest_magnitude(reference)
+        flat = reference.reshape(-1), output.reshape(-1)
+        for part in parts(reference.size, row):
+            self._statistics.add(*(as_block(run[part]) for run in flat), row=row, largest=largest)
+        if self._rounding is not None:
+            self._add_rounding(reference)
+        if self._peaks is not None:
+            self._peaks.add(reference)
+
+    def _add_rounding(self, reference: np.ndarray) -> None:
+        assert self._rounding is not None
+        if any(quantizer.axis is not None for quantizer in self._origin.quantizers):
+            self._rounding.add(reference)
+            return
+        for part in parts(reference.size):
+            self._rounding.add(reference.reshape(-1)[part])
+
+    def done(self) -> Compared | None:
+        """None if no sample had it."""
+        if self._shape is None:
+            return None
+        return Compared(
+            self._origin,
+            self._shape,
+            self._dtype,
+            self._origin.scale,
+            self._statistics.figures(),
+            self._statistics.reference.spread(),
+            self._statistics.output.spread(),
+            self._rounding.figures() if self._rounding else None,
+            self._peaks.loudest() if self._peaks else None,
+            note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
+        )
+
+
+def compare_tensors(
+    samples: Iterable[tuple[Tensors, Tensors]],
+    origins: Mapping[str, Origin],
+    on_sample: Callable[[], None] = lambda: None,
+) -> tuple[Compared, ...]:
+    """Every floating-point tensor of ``origins`` that both runs have, over all samples together.
+
+    No more than one sample's tensors are held: they are let go of before the next are asked for.
+
+    Args:
+        samples: for each the tensors of the FP32 run and of the INT8 run, by the same names.
+        origins: by tensor; the result has their order.
+        on_sample: called after each.
+    """
+    comparing = {name: _Comparing(origin) for name, origin in origins.items()}
+    with ThreadPoolExecutor(cores()) as pool:
+        for reference, output in samples:
+            both = [name for name in comparing if _is_float(reference.get(name)) and _is_float(output.get(name))]
+            list(pool.map(lambda name, r=reference, o=output: comparing[name].add(r[name], o[name]), both))
+            del reference, output
+            on_sample()
+    return tuple(compared for each in comparing.values() if (compared := each.done()) is not None)
+
+
+def _is_float(values: np.ndarray | None) -> bool:
+    return values is not None and values.dtype.kind == "f"
+
+
+def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
+    """Weights after rounding against before: whole tensors, and their channels. Those that nothing rounds are equal."""
+    tensors: list[Compared] = []
+    channels: list[Compared] = []
+    for origin in origins:
+        whole, parts = _compare_weight(network.constant(origin.tensor), origin)
+        tensors.append(whole)
+        channels += parts
+    return tuple(tensors), tuple(channels)
+
+
+def _compare_weight(values: np.ndarray, origin: Origin) -> tuple[Compared, list[Compared]]:
+    rounded = values
+    for quantizer in origin.quantizers:
+        rounded = quantizer.round_trip(rounded)
+    rounding = RoundingStatistics(origin.quantizers) if origin.quantizers else None
+    if rounding is not None:
+        rounding.add(values)
+    axis = origin.channel_axis
+    blocks = [_channels_first(array, axis).astype(np.float64) for array in (values, rounded)]
+    whole = PairStatistics()
+    whole.add(*(block.reshape(1, -1) for block in blocks), row=max(blocks[0].shape[1], 1))
+    compared = Compared(
+        origin,
+        values.shape,
+        str(values.dtype),
+        origin.scale,
+        whole.figures(),
+        whole.reference.spread(),
+        whole.output.spread(),
+        rounding.figures() if rounding else None,
+        _loudest(values, axis),
+        _loudest(values, None if axis is None else axis - 1 if axis else 1),
+    )
+    if axis is None:
+        return compared, []
+    each = PairStatistics(len(blocks[0]))
+    each.add(*blocks, row=max(blocks[0].shape[1], 1))
+    scales = _scales(origin, len(blocks[0]))
+    return compared, [
+        replace(
+            compared,
+            scale=scale,
+            figures=each.figures(channel),
+            fp32=each.reference.spread(channel),
+            int8=each.output.spread(channel),
+            rounding=None,
+            loud=None,
+            loud_input=None,
+            channel=channel,
+        )
+        for channel, scale in enumerate(scales)
+    ]
+
+
+def _channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
+    if axis is None:
+        return values.reshape(1, -1)
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+
+
+def _loudest(values: np.ndarray, axis: int | None) -> LoudChannel | None:
+    if axis is None:
+        return None
+    peaks = ChannelPeaks(axis)
+    peaks.add(values)
+    return peaks.loudest()
+
+
+def _scales(origin: Origin, channels: int) -> list[float | None]:
+    if not origin.quantizers:
+        return [None] * channels
+    scale = origin.quantizers[0].scale
+    return [float(each) for each in (scale.reshape(-1) if scale.size > 1 else np.full(channels, scale))]

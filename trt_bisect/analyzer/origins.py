@@ -1,0 +1,182 @@
+"""What the network says of a tensor beside its values: who makes it, who reads it rounded, along which axis it has
+channels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.model.quantizer import Quantizer
+
+INPUT, ACTIVATION, RESULT, WEIGHT = "input", "activation", "output", "weight"
+_CHANNELS_FIRST = frozenset(
+    "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool BatchNormalization "
+    "InstanceNormalization".split()
+)
+_CHANNELS_LAST = frozenset("Gemm MatMul LayerNormalization".split())
+_REARRANGING = frozenset("Reshape Transpose Flatten Squeeze Unsqueeze DepthToSpace SpaceToDepth".split())
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A tensor in the network.
+
+    Attributes:
+        tensor: its name.
+        kind: ``input`` or ``output`` of the network, ``activation`` inside it, or ``weight``.
+        index: of the layer that makes it, or reads it if it is a weight; None for an input.
+        int8_op_type: the same layer as it is in the INT8 run.
+        quantizers: what INT8 rounds it with, first applied first; empty where nothing does.
+        readers: the layers that read it so.
+        channel_axis: None where it has no channels.
+        inputs: the tensors that its layer reads.
+        rounded_as_result: a pair stands between it and the network's output.
+    """
+
+    tensor: str
+    kind: str = ACTIVATION
+    index: int | None = None
+    layer: str = ""
+    op_type: str = ""
+    int8_op_type: str = ""
+    quantizers: tuple[Quantizer, ...] = ()
+    readers: tuple[str, ...] = ()
+    channel_axis: int | None = None
+    inputs: tuple[str, ...] = ()
+    rounded_as_result: bool = False
+
+    @property
+    def quantized_dtype(self) -> str:
+        """``int8`` or ``uint8``, empty where nothing rounds it."""
+        return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
+
+    @property
+    def scale(self) -> float | None:
+        """Of the first quantizer; the largest where there is one a channel."""
+        return float(np.max(self.quantizers[0].scale)) if self.quantizers else None
+
+    @property
+    def reach(self) -> float | None:
+        """The largest magnitude that the first quantizer can express, rounding aside."""
+        if not self.quantizers:
+            return None
+        zero_point, scale = self.quantizers[0].zero_point.astype(np.float64), self.quantizers[0].scale
+        limits = np.iinfo(self.quantizers[0].zero_point.dtype)
+        return float(np.max(scale * np.maximum(limits.max - zero_point, zero_point - (limits.min + 1))))
+
+
+def activation_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> dict[str, Origin]:
+    """The network's floating-point tensors that are no constants, inputs first, in the order in which they are made.
+
+    Args:
+        network: in FP32.
+        writer: of its plans, with the ranges.
+        int8: the indices of the layers in INT8.
+    """
+    rounded, readers, as_result = _roundings(network, writer, int8)
+    axes = _channel_axes(network)
+    types = TensorTypes.of(network.skeleton.graph)
+    results = {spec.name for spec in network.outputs}
+
+    def origin(name: str, kind: str, layer: Layer | None) -> Origin:
+        op_type = layer.op_type if layer else "Input"
+        return Origin(
+            tensor=name,
+            kind=kind,
+            index=layer.index if layer else None,
+            layer=layer.name if layer else "",
+            op_type=op_type,
+            int8_op_type=int8_op_type(layer, int8) if layer else op_type,
+            quantizers=rounded.get(name, ()),
+            readers=tuple(readers.get(name, ())),
+            channel_axis=axes.get(name),
+            inputs=layer.inputs if layer else (),
+            rounded_as_result=name in as_result,
+        )
+
+    found = {spec.name: origin(spec.name, INPUT, None) for spec in network.inputs if spec.dtype.kind == "f"}
+    for layer in network.layers:
+        for name in layer.outputs:
+            if types.dtypes.get(name, np.dtype(np.float32)).kind == "f":
+                found[name] = origin(name, RESULT if name in results else ACTIVATION, layer)
+    return found
+
+
+def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> list[Origin]:
+    """The weights that INT8 rounds, as each layer reads them; without quantizers where the layer stays high."""
+    types = TensorTypes.of(network.skeleton.graph)
+    found = []
+    for layer in network.layers:
+        for rounding in layer.roundings:
+            if not rounding.is_weight:
+                continue
+            runs = layer.index in int8 and layer.quantizable
+            node = network.skeleton.graph.node[layer.index]
+            axis = rounding.axis if rounding.axis is not None else weight_axis(node, rounding.slot, types)
+            found.append(
+                Origin(
+                    tensor=rounding.tensor,
+                    kind=WEIGHT,
+                    index=layer.index,
+                    layer=layer.name,
+                    op_type=layer.op_type,
+                    int8_op_type=int8_op_type(layer, int8),
+                    quantizers=writer.quantizers(layer, rounding) if runs else (),
+                    readers=(layer.name,) if runs else (),
+                    channel_axis=axis,
+                )
+            )
+    return found
+
+
+def int8_op_type(layer: Layer, int8: Collection[int]) -> str:
+    """A layer's operator in the INT8 run: with the pairs on its inputs if it is in INT8 there."""
+    return f"QDQ-{layer.op_type}" if layer.quantizable and layer.index in int8 else layer.op_type
+
+
+def _roundings(
+    network: Network, writer: PlanWriter, int8: Collection[int]
+) -> tuple[dict[str, tuple[Quantizer, ...]], dict[str, list[str]], set[str]]:
+    """For each activation that is rounded: its quantizers, who reads it so; and which are rounded as results."""
+    rounded: dict[str, tuple[Quantizer, ...]] = {}
+    readers: dict[str, list[str]] = {}
+    as_result: set[str] = set()
+    for layer in network.layers:
+        if layer.index not in int8 or not layer.quantizable:
+            continue
+        for rounding in layer.roundings:
+            if rounding.is_weight:
+                continue
+            rounded.setdefault(rounding.tensor, writer.quantizers(layer, rounding))
+            if rounding.at_output:
+                as_result.add(rounding.tensor)
+            elif layer.name not in readers.setdefault(rounding.tensor, []):
+                readers[rounding.tensor].append(layer.name)
+    return rounded, readers, as_result
+
+
+def _channel_axes(network: Network) -> dict[str, int]:
+    """Of each tensor: axis 1 behind convolutions, the last behind matrix products, else as before or by its rank."""
+    shapes = TensorTypes.of(network.skeleton.graph).shapes
+    ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
+    axes = {spec.name: _axis_by_rank(len(spec.shape)) for spec in network.inputs}
+    for layer in network.layers:
+        before = next((name for name in layer.inputs if name in axes), "")
+        for name in layer.outputs:
+            kept = bool(before) and layer.op_type not in _REARRANGING and ranks.get(before) == ranks.get(name)
+            if layer.op_type in _CHANNELS_FIRST:
+                axes[name] = 1
+            elif layer.op_type in _CHANNELS_LAST:
+                axes[name] = -1
+            else:
+                axes[name] = axes[before] if kept else _axis_by_rank(ranks.get(name, 0))
+    return axes
+
+
+def _axis_by_rank(rank: int) -> int:
+    return 1 if rank >= 4 else -1

@@ -1,0 +1,311 @@
+"""Statistics of tensors that pass by a sample at a time: moments, how far two runs differ, what INT8 rounds away.
+
+Memory does not grow with the samples. Moments and errors are kept in *groups*: one for a tensor as a whole, one a
+channel for a weight. Blocks are ``[groups, values]``; sums are float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_bisect.analyzer.metrics import decibels, kl_of_rows
+from trt_bisect.model.quantizer import Quantizer
+
+NEAR_ZERO = 2
+"""Values rounded to at most so many steps from zero have lost a fifth of themselves and more."""
+MOST = 0.9
+_FEWEST_CHANNELS = 4
+_PART = 1 << 19
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of the finite values of a tensor; NaN where there are none. Variance and deviation are the population's."""
+
+    count: int
+    nonfinite: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How far one run's tensor is from another's; NaN where nothing could be compared.
+
+    Attributes:
+        cosine: as a fraction of 1.
+        kl: KL(reference || output) in nats, the mean over rows; rows that are no probabilities go through a softmax.
+        sqnr: in dB.
+        atol: the largest absolute error.
+        rtol: the largest relative error, where a reference below a millionth of its sample's largest counts as that.
+    """
+
+    cosine: float
+    mse: float
+    l1: float
+    kl: float
+    sqnr: float
+    atol: float
+    rtol: float
+
+
+@dataclass(frozen=True)
+class RoundingFigures:
+    """What rounding to eight bits alone does to a tensor of the FP32 run.
+
+    Attributes:
+        sqnr: in dB.
+        clipped: the share of values beyond the range.
+        clipped_noise: their share of the rounding's noise.
+        near_zero: the share of the values that are not zero which fall into the ``2 NEAR_ZERO + 1`` levels around zero.
+        to_zero: of the same, the share that becomes zero.
+        levels: how many there are.
+        levels_90: into how few of them 90 % of the values that are not zero fall.
+    """
+
+    sqnr: float
+    clipped: float
+    clipped_noise: float
+    near_zero: float
+    to_zero: float
+    levels: int
+    levels_90: int
+
+
+@dataclass(frozen=True)
+class LoudChannel:
+    """The channel with the largest magnitude, ``times`` the median of the others' largest magnitudes."""
+
+    channel: int
+    peak: float
+    times: float
+
+
+class Moments:
+    """Count, mean, squared deviations, least and largest value of each group.
+
+    Blocks are merged by the parallel formula of Chan, Golub and LeVeque (1979): no cancellation, whatever the mean.
+    """
+
+    def __init__(self, groups: int = 1) -> None:
+        self._count = np.zeros(groups, np.int64)
+        self._nonfinite = np.zeros(groups, np.int64)
+        self._mean = np.zeros(groups)
+        self._squares = np.zeros(groups)
+        self._least = np.full(groups, np.inf)
+        self._largest = np.full(groups, -np.inf)
+
+    def add(self, block: np.ndarray) -> None:
+        """Takes in values, float64 ``[groups, values]``."""
+        finite = np.isfinite(block)
+        count = np.count_nonzero(finite, axis=1)
+        self._nonfinite += block.shape[1] - count
+        mean = np.sum(block, axis=1, where=finite) / np.maximum(count, 1)
+        deviations = np.where(finite, block, mean[:, np.newaxis]) - mean[:, np.newaxis]
+        total = self._count + count
+        apart = mean - self._mean
+        self._squares += np.sum(deviations**2, axis=1) + apart**2 * self._count * count / np.maximum(total, 1)
+        self._mean += apart * count / np.maximum(total, 1)
+        self._count = total
+        self._least = np.minimum(self._least, np.min(block, axis=1, where=finite, initial=np.inf))
+        self._largest = np.maximum(self._largest, np.max(block, axis=1, where=finite, initial=-np.inf))
+
+    def spread(self, group: int = 0) -> Spread:
+        """What was seen of a group."""
+        count, nonfinite = int(self._count[group]), int(self._nonfinite[group])
+        if not count:
+            return Spread(0, nonfinite, *[math.nan] * 5)
+        variance = float(self._squares[group]) / count
+        least, largest, mean = (float(values[group]) for values in (self._least, self._largest, self._mean))
+        return Spread(count, nonfinite, least, largest, mean, math.sqrt(variance), variance)
+
+
+class PairStatistics:
+    """A tensor in two runs, the reference and the output. Places where either is not finite are left out of the errors.
+
+    Attributes:
+        reference: its moments.
+        output: the other's.
+    """
+
+    def __init__(self, groups: int = 1) -> None:
+        self.reference, self.output = Moments(groups), Moments(groups)
+        self._count = np.zeros(groups, np.int64)
+        self._signal, self._power, self._product = np.zeros(groups), np.zeros(groups), np.zeros(groups)
+        self._noise, self._distance = np.zeros(groups), np.zeros(groups)
+        self._largest, self._largest_relative = np.zeros(groups), np.zeros(groups)
+        self._kl, self._rows = np.zeros(groups), np.zeros(groups, np.int64)
+
+    def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> None:
+        """Takes in the same values of both runs, float64 ``[groups, values]``.
+
+        Args:
+            reference: of the FP32 run.
+            output: of the other.
+            row: how many neighbouring values KL takes for one distribution.
+            largest: the largest magnitude of the sample's whole reference; that of each group without it.
+        """
+        self.reference.add(reference)
+        self.output.add(output)
+        if not reference.size:
+            return
+        kept = np.isfinite(reference) & np.isfinite(output)
+        r, o = (reference, output) if kept.all() else (np.where(kept, run, 0.0) for run in (reference, output))
+        error, magnitude = np.abs(r - o), np.abs(r)
+        self._count += np.count_nonzero(kept, axis=1)
+        self._signal += np.sum(r * r, axis=1)
+        self._power += np.sum(o * o, axis=1)
+        self._product += np.sum(r * o, axis=1)
+        self._noise += np.sum(error * error, axis=1)
+        self._distance += np.sum(error, axis=1)
+        self._largest = np.maximum(self._largest, error.max(axis=1))
+        top = magnitude.max(axis=1, keepdims=True) if largest is None else largest
+        floor = np.maximum(1e-6 * top, float(np.finfo(np.float32).tiny))
+        self._largest_relative = np.maximum(self._largest_relative, (error / np.maximum(magnitude, floor)).max(axis=1))
+        self._add_rows(r, o, kept, row)
+
+    def _add_rows(self, reference: np.ndarray, output: np.ndarray, kept: np.ndarray, row: int) -> None:
+        groups = len(reference)
+        whole = kept.reshape(-1, row).all(axis=1).reshape(groups, -1)
+        rows = kl_of_rows(reference.reshape(-1, row), output.reshape(-1, row)).reshape(groups, -1)
+        self._kl += np.sum(rows, axis=1, where=whole)
+        self._rows += np.count_nonzero(whole, axis=1)
+
+    def figures(self, group: int = 0) -> Figures:
+        """How far the group is from the reference."""
+        count, rows = int(self._count[group]), int(self._rows[group])
+        if not count:
+            return Figures(*[math.nan] * 7)
+        noise, signal = float(self._noise[group]), float(self._signal[group])
+        return Figures(
+            cosine=self._cosine(group),
+            mse=noise / count,
+            l1=float(self._distance[group]) / count,
+            kl=max(0.0, float(self._kl[group]) / rows) if rows else math.nan,
+            sqnr=decibels(signal, noise),
+            atol=float(self._largest[group]),
+            rtol=float(self._largest_relative[group]),
+        )
+
+    def _cosine(self, group: int) -> float:
+        """As ``metrics.cosine`` has it, for equal tensors and single values too."""
+        noise, signal, power = (float(s[group]) for s in (self._noise, self._signal, self._power))
+        if noise == 0.0:
+            return 1.0
+        if self._count[group] == 1:
+            return 1.0 - math.sqrt(noise / max(signal, power))
+        norms = math.sqrt(signal) * math.sqrt(power)
+        return min(1.0, max(-1.0, float(self._product[group]) / norms)) if norms else 0.0
+
+
+class RoundingStatistics:
+    """What the quantizers of a tensor do to its values, and which of the levels they use."""
+
+    def __init__(self, quantizers: Sequence[Quantizer]) -> None:
+        self._quantizers = tuple(quantizers)
+        zero_point = self._quantizers[0].zero_point
+        limits = np.iinfo(zero_point.dtype)
+        self._least, self._largest = limits.min, limits.max
+        self._symmetric = zero_point.dtype == np.int8 and not zero_point.any()
+        self._counts = np.zeros(limits.max - limits.min + 1, np.int64)
+        self._values = self._nonzero = self._clipped = self._near_zero = self._to_zero = 0
+        self._signal = self._noise = self._clipped_noise = 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        """Takes in values, of any shape that the quantizers' axis fits; those that are not finite count as zeros."""
+        values = np.where(np.isfinite(values), values, 0).astype(np.float32)
+        first = self._quantizers[0]
+        levels = first.levels(values)
+        clipped = (levels < self._least) | (levels > self._largest)
+        rounded = values
+        for quantizer in self._quantizers:
+            rounded = quantizer.round_trip(rounded)
+        noise = (rounded.astype(np.float64) - values) ** 2
+        nonzero = values != 0
+        steps = np.abs(first.steps(levels, values))
+        places = np.clip(levels, self._least, self._largest)[nonzero].astype(np.int64) - self._least
+        self._counts += np.bincount(places, minlength=self._counts.size)
+        self._values += values.size
+        self._nonzero += int(np.count_nonzero(nonzero))
+        self._clipped += int(np.count_nonzero(clipped))
+        self._near_zero += int(np.count_nonzero(nonzero & (steps <= NEAR_ZERO)))
+        self._to_zero += int(np.count_nonzero(nonzero & (rounded == 0)))
+        self._signal += float(np.sum(values.astype(np.float64) ** 2))
+        self._noise += float(np.sum(noise))
+        self._clipped_noise += float(np.sum(noise, where=clipped))
+
+    def figures(self) -> RoundingFigures:
+        """What was seen."""
+        nonzero = max(self._nonzero, 1)
+        fullest = np.cumsum(np.sort(self._counts)[::-1])
+        return RoundingFigures(
+            sqnr=decibels(self._signal, self._noise),
+            clipped=self._clipped / max(self._values, 1),
+            clipped_noise=self._clipped_noise / self._noise if self._noise else 0.0,
+            near_zero=self._near_zero / nonzero,
+            to_zero=self._to_zero / nonzero,
+            levels=self._counts.size - self._symmetric,
+            levels_90=int(np.searchsorted(fullest, MOST * self._nonzero)) + 1 if self._nonzero else 0,
+        )
+
+
+class ChannelPeaks:
+    """The largest magnitude of each channel along an axis, as long as their number stays the same."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._peaks: np.ndarray | None = None
+        self._steady = True
+
+    def add(self, values: np.ndarray) -> None:
+        """Takes in a tensor that has the axis; values that are not finite are passed over."""
+        if not values.size or values.ndim < 2:
+            return
+        others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
+        peaks = np.max(np.abs(values), axis=others, where=np.isfinite(values), initial=0.0).astype(np.float64)
+        if self._peaks is None:
+            self._peaks = peaks
+        elif self._peaks.shape == peaks.shape:
+            self._peaks = np.maximum(self._peaks, peaks)
+        else:
+            self._steady = False
+
+    def loudest(self) -> LoudChannel | None:
+        """The largest channel; None where there are too few to compare, channels of zeros not counted."""
+        if self._peaks is None or not self._steady:
+            return None
+        channel = int(np.argmax(self._peaks))
+        others = np.delete(self._peaks, channel)
+        others = others[others > 0]
+        if others.size + 1 < _FEWEST_CHANNELS:
+            return None
+        peak = float(self._peaks[channel])
+        return LoudChannel(channel, peak, peak / float(np.median(others)))
+
+
+def row_length(shape: Sequence[int]) -> int:
+    """How long the rows are that KL takes for distributions: the last axis that is longer than one."""
+    return next((size for size in reversed(shape) if size > 1), 1)
+
+
+def parts(size: int, row: int = 1) -> Iterator[slice]:
+    """A flat tensor of so many values in parts of whole rows, so that work on one needs little memory beside it."""
+    step = max(_PART // row, 1) * row
+    return (slice(begin, begin + step) for begin in range(0, size, step))
+
+
+def largest_magnitude(values: np.ndarray) -> float:
+    """Of the finite values; 0 where there are none."""
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
+
+
+def as_block(values: np.ndarray) -> np.ndarray:
+    """A tensor as one group, float64."""
+    return np.asarray(values, np.float64).reshape(1, -1)

@@ -1,0 +1,64 @@
+"""Ranges from whatever the user gives: data, a TensorRT calibration cache, ranges, or the network's own Q/DQ pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data import Dataset, open_dataset
+from trt_bisect.errors import BadInput
+from trt_bisect.model.network import Network
+from trt_bisect.progress import Progress
+
+
+@dataclass(frozen=True)
+class Calibrating:
+    """How ranges are made of data; ``trt_bisect.run`` says what each of it means."""
+
+    calibrator: str = "entropy"
+    percentile: float = 99.99
+    keep_mask_ranges: bool = False
+
+
+def ranges_of(
+    network: Network, calibration: Any, how: Calibrating, progress: Progress
+) -> tuple[Ranges, Dataset | None]:
+    """The scales, and the data that was given if it was data.
+
+    Args:
+        network: its own Q/DQ pairs come before everything.
+        calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
+        how: data is gone through.
+        progress: shows the calibration.
+
+    Raises:
+        BadInput: nothing was given, or what was given cannot be used.
+    """
+    if isinstance(calibration, Ranges):
+        return calibration, None
+    cache = names_cache(calibration)
+    data = None if calibration is None or cache else open_dataset(calibration, network.inputs)
+    if network.has_pairs:
+        return Ranges({}, {}, "the network's own Q/DQ"), data
+    if cache:
+        tensors = network.rounded_activations
+        return read_cache(Path(calibration), tensors, keep_masks=how.keep_mask_ranges), None
+    if data is None:
+        raise BadInput(
+            "There are no ranges: no calibration data and no calibration cache were given.",
+            "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
+        )
+    progress.stage("Calibrating", data.length)
+    ranges = calibrate(
+        network,
+        data,
+        how.calibrator,
+        how.percentile,
+        keep_masks=how.keep_mask_ranges,
+        on_sample=lambda done: progress.step(f"sample {done}"),
+    )
+    return ranges, data
