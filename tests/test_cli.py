@@ -112,6 +112,10 @@ BAD = {
     ),
     "unknown precision": (["run", "{lenet}", "--calibration", "{data}", "--precision", "int4"], "int4"),
     "no time to build": (["run", "{lenet}", "--calibration", "{data}", "--build-timeout", "0"], "0 seconds"),
+    "worst without data": (["worst", "{lenet}"], "--calibration"),
+    "worst in an unknown order": (["worst", "{lenet}", "--calibration", "{data}", "--order", "odd"], "odd"),
+    "worst into a file": (["worst", "{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
+    "check into a file": (["check", "{lenet}", "-o", "{data}"], "calibration.npz"),
     "folder is a file": (["run", "{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
 }
 
@@ -248,6 +252,76 @@ def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
     assert process.returncode == 130
     assert "goes on from what was measured" in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):
+    code, out, _ = trt_bisect("check", lenet / "lenet.onnx")
+    assert code == 0
+    assert "0 errors" in out
+    model = networks.chain(depth=2)
+    model.graph.node[1].op_type = "Det"
+    model.graph.node[1].name = "[red]odd[/red]"
+    (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
+    code, out, err = trt_bisect("check", tmp_path / "odd.onnx", "-o", tmp_path / "out")
+    assert code == 1
+    assert err == ""
+    assert "error: operator refused (1)" in out
+    assert "[red]odd[/red]: operator Det" in out
+    assert "1 error, 0 warnings, 0 notes" in out
+    assert json.loads((tmp_path / "out/check.json").read_text())["findings"][0]["layer"] == "[red]odd[/red]"
+    assert (tmp_path / "out/check.csv").read_text().count("\n") == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not ONNX", b"\x08\x07"])
+def test_check_of_what_is_no_network(trt_bisect, content, tmp_path):
+    if content is not None:
+        (tmp_path / "odd.onnx").write_bytes(content)
+    code, _, err = trt_bisect("check", tmp_path / "odd.onnx")
+    assert code == 2
+    assert "odd.onnx" in err
+    assert len(err.strip().splitlines()) == 2
+
+
+def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
+    search = ["worst", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--steps", "20"]
+    code, out, _ = trt_bisect(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")
+    assert code == 0
+    assert "20 samples" in out
+    for title in ("best", "median", "99 % reach", "worst", "Sample", "█"):
+        assert title in out
+    record = json.loads((tmp_path / "w/worst.json").read_text())
+    assert record["verdict"][:20] in out
+    assert len(record["values"]) == 20
+    run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    code, _, _ = trt_bisect(*run, "--input", tmp_path / "w/worst.npz")
+    assert code == 1
+    assert json.loads((tmp_path / "run/report.json").read_text())["inputs"]["judged"] == 2
+
+
+def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(lenet, tmp_path):
+    script = tmp_path / "feeds.py"
+    script.write_text(
+        "import numpy as np, time\n"
+        "def endless():\n"
+        "    random = np.random.default_rng(0)\n"
+        "    while True:\n"
+        "        time.sleep(0.01)\n"
+        "        yield {'data': random.random((1, 1, 28, 28), np.float32)}\n"
+    )
+    arguments = ["worst", str(lenet / "lenet.onnx"), "--calibration", str(lenet / "calibration.npz")]
+    arguments += ["--dataset", f"{script}:endless", "-o", str(tmp_path / "w")]
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while "Searching" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "the search was stopped" in out
+    record = json.loads((tmp_path / "w/worst.json").read_text())
+    assert record["stopped"]
+    assert len(record["values"]) > 10
 
 
 def test_names_are_printed_as_they_are(trt_bisect, tmp_path):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.checking import check
     from trt_bisect.comparison import compare
     from trt_bisect.data import open_dataset
     from trt_bisect.driver.bisect import bisect
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.profiling import profile
+    from trt_bisect.report.check_report import CheckReport
     from trt_bisect.report.comparison import Comparison
     from trt_bisect.report.profile import Profile
     from trt_bisect.report.report import Report
+    from trt_bisect.report.worst_report import WorstReport
     from trt_bisect.sensitive import Sensitivity, sensitivity
+    from trt_bisect.worst_job import worst
 
 _HOME = {
     "BadInput": "errors",
+    "CheckReport": "report.check_report",
     "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
     "Network": "model.network",
@@ -48,9 +53,11 @@ _HOME = {
     "Question": "driver.search",
     "Report": "report.report",
     "TrtBisectError": "errors",
+    "WorstReport": "report.worst_report",
     "all_but": "precision",
     "bisect": "driver.bisect",
     "calibrate": "calibration.collect",
+    "check": "checking",
     "compare": "comparison",
     "compare_arrays": "analyzer.judge",
     "drive": "driver.search",
@@ -71,12 +78,14 @@ _HOME = {
     "Sensitivity": "sensitive",
     "sensitivity": "sensitive",
     "similarity": "analyzer.similarity",
+    "worst": "worst_job",
 }
 """Where each public name lives; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
 
 __all__ = [
     "__version__",
     "BadInput",
+    "CheckReport",
     "Comparison",
     "EngineUnavailable",
     "Network",
@@ -88,9 +97,11 @@ __all__ = [
     "Report",
     "Sensitivity",
     "TrtBisectError",
+    "WorstReport",
     "all_but",
     "bisect",
     "calibrate",
+    "check",
     "compare",
     "compare_arrays",
     "drive",
@@ -110,6 +121,7 @@ __all__ = [
     "run",
     "sensitivity",
     "similarity",
+    "worst",
 ]
 
 

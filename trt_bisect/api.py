@@ -12,11 +12,12 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.calibration.collect import METHODS
 from trt_bisect.errors import BadInput
-from trt_bisect.job import Job, Request
+from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.precision import Precision
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.report import Report
+from trt_bisect.request import Request
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, CURVES, FULL, MEMORY, STRATEGIES, Way
 from trt_bisect.verdict import verdict
@@ -97,23 +98,23 @@ def run(
     request = Request(
         engine=engine,
         typing=typing,
-        way=Way(_one_of("strategy", strategy, STRATEGIES), _one_of("curve", curve, CURVES), memory),
+        way=Way(one_of("strategy", strategy, STRATEGIES), one_of("curve", curve, CURVES), memory),
         metric=metric,
         direction=direction,
         threshold=threshold,
         share=share,
         outputs=tuple(outputs),
         samples=samples,
-        calibrator=_one_of("calibrator", calibrator, METHODS),
+        calibrator=one_of("calibrator", calibrator, METHODS),
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
         options=BuildOptions(
-            high=Precision(_one_of("precision", precision, ("fp32", "fp16"))),
+            high=Precision(one_of("precision", precision, ("fp32", "fp16"))),
             workspace_bytes=workspace,
             optimization_level=optimization_level,
             force_int8=force_int8,
             tactic_sources=tuple(tactic_sources) or None,
-            timeout=_limit(build_timeout),
+            timeout=limited_seconds(build_timeout),
         ),
     )
     if samples is not None and samples < 1:
@@ -132,13 +133,23 @@ def run(
     return report
 
 
-def _limit(seconds: float | None) -> float | None:
+def limited_seconds(seconds: float | None) -> float | None:
+    """A time limit for builds.
+
+    Raises:
+        BadInput: no build could be done in it.
+    """
     if seconds is not None and not 0 < seconds < math.inf:
         raise BadInput(f"A build cannot be given {seconds:g} seconds.", "Give --build-timeout more than 0.")
     return seconds
 
 
-def _one_of(what: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+def one_of(what: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    """``value``, where it is one of those known.
+
+    Raises:
+        BadInput: it is not.
+    """
     if value not in known:
         raise BadInput(f"There is no {what} '{value}'.", f"Use one of {', '.join(known)}.")
     return value

@@ -8,9 +8,10 @@ import importlib.util
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -66,6 +67,11 @@ class Dataset:
                 "Give at least one sample; calibration wants a few hundred that look like production.",
             )
 
+    def first(self, count: int) -> Dataset:
+        """The first ``count`` samples."""
+        length = None if self.length is None else min(self.length, count)
+        return replace(self, samples=lambda: islice(self.samples(), count), length=length)
+
     def digest(self) -> str:
         """SHA-256 over the names, shapes, dtypes and bytes of every sample."""
         return self._digest
@@ -100,13 +106,15 @@ def profile_shapes(
     return profiles
 
 
-def open_dataset(source: Any, specs: tuple[TensorSpec, ...]) -> Dataset:
+def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = False) -> Dataset:
     """A data set from a path, a ``module:function`` text, arrays, or an iterable of feeds.
 
     Paths: ``.npz`` with the inputs' names and the samples stacked on the first axis; ``.npy`` for a network with a
     single input; a folder with one ``.npz`` or ``.npy`` a sample; ``.json`` as Polygraphy's ``--save-inputs`` writes
     it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of feeds, as
     Polygraphy's data loader scripts do.
+
+    An iterator is read to its end and its samples are kept, unless the data set is gone through ``once`` only.
 
     Raises:
         BadInput: the source does not exist, cannot be read, or is of no known kind. Samples are checked when read.
@@ -122,6 +130,10 @@ def open_dataset(source: Any, specs: tuple[TensorSpec, ...]) -> Dataset:
     if callable(source):
         return Dataset(f"function {getattr(source, '__name__', source)}", specs, _called(source))
     if isinstance(source, Iterable):
+        if once:
+            return Dataset(
+                "the samples given", specs, lambda: source, len(source) if isinstance(source, Sized) else None
+            )
         samples = list(source)
         return Dataset("the samples given", specs, lambda: samples, len(samples))
     raise BadInput(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from trt_bisect.analyzer.judge import (
     numeric_outputs,
     outputs_to_judge,
 )
-from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.analyzer.worst import worst_inputs
+from trt_bisect.analyzer.metrics import Metric, find_metric
+from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, open_builder
@@ -39,31 +39,13 @@ from trt_bisect.model.observe import difference_from_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
+from trt_bisect.request import Request
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
-from trt_bisect.strategy import BRANCH, Way, branch_evaluator
+from trt_bisect.strategy import BRANCH, branch_evaluator
 
 _FLOAT_NOISE = 1e-3
 _ANOTHER_NETWORK = 0.5
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for, beside network and data; ``trt_bisect.run`` says what each of it means."""
-
-    engine: str
-    typing: str
-    way: Way
-    metric: str | Callable[..., Any]
-    direction: str
-    threshold: float | None
-    share: float
-    outputs: tuple[str, ...]
-    samples: int | None
-    calibrator: str
-    percentile: float
-    keep_mask_ranges: bool
-    options: BuildOptions
 
 
 @dataclass(frozen=True)
@@ -237,22 +219,7 @@ class Job:
             kept = load_inputs(self.folder, key)
             if kept is not None:
                 return kept
-        first = next(iter(source))
-        builder = self._builder(engine, ranges, source)
-        everything = int8_set(len(self.network.layers), self.network.quantizable, self.request.options.high)
-        try:
-            with builder.reference() as fp32, builder.build(everything) as int8:
-                reference = fp32.infer(first)
-                self._choose_outputs(reference)
-                rule = self._rule([reference])
-                found = worst_inputs(
-                    source, fp32, int8, rule, count, on_sample=lambda done: self.progress.step(f"sample {done}")
-                )
-        except TrialFailed as failure:
-            raise BadInput(
-                f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
-                "Give --input with the input to judge on.",
-            ) from failure
+        found = self.find_worst(engine, ranges, source, count)
         about = {
             "source": source.source,
             "judged": len(found.inputs),
@@ -266,9 +233,33 @@ class Job:
             save_inputs(self.folder, key, found.inputs, about)
         return list(found.inputs), about
 
+    def find_worst(
+        self, engine: str, ranges: Ranges, samples: Dataset, count: int, high: Sequence[int] = (), keep: bool = False
+    ) -> WorstInputs:
+        """The worst of a data set in INT8, the layers ``high`` left out; ``keep`` what was found at Ctrl-C."""
+        builder = self._builder(engine, ranges, samples)
+        chosen = [k for k in self.network.quantizable if k not in high]
+        plan = int8_set(len(self.network.layers), chosen, self.request.options.high)
+
+        def rule(reference: Outputs) -> Rule:
+            self._choose_outputs(reference)
+            return self._rule([reference])
+
+        def tell(number: int) -> None:
+            self.progress.step(f"sample {number}")
+
+        try:
+            with builder.reference() as fp32, builder.build(plan) as int8:
+                return worst_inputs(samples, fp32, int8, rule, count, tell, keep_when_stopped=keep)
+        except TrialFailed as failure:
+            raise BadInput(
+                f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
+                "Give --input with the input to judge on.",
+            ) from failure
+
     def _builder(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         typing = choose_typing(engine, self.request.typing)
-        shapes = {} if engine == ONNXRUNTIME else profile_shapes(feeds)
+        shapes = {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
         return open_builder(engine, typing, self.network, ranges.scales, self._options(), shapes)
 
     def _evaluator(
@@ -360,15 +351,17 @@ class Job:
             )
 
     def _rule(self, reference: Sequence[Outputs]) -> Rule:
-        """The rule, its metric knowing the figure of equal outputs."""
+        metric = self._metric(reference)
+        return make_rule(metric, self.request.threshold, self.request.share, self.request.outputs)
+
+    def _metric(self, reference: Sequence[Outputs]) -> Metric:
+        """The metric, knowing the figure of equal outputs."""
         metric = find_metric(self.request.metric, self.request.direction)
-        rule = make_rule(metric, self.request.threshold, self.request.share, self.request.outputs)
         if metric.perfect is not None or not reference[0]:
-            return rule
+            return metric
         name = next(iter(self.request.outputs or reference[0]))
         array = np.asarray(reference[0][name], np.float64)
-        rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
-        return make_rule(metric.knowing_perfect(rows), self.request.threshold, self.request.share, self.request.outputs)
+        return metric.knowing_perfect(array.reshape(-1, array.shape[-1] if array.ndim else 1))
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options

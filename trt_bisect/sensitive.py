@@ -16,12 +16,13 @@ from trt_bisect.builder.base import DEFAULT_TIMEOUT, EMULATED, BuildOptions
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.job import Bench, Job, Request
+from trt_bisect.job import Bench, Job
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
 from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.request import Request
 from trt_bisect.runs.folder import make_folder, write_whole
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 

@@ -10,12 +10,14 @@ import typer
 
 from trt_bisect._version import __version__
 from trt_bisect.cli.calibrate import calibrate_command
+from trt_bisect.cli.check import check_command
 from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
+from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
 
 app = typer.Typer(
@@ -63,6 +65,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare_command,
     "profile": profile_command,
     "calibrate": calibrate_command,
+    "check": check_command,
+    "worst": worst_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():

@@ -58,6 +58,11 @@ class Network:
         """The indices of the layers that can run in INT8."""
         return tuple(layer.index for layer in self.layers if layer.quantizable)
 
+    @property
+    def is_static(self) -> bool:
+        """No input has a dynamic axis."""
+        return all(None not in spec.shape for spec in self.inputs)
+
     @cached_property
     def _small_constants(self) -> dict[str, onnx.TensorProto]:
         return {t.name: t for t in self.skeleton.graph.initializer if t.name not in self.weights}

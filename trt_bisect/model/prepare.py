@@ -43,7 +43,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
     """
     weights = detach_weights(model)
     use_default_domain(model)
-    model = _inline_functions(model)
+    model = inline_functions(model)
     _fix_shapes(model.graph, shapes, source)
     name_nodes(model.graph)
     model = _convert_opset(model, source)
@@ -72,7 +72,8 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
     return graph.cleanup()
 
 
-def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` without local functions: their nodes stand where they are called."""
     return inliner.inline_local_functions(model) if model.functions else model
 
 

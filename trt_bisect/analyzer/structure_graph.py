@@ -1,0 +1,218 @@
+"""The main graph of an ONNX file as it is: who makes and reads each tensor, and what is constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from trt_bisect.errors import BadInput
+from trt_bisect.model.file import Weights, detach_weights, subgraphs_of_attribute
+from trt_bisect.model.layers import TensorTypes
+from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""The layers with weights that TensorRT runs in INT8."""
+
+ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "PRelu")
+"""The activations that TensorRT fuses with the layer before them."""
+
+_MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+"""What hands on values as they are."""
+
+Reader = tuple[onnx.NodeProto, int]
+"""A node and the input slot at which it reads."""
+
+
+@dataclass(frozen=True, eq=False)
+class FileGraph:
+    """A graph before any preparation, its nodes named as TensorRT names them.
+
+    Attributes:
+        model: the graph; its large weights are detached (see ``model.file``).
+        weights: the detached weights.
+    """
+
+    model: onnx.ModelProto
+    weights: Weights
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto, source: str) -> FileGraph:
+        """The graph of a model as it was read from ``source``; the model is used up.
+
+        Raises:
+            BadInput: the nodes run in a circle.
+        """
+        use_default_domain(model)
+        weights = detach_weights(model)
+        model = inline_functions(model)
+        name_nodes(model.graph)
+        _sort(model.graph, source)
+        return cls(infer_shapes(model), weights)
+
+    @property
+    def nodes(self) -> Iterable[onnx.NodeProto]:
+        """In execution order."""
+        return self.model.graph.node
+
+    @property
+    def opset(self) -> int:
+        """The version of the ONNX operators."""
+        return opset_of(self.model)
+
+    @cached_property
+    def outputs(self) -> frozenset[str]:
+        """The network's outputs."""
+        return frozenset(value.name for value in self.model.graph.output)
+
+    @cached_property
+    def makers(self) -> Mapping[str, onnx.NodeProto]:
+        """The node that makes each tensor."""
+        return {name: node for node in self.nodes for name in node.output if name}
+
+    @cached_property
+    def _readers(self) -> Mapping[str, list[Reader]]:
+        readers: dict[str, list[Reader]] = {}
+        for node in self.nodes:
+            for slot, name in enumerate(node.input):
+                readers.setdefault(name, []).append((node, slot))
+        return readers
+
+    def readers(self, tensor: str) -> list[Reader]:
+        """The nodes that read a tensor, once for each slot."""
+        return self._readers.get(tensor, [])
+
+    def uses(self, tensor: str) -> int:
+        """How many read a tensor; the network's output is one of them."""
+        return len(self.readers(tensor)) + (tensor in self.outputs)
+
+    def maker_op(self, tensor: str) -> str:
+        """The operator that makes a tensor; empty for the network's inputs and constants."""
+        return self.makers[tensor].op_type if tensor in self.makers else ""
+
+    @cached_property
+    def _types(self) -> TensorTypes:
+        return TensorTypes.of(self.model.graph)
+
+    def dtype(self, tensor: str) -> np.dtype[np.generic] | None:
+        """The type of a tensor, None where ONNX cannot tell."""
+        return self._types.dtypes.get(tensor)
+
+    def rank(self, tensor: str) -> int | None:
+        """The number of axes of a tensor, None where ONNX cannot tell."""
+        shape = self._types.shapes.get(tensor)
+        return None if shape is None else len(shape)
+
+    @cached_property
+    def _initializers(self) -> Mapping[str, onnx.TensorProto]:
+        return {tensor.name: tensor for tensor in self.model.graph.initializer}
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The tensors that do not depend on the network's inputs, rounded weights among them."""
+        known = set(self._initializers)
+        for node in self.nodes:
+            read = [name for name in node.input if name]
+            if node.op_type == "Constant" or (read and known.issuperset(read) and not any(_bodies(node))):
+                known.update(node.output)
+        return frozenset(known)
+
+    def values(self, tensor: str) -> np.ndarray | None:
+        """The values of a constant that stands in the file, None where there is none or it is computed."""
+        if tensor in self.weights:
+            return self.weights[tensor]
+        if tensor in self._initializers:
+            return numpy_helper.to_array(self._initializers[tensor])
+        node = self.makers.get(tensor)
+        if node is not None and node.op_type == "Identity":
+            return self.values(node.input[0])
+        return _constant_of(node) if node is not None and node.op_type == "Constant" else None
+
+    def root(self, tensor: str) -> str:
+        """The tensor that this one holds the values of, rounded and moved as they may be."""
+        while self.maker_op(tensor) in (*_MOVES, QUANTIZE, DEQUANTIZE) and self.makers[tensor].input:
+            tensor = self.makers[tensor].input[0]
+        return tensor
+
+    def moved_from(self, tensor: str) -> str:
+        """The tensor that this one holds the values of, moved as they may be."""
+        while self.maker_op(tensor) in _MOVES and self.makers[tensor].input:
+            tensor = self.makers[tensor].input[0]
+        return tensor
+
+    def layers_reading(self, tensor: str) -> list[Reader]:
+        """Who reads the values of a tensor in the end, behind Q/DQ and, for constants, behind what moves them."""
+        passing = (QUANTIZE, DEQUANTIZE, *(_MOVES if tensor in self.constants else ("Identity",)))
+        found: list[Reader] = []
+        for node, slot in self.readers(tensor):
+            if node.op_type in passing and slot == 0:
+                found += [reader for out in node.output for reader in self.layers_reading(out)]
+            else:
+                found.append((node, slot))
+        return found
+
+    def all_nodes(self) -> Iterator[onnx.NodeProto]:
+        """Every node, those in bodies included."""
+        return _with_bodies(self.nodes)
+
+
+def _sort(graph: onnx.GraphProto, source: str) -> None:
+    """Puts nodes that stand before what they read behind it, in place."""
+    place = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    needed = [{place[name] for name in node.input if name in place} for node in graph.node]
+    if all(max(before, default=-1) < i for i, before in enumerate(needed)):
+        return
+    try:
+        order = list(TopologicalSorter(dict(enumerate(needed))).static_order())
+    except CycleError as error:
+        raise BadInput(
+            f"The nodes of '{source}' run in a circle: one reads what is computed from its own output.",
+            "Check it with onnx.checker.check_model and export it again.",
+        ) from error
+    nodes = [onnx.NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in _bodies(node):
+            yield from _with_bodies(body.node)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from subgraphs_of_attribute(attribute)
+
+
+def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
+    """The values of a Constant node, None where they are no numbers."""
+    attribute = node.attribute[0] if node.attribute else None
+    if attribute is None or attribute.name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
+        return None
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value, np.float32 if "float" in attribute.name else np.int64)
+
+
+def integer(node: onnx.NodeProto, name: str, default: int = 0) -> int:
+    """An integer attribute of a node."""
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+
+
+def integers(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
+    """A list of integers among a node's attributes; empty where it is not there."""
+    return next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == name), ())
+
+
+def text(node: onnx.NodeProto, name: str) -> str:
+    """A text among a node's attributes; empty where it is not there."""
+    return next((attribute.s.decode(errors="replace") for attribute in node.attribute if attribute.name == name), "")

@@ -1,0 +1,34 @@
+"""``trt-bisect check``: what is to be said of a file before anything is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_bisect.cli.options import Model
+
+
+def check_command(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for check.json and check.csv.", show_default=False)
+    ] = None,
+    all_layers: Annotated[bool, typer.Option("--all-layers", help="Print every layer of every kind.")] = False,
+) -> None:
+    """Check a file, with or without Q/DQ, for what costs accuracy or speed in INT8, or is refused by TensorRT.
+
+    Exit codes: 0 no errors; 1 at least one error; 2 bad use or input.
+    """
+    from rich.console import Console
+
+    from trt_bisect.checking import check
+    from trt_bisect.report.check_screen import print_check
+
+    report = check(model, output=output)
+    console = Console(highlight=False)
+    print_check(report, console if console.is_terminal else Console(width=160, highlight=False), every_layer=all_layers)
+    if output is not None:
+        console.print(f"Report: {output}", markup=False, soft_wrap=True)
+    raise typer.Exit(report.exit_code)
