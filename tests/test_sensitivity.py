@@ -181,6 +181,9 @@ def test_the_command(lenet, tmp_path, monkeypatch, capsys):
         (["--order", "up"], "up"),
         (["--sort", "beauty"], "beauty"),
         (["--memory", "0"], "MiB"),
+        (["--precision", "int4"], "int4"),
+        (["--samples", "0"], "0 samples"),
+        (["--calibrator", "magic"], "magic"),
     ],
 )
 def test_bad_use(options, said, lenet, tmp_path, monkeypatch, capsys):

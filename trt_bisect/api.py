@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
-from trt_bisect.calibration.collect import METHODS
-from trt_bisect.errors import BadInput
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.precision import Precision
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.report import Report
-from trt_bisect.request import Request
+from trt_bisect.request import Request, high_precision
 from trt_bisect.runs.folder import make_folder
-from trt_bisect.strategy import BRANCH, CURVES, FULL, MEMORY, STRATEGIES, Way
+from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
 
 
@@ -98,29 +94,25 @@ def run(
     request = Request(
         engine=engine,
         typing=typing,
-        way=Way(one_of("strategy", strategy, STRATEGIES), one_of("curve", curve, CURVES), memory),
+        way=Way(strategy, curve, memory),
         metric=metric,
         direction=direction,
         threshold=threshold,
         share=share,
         outputs=tuple(outputs),
         samples=samples,
-        calibrator=one_of("calibrator", calibrator, METHODS),
+        calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
         options=BuildOptions(
-            high=Precision(one_of("precision", precision, ("fp32", "fp16"))),
+            high=high_precision(precision),
             workspace_bytes=workspace,
             optimization_level=optimization_level,
             force_int8=force_int8,
             tactic_sources=tuple(tactic_sources) or None,
-            timeout=limited_seconds(build_timeout),
+            timeout=build_timeout,
         ),
     )
-    if samples is not None and samples < 1:
-        raise BadInput(f"{samples} samples cannot be judged.", "Give --samples 1 or more.")
-    if memory < 1:
-        raise BadInput("No memory is left for the rows of a pass.", "Give --memory 1 or more, in MiB.")
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
@@ -131,25 +123,3 @@ def run(
     if folder is not None:
         report.save(folder)
     return report
-
-
-def limited_seconds(seconds: float | None) -> float | None:
-    """A time limit for builds.
-
-    Raises:
-        BadInput: no build could be done in it.
-    """
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise BadInput(f"A build cannot be given {seconds:g} seconds.", "Give --build-timeout more than 0.")
-    return seconds
-
-
-def one_of(what: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    """``value``, where it is one of those known.
-
-    Raises:
-        BadInput: it is not.
-    """
-    if value not in known:
-        raise BadInput(f"There is no {what} '{value}'.", f"Use one of {', '.join(known)}.")
-    return value

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.strategy import Way
+from trt_bisect.calibration.collect import METHODS
+from trt_bisect.errors import BadInput
+from trt_bisect.precision import Precision
+from trt_bisect.strategy import CURVES, STRATEGIES, Way
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, beside network and data; ``trt_bisect.run`` says what each of it means."""
+    """What the user asked for, beside network and data; ``trt_bisect.run`` says what each of it means.
+
+    Raises:
+        BadInput: something of it is out of range or unknown.
+    """
 
     engine: str
     typing: str
@@ -27,3 +35,31 @@ class Request:
     percentile: float
     keep_mask_ranges: bool
     options: BuildOptions
+
+    def __post_init__(self) -> None:
+        one_of("strategy", self.way.strategy, STRATEGIES)
+        one_of("curve", self.way.curve, CURVES)
+        one_of("calibrator", self.calibrator, METHODS)
+        limit = self.options.timeout
+        if limit is not None and not 0 < limit < math.inf:
+            raise BadInput(f"A build cannot be given {limit:g} seconds.", "Give --build-timeout more than 0.")
+        if self.samples is not None and self.samples < 1:
+            raise BadInput(f"{self.samples} samples cannot be judged.", "Give --samples 1 or more.")
+        if self.way.memory < 1:
+            raise BadInput("No memory is left for the rows of a pass.", "Give --memory 1 or more, in MiB.")
+
+
+def high_precision(name: str) -> Precision:
+    """The precision of layers that are not in INT8, by its name; raises BadInput where it is none."""
+    return Precision(one_of("precision", name, (Precision.FP32.value, Precision.FP16.value)))
+
+
+def one_of(what: str, value: str, known: Sequence[str]) -> str:
+    """``value``, where it is one of those known.
+
+    Raises:
+        BadInput: it is not.
+    """
+    if value not in known:
+        raise BadInput(f"There is no {what} '{value}'.", f"Use one of {', '.join(known)}.")
+    return value

@@ -22,7 +22,7 @@ from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
 from trt_bisect.progress import Progress, Showing, default_progress
-from trt_bisect.request import Request
+from trt_bisect.request import Request, high_precision
 from trt_bisect.runs.folder import make_folder, write_whole
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 
@@ -194,7 +194,7 @@ def sensitivity(
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
-        options=BuildOptions(high=Precision(precision), timeout=build_timeout),
+        options=BuildOptions(high=high_precision(precision), timeout=build_timeout),
     )
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)

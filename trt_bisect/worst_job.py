@@ -10,10 +10,8 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, find_metric
-from trt_bisect.api import limited_seconds, one_of
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, EMULATED, MEASURED, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing
-from trt_bisect.calibration.collect import METHODS
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, open_dataset
@@ -103,10 +101,10 @@ def worst(
         share=DEFAULT_SHARE,
         outputs=tuple(outputs),
         samples=keep,
-        calibrator=one_of("calibrator", calibrator, METHODS),
+        calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
-        options=BuildOptions(timeout=limited_seconds(build_timeout)),
+        options=BuildOptions(timeout=build_timeout),
     )
     if output is not None:
         make_folder(Path(output))

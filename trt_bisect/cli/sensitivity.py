@@ -71,8 +71,6 @@ def sensitivity_command(
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")
     if order not in ("descending", "ascending"):
         raise BadInput(f"There is no order '{order}'.", "Use descending or ascending.")
-    if memory < 1:
-        raise BadInput("No memory is left for the rows of a pass.", "Give --memory 1 or more, in MiB.")
     folder = output or Path(f"trt-bisect-{model.stem}")
     found = sensitivity(
         model,
