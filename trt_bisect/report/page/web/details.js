@@ -24,6 +24,7 @@ export function closeDetails(panel = byId("details")) {
 function showDetails(store, panel) {
   const row = store.row();
   byId("details-empty").hidden = row !== undefined;
+  byId("details-said").textContent = row ? `Selected ${row.name}` : "Nothing selected";
   if (!row) return show(byId("details-body"), []);
   const tensors = [...(row.explained?.outputs ?? []), ...(row.explained?.weights ?? [])];
   const plots = tensors.map((tensor) => tensorCard(tensor));
