@@ -16,7 +16,9 @@ from trt_bisect.report.plain import plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from plotly.graph_objects import Figure
+
+    from trt_bisect.report.layer_table import LayerTable
 
 SCHEMA = 1
 REPORT = "report.json"
@@ -147,12 +149,14 @@ class Report:
         found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
         return sum(found) if found else None
 
-    def table(self) -> pd.DataFrame:
-        """The layers as a pandas table, one row a layer, in execution order."""
-        import pandas as pd
+    def table(self) -> LayerTable:
+        """The layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
+        from trt_bisect.report.layer_table import LayerTable
 
         rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
-        table: pd.DataFrame = pd.DataFrame(rows).set_index("index")
+        table: LayerTable = LayerTable(rows)
+        table.set_index("index", inplace=True)
+        table.attrs["metric"] = self.metric
         return table
 
     def to_json(self) -> dict[str, Any]:
@@ -211,19 +215,26 @@ class Report:
         write_page(path, self)
         return path
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+    def plot(self, *, log: bool = True) -> Figure:
+        """The curve of similarity over layers as a Plotly figure; see ``trt_bisect.report.page.plot.curve``."""
+        from trt_bisect.report.page.plot import curve
+
+        return curve(self, log=log)
+
+    def _repr_html_(self) -> str:
+        from trt_bisect.report.page.notebook import compact
+
+        return compact(self)
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """What IPython shows where it shows text."""
         from rich.console import Console
 
         from trt_bisect.report.screen import print_report
 
-        console = Console(record=True, file=io.StringIO(), width=120, force_jupyter=False)
-        print_report(self, console)
-        html = console.export_html(
-            inline_styles=True,
-            code_format='<pre style="font-family:monospace;line-height:1.2"><code>{code}</code></pre>',
-            clear=False,
-        )
-        return {"text/plain": console.export_text(), "text/html": html}
+        text = io.StringIO()
+        print_report(self, Console(file=text, width=120, force_jupyter=False))
+        printer.text(text.getvalue())
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:

@@ -1,6 +1,6 @@
 // The selected layer: figures, roundings, tensors, attributes, histograms.
 
-import { byId, h, show } from "./dom.js";
+import { byId, h, show, whenIdle } from "./dom.js";
 import { NOTHING, isNumber, number, percent, shapeText } from "./format.js";
 import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
@@ -39,7 +39,7 @@ function showDetails(store, panel) {
     attributes(row),
   ]);
   panel.scrollTop = 0;
-  requestAnimationFrame(() => requestAnimationFrame(() => plots.forEach((plot) => plot.draw())));
+  whenIdle(() => plots.forEach((plot) => plot.draw()));
 }
 
 function heading(row) {

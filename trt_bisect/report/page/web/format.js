@@ -19,7 +19,9 @@ export function number(value, digits = 4) {
 }
 
 export function percent(value, digits = 4) {
-  return isNumber(value) ? `${(100 * value).toFixed(digits)}%` : NOTHING;
+  if (!isNumber(value)) return NOTHING;
+  const text = (100 * value).toFixed(digits);
+  return `${Number(text) === 0 ? text.replace("-", "") : text}%`;
 }
 
 export function count(value) {

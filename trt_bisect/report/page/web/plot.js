@@ -15,7 +15,6 @@ export function axis(title, settings = {}) {
     zerolinecolor: colour("line"),
     tickfont: { size: 12 },
     title: { text: plain(title), font: { size: 12 } },
-    automargin: true,
     ...settings,
   };
 }

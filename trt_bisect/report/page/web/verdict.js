@@ -44,6 +44,8 @@ function under(model, plan) {
   if (plan === "fp32") return isNumber(report.threshold) ? `the reference; the threshold is ${metric.text(report.threshold)}` : "the reference";
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8`;
   const kept = (report.recipe?.high ?? []).length;
+  if (!isNumber(report.similarity?.recipe)) return "";
+  if (!kept) return "the same: nothing is left high";
   const left = `${plural(kept, "layer")} left in ${(report.precision ?? "fp32").toUpperCase()}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
   if (!shares.length || !shares.every(isNumber)) return left;
