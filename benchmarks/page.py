@@ -3,10 +3,10 @@
     python -m benchmarks.page
     python -m benchmarks.page --layers 400 --repeat 3
 
-The report is a real one: ``trt_bisect.run`` on a residual network of that many layers, generated with seeded weights, one
-culprit planted. Each figure is the median of ``--repeat`` openings: the first contentful paint, when the table can be used,
-when the plots and the graph are drawn, and from a click on a row until the frame after it is on the screen. The first
-includes Chromium's reading of the file; a fresh context is opened each time.
+The report is a real one: ``trt_bisect.run`` on a residual network of that many layers, generated with seeded weights,
+one culprit planted. Each figure is the median of ``--repeat`` openings, each in a fresh context: the first contentful
+paint, when the table can be used, when the plots and the graph are drawn, and from a click on a row until two frames
+later. The first includes Chromium's reading of the file.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.report.advice import CulpritAdvice
+from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import plain, write_json
@@ -104,6 +106,7 @@ class Report:
         command: that made it, as it was typed; empty where it was called from Python.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
+        explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
     """
 
     model: str
@@ -137,6 +140,12 @@ class Report:
     command: str = ""
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    explanation: Explanation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def advice(self) -> tuple[CulpritAdvice, ...]:
+        """Why each culprit is one and what to do, in their order; empty without an explanation."""
+        return self.explanation.advice if self.explanation else ()
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
@@ -161,9 +170,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
-        fields = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph", "layers")
-        }
+        apart = ("files", "graph", "layers", "explanation")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         record = {"schema": self.schema, **fields, "layers": [asdict(row) for row in self.layers]}
         types = plain(record)
         assert isinstance(types, dict)
@@ -198,7 +206,7 @@ class Report:
         return text.getvalue()
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv``, ``report.html`` and the recipe's files into ``folder``.
+        """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -208,6 +216,8 @@ class Report:
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
+        if self.explanation is not None:
+            self.explanation.save(path)
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
         if self.graph is not None:
