@@ -161,7 +161,7 @@ function layoutOf(model, scale, store, strip) {
   const threshold = isNumber(model.report.threshold) ? scale.at(model.report.threshold) : null;
   return {
     height: 380,
-    margin: { l: 76 },
+    margin: { l: 88 },
     hovermode: "closest",
     uirevision: scale.axis.type ?? "linear",
     xaxis: axis("layer k, in execution order", {

@@ -146,7 +146,7 @@ function tensorCard(title, tensor) {
       ["Shape", shapeText(tensor.shape)],
       ["INT8 scale", number(tensor.scale)],
       ["FP32 range", range(tensor.fp32)],
-      ["INT8 range", range(tensor.int8)],
+      [isActivation(tensor) ? "INT8, as made" : "INT8 range", range(tensor.int8)],
       ["Cosine", isNumber(tensor.cosine) ? percent(tensor.cosine) : ""],
       ["SQNR", decibels(tensor.sqnr)],
       ["Clipped", isNumber(tensor.clipped) ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}` : ""],
@@ -160,6 +160,11 @@ function tensorCard(title, tensor) {
     if (channels?.isConnected) drawChannels(channels, tensor.channels);
   };
   return { element, draw };
+}
+
+// The figures of an activation are of what its layer makes in INT8; its histogram is of what the readers get, rounded.
+function isActivation({ kind }) {
+  return kind === "activation" || kind === "input";
 }
 
 function range(moments) {

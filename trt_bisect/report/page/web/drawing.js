@@ -142,7 +142,7 @@ function nodeElement(node, box, shade) {
   const culprit = node.node && leaves(node.node).some((row) => row.culprit);
   const kind = layer ? "layer" : node.node ? "group" : "end";
   const lines = words.map((text, place) =>
-    svg("text", { x: width / 2, y: words.length === 1 ? height / 2 : 16 + 15 * place, class: place ? "second" : "first" }, shortened(text, width)),
+    svg("text", { x: width / 2, y: words.length === 1 ? height / 2 : 14 + 14 * place, class: place ? "second" : "first" }, shortened(text, width)),
   );
   return svg(
     "g",

@@ -67,7 +67,7 @@ function plot(element, samples, report, metric, judged) {
   const threshold = isNumber(report.threshold) ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: report.threshold, y1: report.threshold, line: style }] : [];
   draw(element, [points], {
     height: 260,
-    margin: { l: 64 },
+    margin: { l: 80 },
     xaxis: axis("inputs, from the worst; diamonds are judged", { zeroline: false }),
     yaxis: axis(metric.label, { zeroline: false, tickformat: metric.text(1) === "100.0000%" ? ".1%" : "" }),
     shapes: threshold,

@@ -7,23 +7,27 @@ const STRETCH = 40;
 // A tree of { id, label, first, last, size, children, layer }; leaves have `layer`, the row.
 export function treeOf(rows) {
   const entries = rows.map((row) => ({ row, path: row.name.split(SEPARATORS).filter(Boolean) }));
-  const root = { id: "", label: "", size: rows.length, children: inStretches(children(entries, 0, "g"), "g") };
+  const root = { id: "", label: "", size: rows.length, children: inStretches(children(entries, 0, "g", ""), "g") };
   return root;
 }
 
-function children(entries, depth, id) {
+// A part that is a number alone is named with the part before it: layer1.0.
+function children(entries, depth, id, above) {
   const buckets = new Map();
   for (const entry of entries) {
     const part = entry.path.length > depth + 1 ? entry.path[depth] : null;
     if (!buckets.has(part)) buckets.set(part, []);
     buckets.get(part).push(entry);
   }
-  if (buckets.size === 1 && !buckets.has(null)) return children(entries, depth + 1, id);
+  if (buckets.size === 1 && !buckets.has(null)) return children(entries, depth + 1, id, "");
   const made = [];
   const leaf = (entry) => leafOf(entry, depth);
   for (const [part, bucket] of buckets) {
     if (part === null || bucket.length < 2 || !isStretch(bucket)) made.push(...bucket.map(leaf));
-    else made.push(group(`${id}/${part}`, part, children(bucket, depth + 1, `${id}/${part}`)));
+    else {
+      const label = /^\d+$/.test(part) && above ? `${above}.${part}` : part;
+      made.push(group(`${id}/${part}`, label, children(bucket, depth + 1, `${id}/${part}`, label)));
+    }
   }
   return made.sort((one, other) => one.first - other.first);
 }
