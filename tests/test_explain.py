@@ -15,6 +15,7 @@ from test_compare import tensors_of
 
 import trt_bisect
 from trt_bisect import explaining
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.progress import Silent
@@ -264,6 +265,18 @@ def test_a_real_network(ocr, tmp_path):
     figures = {row.origin.tensor: row.figures for row in compared.tensors if row.origin.kind != "input"}
     made = [tensor.compared for layer in report.explanation.layers.values() for tensor in layer.outputs]
     assert {each.origin.tensor: each.figures for each in made} == figures
+
+
+def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):
+    monkeypatch.setattr(OnnxRuntimeBuilder, "arithmetic", "measured")
+    report, _ = run(planted(), tmp_path, try_remedies=True)
+    assert any("the tensors are those of the emulation" in note for note in report.notes)
+    (advice,) = report.advice
+    assert advice.blame is None, "an engine rounds a layer as a whole"
+    assert advice.reasons[0] == "starved range"
+    assert "Alone" not in advice.evidence
+    assert report.explanation.layers["block1.conv2"].sensitivity is None
+    assert [each.remedy for each in report.explanation.tried if each.calibrator is None] == ["FP32"]
 
 
 def test_bad_use(command, lenet, tmp_path):
