@@ -166,6 +166,19 @@ def test_a_shared_weight_is_among_the_reasons(tmp_path):
     assert "2 layers read weight 'conv3.weight'" in advice.evidence.lower()
 
 
+def test_what_even_min_max_clips_wants_other_calibration_data(tmp_path):
+    model = networks.chain()
+    feeds = networks.samples(model)
+    small = {"x": feeds["x"] / 8}
+    report = trt_bisect.run(
+        networks.save(model, tmp_path), small, feeds, engine="onnxruntime", calibrator="minmax", metric="sqnr"
+    )
+    assert report.advice
+    for advice in report.advice:
+        assert advice.reasons[0] == "saturation"
+        assert named(advice)[0] == "other calibration data"
+
+
 def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
     model = networks.chain()
     networks.plant_between(model, "conv2", "conv3", factor=1e6)

@@ -2,8 +2,8 @@
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
 ``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
-``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its guide
-"PyTorch Quantization". Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
+``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its
+guide "PyTorch Quantization". Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
 ``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
 """
 
