@@ -5,7 +5,8 @@ import { isNumber, percent } from "./format.js";
 import { axis, draw, plain } from "./plot.js";
 import { colour } from "./theme.js";
 
-const FLOOR = 1e-9;
+const FLOAT_NOISE = 1e-9;
+const MOST_TICKS = 9;
 const RUG = [0, 0.07];
 
 export function startCurve(store) {
@@ -56,12 +57,14 @@ function scaleOf({ rows, metric, report }, logarithmic) {
   if (!logarithmic) return { at: (value) => value, axis: {} };
   const losses = rows.filter((row) => isNumber(row.similarity)).map((row) => metric.loss(row.similarity));
   if (isNumber(report.threshold)) losses.push(metric.loss(report.threshold));
-  const positive = losses.filter((loss) => loss > FLOOR);
+  const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
+  const positive = losses.filter((loss) => loss > noise);
   const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
   const high = Math.ceil(Math.log10(Math.max(...positive, 1e-2)));
   const exact = losses.some((loss) => loss < 10 ** low);
   const bottom = exact ? low - 1 : low;
-  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place);
+  const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
+  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter((_, place) => place % step === 0);
   const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
   return {
     at: (value) => Math.max(10 ** bottom, metric.loss(value)),

@@ -9,12 +9,20 @@ const MOST_READ = 3;
 
 export function startDetails(store) {
   const panel = byId("details");
-  const render = () => showDetails(store, panel);
+  const state = { key: "" };
+  const render = () => {
+    state.key = JSON.stringify(store.row());
+    showDetails(store);
+  };
   store.on("selection", () => {
     panel.classList.toggle("chosen", store.selected !== null);
+    panel.scrollTop = 0;
     render();
   });
-  for (const what of ["model", "theme"]) store.on(what, render);
+  store.on("theme", render);
+  store.on("model", () => {
+    if (JSON.stringify(store.row()) !== state.key) render();
+  });
   byId("details-close").addEventListener("click", () => closeDetails(panel));
   render();
 }
@@ -23,7 +31,7 @@ export function closeDetails(panel = byId("details")) {
   panel.classList.remove("chosen");
 }
 
-function showDetails(store, panel) {
+function showDetails(store) {
   const row = store.row();
   byId("details-empty").hidden = row !== undefined;
   byId("details-said").textContent = row ? `Selected ${row.name}` : "Nothing selected";
@@ -39,7 +47,6 @@ function showDetails(store, panel) {
     ends(row, store),
     attributes(row),
   ]);
-  panel.scrollTop = 0;
   whenIdle(() => plots.forEach((plot) => plot.draw()));
 }
 

@@ -58,11 +58,15 @@ export function startTable(store) {
   follow(table);
 }
 
+// Left alone where nothing changed: one of them may be open.
 function fillFilters({ store, view }) {
   const options = (pairs, chosen) => pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
   const useful = Object.entries(FILTERS).filter(([key, [, test]]) => key === "all" || store.model.rows.some(test));
-  show(byId("filter"), options(useful.map(([key, [text]]) => [key, text]), view.filter));
   const ops = [...new Set(store.model.rows.map((row) => row.op_type))].sort();
+  const offered = JSON.stringify([useful.map(([key]) => key), ops]);
+  if (offered === view.offered) return;
+  view.offered = offered;
+  show(byId("filter"), options(useful.map(([key, [text]]) => [key, text]), view.filter));
   show(byId("op"), options([["", "Every op"], ...ops.map((op) => [op, op])], view.op));
 }
 
@@ -106,8 +110,8 @@ function paint({ store, parts, view }) {
   const [from, to] = view.printing ? [0, Math.min(PRINTED, total)] : [top, Math.min(total, top + inSight)];
   parts.body.style.height = `${(view.printing ? to : total) * ROW}px`;
   byId("table-cut").hidden = !view.printing || total <= PRINTED;
-  const active = from <= view.cursor && view.cursor < to ? `row-${view.cursor}` : "";
-  parts.scroller.setAttribute("aria-activedescendant", active);
+  if (from <= view.cursor && view.cursor < to) parts.scroller.setAttribute("aria-activedescendant", `row-${view.cursor}`);
+  else parts.scroller.removeAttribute("aria-activedescendant");
   show(parts.body, view.rows.slice(from, to).map((row, place) => rowElement(row, from + place, store, view)));
 }
 
