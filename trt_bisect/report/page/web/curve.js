@@ -64,7 +64,9 @@ function scaleOf({ rows, metric, report }, logarithmic) {
   const exact = losses.some((loss) => loss < 10 ** low);
   const bottom = exact ? low - 1 : low;
   const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
-  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter((_, place) => place % step === 0);
+  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter(
+    (_, place) => place % step === 0,
+  );
   const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
   return {
     at: (value) => Math.max(10 ** bottom, metric.loss(value)),
@@ -122,7 +124,14 @@ function markers(groups, scale, model) {
       { size: 12, color: colour("culprit"), symbol: "diamond", line: { color: colour("background"), width: 1 } },
     ],
   ];
-  return marks.map(([rows, marker]) => points(rows, rows.map((row) => scale.at(row.similarity)), marker, model));
+  return marks.map(([rows, marker]) =>
+    points(
+      rows,
+      rows.map((row) => scale.at(row.similarity)),
+      marker,
+      model,
+    ),
+  );
 }
 
 function rug({ failed }, model) {
@@ -131,7 +140,16 @@ function rug({ failed }, model) {
     symbol: "x",
     color: failed.map((row) => colour(row.culprit ? "culprit" : "warn")),
   };
-  return { ...points(failed, failed.map(() => 0), marker, model), yaxis: "y2", cliponaxis: false };
+  return {
+    ...points(
+      failed,
+      failed.map(() => 0),
+      marker,
+      model,
+    ),
+    yaxis: "y2",
+    cliponaxis: false,
+  };
 }
 
 function points(rows, y, marker, model) {
@@ -227,7 +245,14 @@ function markSelected(element, store) {
 
 function selected({ index }) {
   const place = { yref: "paper", y0: 0, y1: 1, x0: index, x1: index };
-  return { type: "line", ...place, layer: "below", line: { color: colour("accent"), width: 4 }, opacity: 0.55, name: "selected" };
+  return {
+    type: "line",
+    ...place,
+    layer: "below",
+    line: { color: colour("accent"), width: 4 },
+    opacity: 0.55,
+    name: "selected",
+  };
 }
 
 function legend(groups, { report }) {

@@ -71,9 +71,15 @@ function failure(row) {
 }
 
 function pairs(entries) {
-  const known = entries.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== NOTHING);
+  const known = entries.filter(
+    ([, value]) => value !== null && value !== undefined && value !== "" && value !== NOTHING,
+  );
   if (!known.length) return null;
-  return h("dl", { class: "pairs" }, known.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    { class: "pairs" },
+    known.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
 
 function figures(row, { metric }) {
@@ -156,7 +162,12 @@ function tensorCard(title, tensor) {
       [isActivation(tensor) ? "INT8, as made" : "INT8 range", range(tensor.int8)],
       ["Cosine", isNumber(tensor.cosine) ? percent(tensor.cosine) : ""],
       ["SQNR", decibels(tensor.sqnr)],
-      ["Clipped", isNumber(tensor.clipped) ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}` : ""],
+      [
+        "Clipped",
+        isNumber(tensor.clipped)
+          ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}`
+          : "",
+      ],
     ]),
     histogram,
     channels,
@@ -186,13 +197,25 @@ function outlier(channels) {
 
 function ends(row, { model }) {
   if (!row.drawn) return null;
-  const list = (title, names) => names.length && [h("h4", {}, title), h("ul", { class: "tensors" }, names.map((name) => end(name, model)))];
+  const list = (title, names) =>
+    names.length && [
+      h("h4", {}, title),
+      h(
+        "ul",
+        { class: "tensors" },
+        names.map((name) => end(name, model)),
+      ),
+    ];
   return [list("Inputs", row.drawn.inputs), list("Outputs", row.drawn.outputs)];
 }
 
 function end(name, { tensors }) {
   const tensor = tensors.get(name);
-  const about = [shapeText(tensor?.shape), tensor?.dtype, isNumber(tensor?.scale) ? `scale ${number(tensor.scale)}` : ""];
+  const about = [
+    shapeText(tensor?.shape),
+    tensor?.dtype,
+    isNumber(tensor?.scale) ? `scale ${number(tensor.scale)}` : "",
+  ];
   return h("li", {}, h("code", {}, name), h("span", { class: "under" }, about.filter(Boolean).join(" · ")));
 }
 

@@ -41,7 +41,14 @@ function isStretch(bucket) {
 // A layer is labelled by its name without the prefixes that the groups around it have.
 function leafOf({ row }, depth) {
   const prefix = new RegExp(`^[/.]*(?:[^/.]+[/.]+){${depth}}`);
-  return { id: `l${row.index}`, label: row.name.replace(prefix, "") || row.name, layer: row, first: row.index, last: row.index, size: 1 };
+  return {
+    id: `l${row.index}`,
+    label: row.name.replace(prefix, "") || row.name,
+    layer: row,
+    first: row.index,
+    last: row.index,
+    size: 1,
+  };
 }
 
 function group(id, label, made) {
@@ -83,7 +90,9 @@ export function openAtFirst(root, most) {
   let seen = root.children.length;
   let level = root.children;
   while (level.length) {
-    const groups = level.filter((node) => node.children).sort((one, other) => one.children.length - other.children.length);
+    const groups = level
+      .filter((node) => node.children)
+      .sort((one, other) => one.children.length - other.children.length);
     for (const node of groups) {
       if (seen + node.children.length > most) return open;
       seen += node.children.length;
