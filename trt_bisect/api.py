@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,9 @@ def run(
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             report = verdict(job, bench)
-            try:
-                report = explained(job, bench, report, calibration, inputs)
-            finally:
-                if folder is not None:
-                    report.save(folder)
+            if folder is not None:
+                report.save(folder)
+            report = explained(job, bench, report, calibration, inputs)
+    if folder is not None:
+        replace(report, files=None).save(folder)
     return report
