@@ -136,9 +136,9 @@ def run(
             if folder is not None:
                 write_json(folder / NETWORK, graph)
             report = replace(verdict(job, bench), command=command, graph=graph)
-            try:
-                report = explained(job, bench, report, calibration, inputs)
-            finally:
-                if folder is not None:
-                    report.save(folder)
+            if folder is not None:
+                report.save(folder)
+            report = explained(job, bench, report, calibration, inputs)
+    if folder is not None:
+        replace(report, files=None, graph=None).save(folder)
     return report
