@@ -191,6 +191,31 @@ def hovered(page, row) -> None:
     page.wait_for_selector("#curve-plot .hoverlayer .hovertext")
 
 
+def test_what_a_gpu_measured(browser, folder, report, tmp_path):
+    (culprit,) = report.culprits
+    plans = {"fp32": (8.0, 9.0), "fp16": (4.0, 4.5), "int8": (2.0, 2.5), "recipe": (2.5, 2.75)}
+    timed = {
+        plan: {"mean_ms": mean, "median_ms": mean, "p99_ms": p99, "runs": 100, "layers": []}
+        for plan, (mean, p99) in plans.items()
+    }
+    timed["int8"]["layers"] = [{"name": "fused", "layers": [culprit, "block1.add"], "milliseconds": 0.125}]
+    measured = replace(
+        report,
+        engine="tensorrt",
+        typing="weak",
+        arithmetic="measured",
+        versions={"trt_bisect": "1", "tensorrt": "10.9.0", "device": "NVIDIA L4 (compute capability 8.9)"},
+        latency=timed,
+    )
+    with shown(browser, pages.written(copied(folder, tmp_path), measured)) as page:
+        speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in ("fp32", "int8", "recipe")]
+        assert speeds == ["8 ms (p99 9)", "2 ms (p99 2.5) · 4.00× FP32", "2.5 ms (p99 2.75) · 3.20× FP32"]
+        said = page.locator("#basis").inner_text()
+        assert "measured on NVIDIA L4 (compute capability 8.9) with tensorrt 10.9.0, weak typing" in said
+        assert "0.125 ms in INT8" in page.locator("#details-body").inner_text()
+        assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
+
+
 # The curve.
 
 

@@ -47,7 +47,7 @@ function showDetails(store) {
     ends(row, store),
     attributes(row),
   ]);
-  whenIdle(() => plots.forEach((plot) => plot.draw()));
+  drawInTurn(plots);
 }
 
 function heading(row) {
@@ -135,6 +135,15 @@ function roundings(row) {
       ),
     ),
   ];
+}
+
+// One at a time, so that a click meanwhile is not kept waiting.
+function drawInTurn([first, ...others]) {
+  if (!first) return;
+  whenIdle(() => {
+    first.draw();
+    if (first.element.isConnected) drawInTurn(others);
+  });
 }
 
 // What the layer reads, which is what INT8 rounds, its weights, what it makes.

@@ -131,32 +131,46 @@ function sortBy(table, column) {
   parts.head.querySelector(`[data-key="${column.key}"]`).focus();
 }
 
+// The elements are made anew only where other rows are in sight, or the rows are others than before.
 function paint({ store, parts, view }) {
   const total = view.rows.length;
   const top = Math.max(0, Math.floor(parts.scroller.scrollTop / ROW) - SPARE);
   const inSight = Math.ceil(parts.scroller.clientHeight / ROW) + 2 * SPARE;
   const [from, to] = view.printing ? [0, Math.min(PRINTED, total)] : [top, Math.min(total, top + inSight)];
-  parts.body.style.height = `${(view.printing ? to : total) * ROW}px`;
-  byId("table-cut").hidden = !view.printing || total <= PRINTED;
-  if (from <= view.cursor && view.cursor < to)
-    parts.scroller.setAttribute("aria-activedescendant", `row-${view.cursor}`);
-  else parts.scroller.removeAttribute("aria-activedescendant");
-  show(
-    parts.body,
-    view.rows.slice(from, to).map((row, place) => rowElement(row, from + place, store, view)),
-  );
+  const painted = view.painted;
+  if (painted?.rows !== view.rows || painted.from !== from || painted.to !== to) {
+    view.painted = { rows: view.rows, from, to };
+    parts.body.style.height = `${(view.printing ? to : total) * ROW}px`;
+    byId("table-cut").hidden = !view.printing || total <= PRINTED;
+    show(
+      parts.body,
+      view.rows.slice(from, to).map((row, place) => rowElement(row, from + place, view)),
+    );
+  }
+  markRows(store, parts, view);
 }
 
-function rowElement(row, place, store, view) {
+// The selected row, and the one that the arrows have reached.
+function markRows(store, { scroller, body }, view) {
+  scroller.removeAttribute("aria-activedescendant");
+  for (const element of body.children) {
+    const place = Number(element.dataset.place);
+    const isCursor = place === view.cursor;
+    element.classList.toggle("cursor", isCursor);
+    element.setAttribute("aria-selected", String(view.rows[place].name === store.selected));
+    if (isCursor) scroller.setAttribute("aria-activedescendant", element.id);
+  }
+}
+
+function rowElement(row, place, view) {
   const classes = ["row", row.culprit && "culprit", row.failed && "failed", row.outcome === "follows" && "follows"];
   return h(
     "div",
     {
       role: "row",
       id: `row-${place}`,
-      class: [...classes, place === view.cursor && "cursor"].filter(Boolean).join(" "),
+      class: classes.filter(Boolean).join(" "),
       "aria-rowindex": place + 2,
-      "aria-selected": String(row.name === store.selected),
       "data-place": place,
       style: { transform: `translateY(${place * ROW}px)` },
     },

@@ -70,8 +70,7 @@ function speed(report, plan) {
 function arithmetic(report) {
   if (!report.arithmetic) return null;
   const { device } = report.versions ?? {};
-  const version = report.versions?.[(report.engine ?? "").replaceAll("-", "_")] ?? report.versions?.[report.engine];
-  const engine = [report.engine, version].filter(Boolean).join(" ");
+  const engine = [report.engine, report.versions?.[report.engine]].filter(Boolean).join(" ");
   const typing = report.engine === "onnxruntime" ? "" : `, ${report.typing} typing`;
   return h(
     "p",
