@@ -82,7 +82,7 @@ function renew(graph) {
   }
   state.open = openAtFirst(state.tree, READABLE);
   state.laid = null;
-  refresh(graph, { first: true });
+  refresh(graph, {});
 }
 
 // Groups around the selected layer are open as long as it is selected.
@@ -105,7 +105,7 @@ function toggle(graph, id) {
   refresh(graph, { anchor: id });
 }
 
-async function refresh(graph, { reveal = false, anchor = null, first = false }) {
+async function refresh(graph, { reveal = false, anchor = null }) {
   const { state, store } = graph;
   if (byId("graph-box").hidden) return;
   const wanted = visible(graph);
@@ -123,10 +123,9 @@ async function refresh(graph, { reveal = false, anchor = null, first = false }) 
     state.visible = wanted;
     state.laid = laid;
     paint(graph);
-    if (first) state.canvas.begin(store.row());
-    else if (reveal) state.canvas.reveal(store.row());
+    if (reveal) state.canvas.reveal(store.row());
     else if (anchor) state.canvas.keep(anchor);
-    else state.canvas.fit();
+    else state.canvas.begin(store.row());
     byId("graph-state").textContent =
       `${plural(wanted.nodes.filter((node) => !node.frame).length, "node")} drawn of ${plural(store.model.rows.length, "layer")}`;
     performance.mark("graph");
