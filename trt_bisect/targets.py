@@ -78,7 +78,13 @@ class AccuracyTarget:
     cheap = False
 
     def __init__(
-        self, evaluator: AccuracyEvaluator, similarity: Target, least: float | None, drop: float | None
+        self,
+        evaluator: AccuracyEvaluator,
+        similarity: Target,
+        least: float | None,
+        drop: float = 0.0,
+        *,
+        relative: bool = False,
     ) -> None:
         """Measures FP32.
 
@@ -87,6 +93,7 @@ class AccuracyTarget:
             similarity: tells equal accuracies apart.
             least: the accuracy that is still good, or None.
             drop: or else how much of FP32's may be lost.
+            relative: the drop is a share of FP32's.
 
         Raises:
             BadInput: FP32 itself is below ``least``.
@@ -100,7 +107,8 @@ class AccuracyTarget:
             raise NothingMeasured(
                 f"The accuracy of the FP32 network cannot be measured: {failure.message}", "Check the data set."
             ) from failure
-        self.least = self.reference - (drop or 0.0) if least is None else least
+        allowed = drop * self.reference if relative else drop
+        self.least = self.reference - allowed if least is None else least
         if self.least > self.reference:
             raise BadInput(
                 f"FP32 itself has an accuracy of {self.reference:g}, below the target of {self.least:g}.",

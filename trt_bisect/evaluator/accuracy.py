@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from trt_bisect.precision import PrecisionPlan
 Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """From feeds by input name to outputs by name."""
 ACCURACY = "accuracy"
-_MARK = "accuracy "
 _REFERENCE = "reference"
 
 
@@ -31,7 +31,7 @@ class Accuracy:
 
     Attributes:
         function: runs it as often as it likes and returns a number, higher for better.
-        code: tells this function and its data from others, for the journal's fingerprint.
+        code: tells this function and its data from others: their trials are kept apart.
     """
 
     function: Callable[[Infer], float]
@@ -82,7 +82,8 @@ def top1(samples: Dataset, labels: np.ndarray, output: str) -> Accuracy:
             raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label a sample.")
         return right / len(labels)
 
-    return Accuracy(counted, f"top1 {output} {samples.digest()} {labels.astype(np.int64).tobytes().hex()}")
+    sha = hashlib.sha256(f"{output} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
+    return Accuracy(counted, sha.hexdigest())
 
 
 def read_labels(path: Path) -> np.ndarray:
@@ -113,6 +114,7 @@ class AccuracyEvaluator:
         self._accuracy = accuracy
         self._whole = whole
         self._store = store
+        self._mark = f"accuracy {accuracy.code[:16]} "
 
     def reference(self) -> float:
         """The figure of the network in FP32.
@@ -120,7 +122,7 @@ class AccuracyEvaluator:
         Raises:
             TrialFailed: it does not run.
         """
-        known = self._store.find(_MARK + _REFERENCE)
+        known = self._store.find(self._mark + _REFERENCE)
         if known is None:
             known = self._tried(_REFERENCE, self._whole.builder.reference)
             if known.failed:
@@ -131,7 +133,7 @@ class AccuracyEvaluator:
     def measure(self, plan: PrecisionPlan) -> Trial:
         """The trial of a plan; its output ``accuracy`` holds the figure."""
         key = self._whole.canonical(plan).key()
-        known = self._store.find(_MARK + key)
+        known = self._store.find(self._mark + key)
         if known is None:
             known = self._tried(key, lambda: self._whole.builder.build(self._whole.canonical(plan)))
             self._store.keep(known)
@@ -156,10 +158,12 @@ class AccuracyEvaluator:
                 figure = self._accuracy.of(infer)
                 ran, messages = engine.ran, engine.messages
         except TrialFailed as failure:
-            return Trial(_MARK + key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began)
+            return Trial(
+                self._mark + key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began
+            )
         figures = {ACCURACY: OutputFigures({ACCURACY: figure})}
         cost = Cost(built - began, perf_counter() - built, count)
-        return Trial.judged(_MARK + key, figures, ran, cost, "\n".join(messages))
+        return Trial.judged(self._mark + key, figures, ran, cost, "\n".join(messages))
 
 
 def accuracy_in(trial: Trial) -> float | None:

@@ -25,7 +25,7 @@ class LeftHigh:
 
     Attributes:
         cost: the share of INT8's gain in speed that it gives up.
-        back: what the plan measures when this layer alone, or what moves together with it, goes back to INT8; None where
+        back: what the plan measures when this layer, with what moves together with it, goes back to INT8; None where
             that was not measured.
     """
 
@@ -76,8 +76,8 @@ class Recovery:
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
     Attributes:
-        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` FP32's
-            accuracy; ``budget`` the largest cost where that was asked for.
+        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` that
+            of FP32; ``most`` the largest cost where that was asked for.
         figure: what is measured, such as ``cosine`` or ``accuracy``.
         costs: where the costs come from: ``macs``, ``measured`` or a file.
         measured: by ``int8``, ``recipe`` and ``high`` the figure.
