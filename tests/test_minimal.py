@@ -15,7 +15,7 @@ from trt_bisect.driver.blocks import minimal_by_blocks, open_blocks
 from trt_bisect.driver.minimal import minimal
 from trt_bisect.driver.path import path
 from trt_bisect.driver.space import Space, drive_batches
-from trt_bisect.driver.surrogate import all_sets, predicted
+from trt_bisect.driver.surrogate import all_sets, fit, walks
 from trt_bisect.driver.within import within
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
@@ -72,12 +72,12 @@ def test_the_cheapest_plan_is_that_of_brute_force():
     assert max(worse) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(1, 24), share=st.floats(0.01, 0.99))
 def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
     network = Network(seed, units)
     space = space_of(units, share * network.loss(range(units)), network.costs)
-    chosen = drive_batches(minimal(space, 300), network.measure_all)
+    chosen = drive_batches(minimal(space, 60), network.measure_all)
     asked = set(network.asked)
     assert len(asked) == len(network.asked), "no plan is asked for twice"
     assert chosen.meets
@@ -202,16 +202,33 @@ def test_blocks_hold_every_unit_once(names, wanted):
     assert len(blocks) >= min(wanted, len(units))
 
 
-def test_losses_that_are_sums_over_pairs_are_foretold():
-    random = np.random.default_rng(3)
-    root = random.normal(size=(6, 6))
+def quadratic(units, seed=3):
+    root = np.random.default_rng(seed).normal(size=(units, units))
     squares = root @ root.T
-    sets = all_sets(6)
-    assert sets.shape == (64, 6)
-    losses = {frozenset(np.flatnonzero(row).tolist()): float(~row @ squares @ ~row) for row in sets}
-    some = {kept: losses[kept] for place, kept in enumerate(losses) if place % 3}
-    found = predicted(some, sets, 1.0)
-    assert found == pytest.approx(list(losses.values()), abs=1e-2)
+    sets = all_sets(units)
+    assert sets.shape == (2**units, units)
+    return {frozenset(np.flatnonzero(row).tolist()): 0.5 + float(~row @ squares @ ~row) for row in sets}
+
+
+def test_losses_that_are_sums_over_pairs_are_foretold():
+    losses = quadratic(6)
+    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
+    surrogate = fit(some, range(6), 1.0)
+    assert surrogate.losses(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
+
+
+def test_walks_come_by_the_best_set_of_a_surrogate():
+    losses = quadratic(10)
+    surrogate = fit(losses, range(10), 1.0)
+    everything = frozenset(range(10))
+    high, found, costs = walks(
+        surrogate, np.full(10, 0.1), everything, lambda cost, loss: cost + np.maximum(loss - 10.0, 0.0)
+    )
+    best = min(len(kept) for kept, loss in losses.items() if loss <= 10.0)
+    assert high[found <= 10.0].sum(axis=1).min() == best
+    assert len(np.unique(high, axis=0)) == len(high)
+    assert costs == pytest.approx(high.sum(axis=1) * 0.1)
+    assert found == pytest.approx([losses[frozenset(np.flatnonzero(row).tolist())] for row in high], rel=1e-2, abs=1e-2)
 
 
 def test_the_front_and_its_knee():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trt_bisect.driver.blocks import minimal_by_blocks
-from trt_bisect.driver.minimal import Chosen, minimal
+from trt_bisect.driver.minimal import PLANS, Chosen, minimal
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.space import Alone, Batches, Kept, Known, Space, drive_batches, sensitivities
 from trt_bisect.driver.within import within
@@ -19,7 +19,7 @@ ALWAYS, NEVER, AUTO = "always", "never", "auto"
 BLOCKS = (AUTO, ALWAYS, NEVER)
 _MANY = 200
 _MANY_DEAR = 64
-_PLANS, _PLANS_DEAR = 1000, 100
+_PLANS_DEAR = 60
 _ROUNDS = 8
 """How often a choice is made again after whole engines contradicted it."""
 
@@ -35,7 +35,7 @@ class Aim:
         high: the precisions that layers may be left in, the dearest first.
         most: the largest cost, where the most accurate plan within it is wanted; None where the cheapest good one is.
         blocks: whether blocks of layers are searched before layers: ``auto``, ``always`` or ``never``.
-        plans: how many are tried before it stops looking for better ones; None for as many as are cheap.
+        plans: how many are tried to find better ones than the first; None for as many as are cheap.
     """
 
     high: tuple[Precision, ...] = (Precision.FP32,)
@@ -107,7 +107,7 @@ def seek(
 
     alone = None
     if not target.cheap and aim.most is None and not _by_blocks(aim, space, target):
-        rough = sensitivities(Known(space, 0))
+        rough = sensitivities(Known(space))
         alone = drive_batches(rough, lambda plans: similarity.choose(plans, tell))
     for _ in range(_ROUNDS):
         chosen = drive_batches(_search(network, space, aim, target, alone), choose)
@@ -121,7 +121,7 @@ def seek(
 
 
 def _search(network: Network, space: Space, aim: Aim, target: Target, alone: Alone | None) -> Batches[Chosen]:
-    limit = aim.plans or (_PLANS if target.cheap else _PLANS_DEAR)
+    limit = aim.plans or (PLANS if target.cheap else _PLANS_DEAR)
     if aim.most is not None:
         return within(space, aim.most, limit)
     if _by_blocks(aim, space, target):

@@ -84,7 +84,7 @@ def _opened(kept: Kept, blocks: Sequence[Block]) -> Kept:
 
 def _quick(space: Space) -> Batches[Chosen]:
     """A 1-minimal set in few plans: by what each unit costs alone."""
-    known = Known(space, 0)
+    known = Known(space)
     yield from known.ask([frozenset(), space.all])
     if known.meets(frozenset()):
         return chosen(known, frozenset(), None)

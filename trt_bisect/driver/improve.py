@@ -1,24 +1,25 @@
 """Better sets than the one at hand.
 
-Of a few units all sets are looked at, of many those that come of the set at hand by a few moves. What a set may lose is
-reckoned from the losses measured so far; the likeliest are measured, and those without hope never.
+What a set may lose is reckoned from the losses measured so far (see ``surrogate``); the likeliest are measured, and
+those without hope never. Of a few units all sets are looked at, of many those that annealing comes by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from trt_bisect.driver.space import Batches, Kept, Known, saved
-from trt_bisect.driver.surrogate import all_sets, predicted
+from trt_bisect.driver.space import Alone, Batches, Kept, Known
+from trt_bisect.driver.surrogate import Energy, Surrogate, all_sets, fit, walks
 
 _FEW_UNITS = 16
+_LOOKED_AT = 48
 _AT_ONCE = 32
-_TRIES = 256
+_PATIENCE = 8
+"""How many batches may be measured in vain."""
 
 
 @dataclass(frozen=True)
@@ -30,84 +31,84 @@ class Goal:
         enough: the largest loss that makes an allowed set better.
         hopeful: the largest loss reckoned for a set that is worth measuring.
         key: of several better sets the one with the smallest is taken.
+        energy: how far a plan is from it.
     """
 
     allowed: Callable[[Kept], bool]
     enough: float
     hopeful: float
     key: Callable[[Kept], Any]
+    energy: Energy
 
 
-def improved(known: Known, kept: Kept, goal: Goal) -> Batches[Kept | None]:
-    """A better set, measured; None where none was found within the known limit."""
-    if len(known.space.units) <= _FEW_UNITS:
-        return (yield from _among_all(known, goal))
-    return (yield from _by_moves(known, kept, goal))
+def improved(known: Known, kept: Kept, alone: Alone, goal: Goal) -> Batches[Kept | None]:
+    """A better set, measured; None where none was found.
 
-
-def _among_all(known: Known, goal: Goal) -> Batches[Kept | None]:
-    sets = [(row, kept) for row, kept in _sets(len(known.space.units)) if goal.allowed(kept)]
-    if not sets:
-        return None
-    rows = np.array([row for row, _ in sets])
-    while known.left:
-        losses = predicted(known.losses, rows, known.space.budget)
-        likely = (sets[place][1] for place in np.argsort(losses, kind="stable") if losses[place] <= goal.hopeful)
-        waiting: list[Kept] = []
-        for kept in likely:
-            if len(waiting) == min(_AT_ONCE, known.left):
-                break
-            if kept not in known.losses:
-                waiting.append(kept)
+    Args:
+        known: what was measured, and how much more may be.
+        kept: the set at hand.
+        alone: the sensitivities, by which units are looked at where there are many.
+        goal: what is better.
+    """
+    few = len(known.space.units) <= _FEW_UNITS
+    units = sorted(known.space.all) if few else _looked_at(known, kept, alone)
+    patience = known.left if few else _PATIENCE
+    while known.left and patience:
+        surrogate = fit(known.losses, units, known.space.budget)
+        likely = _among_all(known, surrogate, goal) if few else _annealed(known, surrogate, kept, goal)
+        waiting = likely[: min(_AT_ONCE, known.left)]
         if not waiting:
             return None
-        found = yield from _best_of(known, waiting, goal)
-        if found is not None:
-            return found
+        known.left -= len(waiting)
+        losses = yield from known.ask(waiting)
+        better = [one for one, loss in zip(waiting, losses, strict=True) if loss <= goal.enough]
+        if better:
+            return min(better, key=goal.key)
+        patience -= 1
     return None
 
 
-def _sets(units: int) -> Iterator[tuple[np.ndarray, Kept]]:
-    for row in all_sets(units):
-        yield row, frozenset(np.flatnonzero(row).tolist())
+def _among_all(known: Known, surrogate: Surrogate, goal: Goal) -> list[Kept]:
+    """The sets worth measuring, the likeliest first."""
+    high = all_sets(len(surrogate.units))
+    losses = surrogate.losses(~high)
+    return _worth_measuring(known, goal, surrogate.units, high, losses, np.argsort(losses, kind="stable"))
 
 
-def _best_of(known: Known, sets: list[Kept], goal: Goal) -> Batches[Kept | None]:
-    losses = yield from known.ask(sets)
-    better = [kept for kept, loss in zip(sets, losses, strict=True) if loss <= goal.enough]
-    return min(better, key=goal.key, default=None)
+def _annealed(known: Known, surrogate: Surrogate, kept: Kept, goal: Goal) -> list[Kept]:
+    """The sets worth measuring that are nearest to what is wanted."""
+    costs = np.array([known.space.costs[unit] for unit in surrogate.units])
+    high, losses, dear = walks(surrogate, costs, kept, goal.energy)
+    nearest = np.argsort(goal.energy(dear, losses), kind="stable")
+    return _worth_measuring(known, goal, surrogate.units, high, losses, nearest)
 
 
-def _by_moves(known: Known, kept: Kept, goal: Goal) -> Batches[Kept | None]:
-    """Tries sets that differ in up to four units, by what they would lose if losses added up."""
-    space, here = known.space, known.losses[kept]
-    inside = sorted(kept)
-    outside = sorted(space.all - kept, key=lambda unit: space.costs[unit])[: max(known.left - len(inside), 0)]
-    if not outside:
-        return None
-    taken = yield from known.ask([kept - {unit} for unit in inside])
-    added = yield from known.ask([kept | {unit} for unit in outside])
-    rises = {unit: -saved(here, loss) for unit, loss in zip(inside, taken, strict=True)}
-    gains = {unit: saved(here, loss) for unit, loss in zip(outside, added, strict=True)}
-    best = sorted(gains, key=lambda unit: -gains[unit])[:_AT_ONCE]
-    likely: list[tuple[float, tuple[float, int], list[int]]] = []
-    for out, into in _moves(inside, best):
-        other = kept.difference(out).union(into)
-        loss = here + sum(rises[unit] for unit in out) - sum(gains[unit] for unit in into)
-        if loss <= goal.hopeful and other not in known.losses and goal.allowed(other):
-            likely.append((loss, space.price(other), sorted(other)))
-    hopeful = [frozenset(units) for _, _, units in sorted(likely)[: min(known.left, _TRIES)]]
-    for start in range(0, len(hopeful), _AT_ONCE):
-        found = yield from _best_of(known, hopeful[start : start + _AT_ONCE], goal)
-        if found is not None:
-            return found
-    return None
+def _worth_measuring(
+    known: Known, goal: Goal, units: Sequence[int], high: np.ndarray, losses: np.ndarray, order: np.ndarray
+) -> list[Kept]:
+    found: list[Kept] = []
+    for place in order[losses[order] <= goal.hopeful]:
+        kept = frozenset(units[column] for column in np.flatnonzero(high[place]).tolist())
+        if kept not in known.losses and goal.allowed(kept):
+            found.append(kept)
+            if len(found) == _AT_ONCE:
+                break
+    return found
 
 
-def _moves(inside: list[int], outside: list[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Which units leave the set, and which come into it: up to two each."""
-    for leaving in range(3):
-        for out in combinations(inside, leaving):
-            for coming in range(3):
-                for into in combinations(outside, coming):
-                    yield out, into
+def _looked_at(known: Known, kept: Kept, alone: Alone) -> list[int]:
+    """The units of the set at hand, and those that gain or lose most, as they are and for their price."""
+    costs = known.space.costs
+    orders = (
+        lambda unit: -alone.gains[unit] / costs[unit],
+        lambda unit: -alone.gains[unit],
+        lambda unit: -alone.losses[unit] / costs[unit],
+        lambda unit: -alone.losses[unit],
+    )
+    rankings = [sorted(known.space.all, key=order) for order in orders]
+    looked_at = dict.fromkeys(sorted(kept))
+    for tier in zip(*rankings, strict=True):
+        for unit in tier:
+            if len(looked_at) < max(_LOOKED_AT, len(kept)):
+                looked_at[unit] = None
+    return sorted(looked_at)

@@ -11,13 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from trt_bisect.driver.improve import Goal, improved
 from trt_bisect.driver.space import Alone, Batches, Kept, Known, Space, saved, sensitivities
 
-PLANS = 1000
-"""How many plans a search asks for before it stops looking for better ones."""
+PLANS = 600
+"""How many plans a search tries to find better ones than the one it has."""
+_TOO_MUCH = 2.0
+"""What a budget overdrawn twice weighs against the cost."""
 _AT_ONCE = 24
 """How many units are tried as the next one to be left high, those that gained most when they were last tried."""
+_AT_LEAST = 8
 _HOPE = 3.0
 """A set is measured if its loss is reckoned to be at most so many budgets."""
 
@@ -46,8 +51,8 @@ def minimal(space: Space, limit: int = PLANS, alone: Alone | None = None) -> Bat
 
     Args:
         space: what can be chosen.
-        limit: how many plans are asked for before it stops looking for a cheaper set than the one it has. To find that
-            one, and to make it 1-minimal, it asks for as many as it takes.
+        limit: how many plans are tried to find cheaper sets than the one it has. To find that one, and to make it
+            1-minimal, it asks for as many as it takes.
         alone: sensitivities by another measure, where plans are dear: it begins with rankings by these alone.
     """
     known = Known(space, limit)
@@ -60,19 +65,29 @@ def minimal(space: Space, limit: int = PLANS, alone: Alone | None = None) -> Bat
     if not known.meets(space.all):
         return chosen(known, min(known.losses, key=lambda kept: (known.losses[kept], space.price(kept))), alone)
     starts = yield from cut_rankings(known, _rankings(space, alone))
-    for per_cost in () if dear else (True, False):
-        starts.append((yield from grown(known, alone, known.meets, per_cost=per_cost)))
     found = []
     for start in dict.fromkeys(starts):
         found.append((yield from reduced(known, start)))
     best = min(found, key=space.price)
+    for per_cost in () if dear else (True, False):
+        room = Room(space.cost(best), max(2 * len(best), _AT_LEAST))
+        start = yield from grown(known, alone, known.meets, room, per_cost=per_cost)
+        if known.meets(start):
+            best = min(best, (yield from reduced(known, start)), key=space.price)
     while True:
-        price = space.price(best)
-        goal = Goal(lambda kept, most=price: space.price(kept) < most, space.budget, _HOPE * space.budget, space.price)  # type: ignore[misc]
-        better = yield from improved(known, best, goal)
+        better = yield from improved(known, best, alone, _cheaper(space, best))
         if better is None:
             return chosen(known, best, alone)
         best = yield from reduced(known, better)
+
+
+def _cheaper(space: Space, kept: Kept) -> Goal:
+    price, budget = space.price(kept), space.budget
+
+    def energy(cost: np.ndarray, loss: np.ndarray) -> np.ndarray:
+        return np.asarray(cost / price[0] + _TOO_MUCH * np.maximum(loss / budget - 1.0, 0.0))
+
+    return Goal(lambda other: space.price(other) < price, budget, _HOPE * budget, space.price, energy)
 
 
 def chosen(known: Known, kept: Kept, alone: Alone | None) -> Chosen:
@@ -140,10 +155,16 @@ def cut_rankings(known: Known, rankings: Sequence[Sequence[int]]) -> Batches[lis
             (enough if known.meets(sets[place]) else too_few)[place] = middle
 
 
-def grown(
-    known: Known, alone: Alone, stop: Callable[[Kept], bool], *, per_cost: bool, most: float = 2.0
-) -> Batches[Kept]:
-    """From all units low, the one that gains most is left high, until that is enough or nothing more can be paid.
+@dataclass(frozen=True)
+class Room:
+    """How far a set may grow: the largest cost, and the largest number of units."""
+
+    cost: float
+    units: int
+
+
+def grown(known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room, *, per_cost: bool) -> Batches[Kept]:
+    """From all units low, the one that gains most is left high, until that is enough or there is no room for more.
 
     Gains shrink as others are left high, as a rule, so only the units with the largest gains so far are tried again.
 
@@ -151,15 +172,15 @@ def grown(
         known: what was measured.
         alone: the sensitivities.
         stop: told of a measured set whether it is enough.
+        room: how far it may grow.
         per_cost: by gain for its price, not by gain.
-        most: the largest cost that may be paid.
     """
     space = known.space
     prices = space.costs if per_cost else [1.0] * len(space.units)
     gains = dict(enumerate(alone.gains))
     kept: Kept = frozenset()
-    while not stop(kept):
-        payable = [unit for unit in space.all - kept if space.cost(kept | {unit}) <= most]
+    while not stop(kept) and len(kept) < room.units:
+        payable = [unit for unit in space.all - kept if space.cost(kept | {unit}) <= room.cost]
         tried = sorted(payable, key=lambda unit: (-gains[unit] / prices[unit], -alone.losses[unit], unit))[:_AT_ONCE]
         if not tried:
             return kept

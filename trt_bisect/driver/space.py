@@ -64,18 +64,13 @@ class Known:
     """What a search has measured.
 
     Attributes:
-        limit: how many plans it may ask for before it stops looking for better ones.
+        left: how many more plans it may ask for to find something better than what it has.
         losses: by the units left high; infinite where a plan could not be measured.
     """
 
     space: Space
-    limit: int
+    left: int = 0
     losses: dict[Kept, float] = field(default_factory=dict)
-
-    @property
-    def left(self) -> int:
-        """How many plans may still be asked for."""
-        return max(0, self.limit - len(self.losses))
 
     def meets(self, kept: Kept) -> bool:
         """Whether these units left high were measured to be enough."""

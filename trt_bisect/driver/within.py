@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from trt_bisect.driver.improve import Goal, improved
-from trt_bisect.driver.minimal import PLANS, Chosen, chosen, grown
+from trt_bisect.driver.minimal import PLANS, Chosen, Room, chosen, grown
 from trt_bisect.driver.space import Batches, Kept, Known, Space, sensitivities
+
+_TOO_MUCH = 4.0
+_LESS = 1e-6
 
 
 def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
@@ -13,7 +21,7 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
     Args:
         space: what can be chosen.
         most: the largest cost.
-        limit: how many plans are asked for before it stops looking for a better set than the one it has.
+        limit: how many plans are tried to find better sets than the one it has.
     """
     known = Known(space, limit)
     yield from known.ask([frozenset(), space.all])
@@ -21,7 +29,8 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
         return chosen(known, frozenset(), None)
     alone = yield from sensitivities(known)
     for per_cost in (True, False):
-        yield from grown(known, alone, lambda kept: not known.losses[kept] > 0.0, per_cost=per_cost, most=most)
+        room = Room(most, len(space.units))
+        yield from grown(known, alone, lambda kept: not known.losses[kept] > 0.0, room, per_cost=per_cost)
 
     def payable(kept: Kept) -> bool:
         return space.cost(kept) <= most
@@ -29,8 +38,17 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
     def order(kept: Kept) -> tuple[float, tuple[float, int]]:
         return known.losses[kept], space.price(kept)
 
-    better: Kept | None = min(filter(payable, known.losses), key=order)
-    while better is not None:
-        best, loss = better, known.losses[better]
-        better = yield from improved(known, best, Goal(payable, loss * (1.0 - 1e-9), loss, order))
+    best = min(filter(payable, known.losses), key=order)
+    while known.losses[best] > 0.0:
+        better = yield from improved(known, best, alone, _more_accurate(known.losses[best], most, payable, order))
+        if better is None:
+            break
+        best = better
     return chosen(known, best, alone)
+
+
+def _more_accurate(loss: float, most: float, payable: Callable[[Kept], bool], key: Callable[[Kept], Any]) -> Goal:
+    def energy(cost: np.ndarray, reckoned: np.ndarray) -> np.ndarray:
+        return np.asarray(reckoned / loss + _TOO_MUCH * np.maximum(cost / max(most, _LESS) - 1.0, 0.0))
+
+    return Goal(payable, loss * (1.0 - _LESS), loss, key, energy)
