@@ -162,7 +162,7 @@ def test_the_most_accurate_plan_within_a_cost(seed, most):
     space = space_of(7, 0.01, network.costs)
     chosen = drive_batches(within(space, most), network.measure_all)
     payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
-    assert space.cost(chosen.kept) <= most
+    assert space.cost(chosen.kept) <= most + 1e-9
     assert chosen.loss <= 1.02 * min(payable) + 1e-12
 
 

@@ -13,6 +13,9 @@ from trt_bisect.driver.space import Batches, Kept, Known, Space, sensitivities
 
 _TOO_MUCH = 4.0
 _LESS = 1e-6
+_ROUNDED = 1e-9
+_HOPE = 2.0
+"""A set is measured if its loss is reckoned to be at most so many times that of the set at hand."""
 
 
 def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
@@ -23,7 +26,7 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
         most: the largest cost.
         limit: how many plans are tried to find better sets than the one it has.
     """
-    known = Known(space, limit)
+    known, most = Known(space, limit), most + _ROUNDED
     yield from known.ask([frozenset(), space.all])
     if not known.losses[frozenset()] > 0.0:
         return chosen(known, frozenset(), None)
@@ -51,4 +54,4 @@ def _more_accurate(loss: float, most: float, payable: Callable[[Kept], bool], ke
     def energy(cost: np.ndarray, reckoned: np.ndarray) -> np.ndarray:
         return np.asarray(reckoned / loss + _TOO_MUCH * np.maximum(cost / max(most, _LESS) - 1.0, 0.0))
 
-    return Goal(payable, loss * (1.0 - _LESS), loss, key, energy)
+    return Goal(payable, loss * (1.0 - _LESS), _HOPE * loss, key, energy)
