@@ -3,9 +3,9 @@
     python -m benchmarks.recipes                       # the table of docs/benchmarks.md
     python -m benchmarks.recipes --only ocr --peers    # no other network; --peers none leaves the peers out
 
-All have the same ranges (min-max), the same input and the same threshold: full INT8's SQNR and ``--more`` dB. A peer ranks
-the layers in its own way, in an environment of its own; of its ranking the first layers are left high, as few as meet the
-threshold, which is the best that can be made of it. Every set is measured on a whole engine.
+All have the same ranges (min-max), the same input and the same threshold: full INT8's SQNR and ``--more`` dB. A peer
+ranks the layers in its own way, in an environment of its own; of its ranking the first layers are left high, as few as
+meet the threshold, which is the best that can be made of it. Every set is measured on a whole engine.
 """
 
 from __future__ import annotations
@@ -94,13 +94,11 @@ def _rows(subject: Subject, more: float, peers: Sequence[str], timeout: float) -
 
     def row(way: str, high: Sequence[str], seconds: float) -> dict[str, Any]:
         cost = sum(costs[index[name]] for name in high)
-        return {
-            "way": way, "threshold": threshold, "layers": len(high), "cost": cost, "sqnr": sqnr(high), "seconds": seconds
-        }  # fmt: skip
+        figures = {"layers": len(high), "cost": cost, "sqnr": sqnr(high), "seconds": seconds}
+        return {"way": way, "threshold": threshold, **figures}
 
-    wishes: dict[str, Any] = {
-        "engine": "onnxruntime", "metric": "sqnr", "threshold": threshold, "progress": Silent()
-    }  # fmt: skip
+    wishes: dict[str, Any] = {"metric": "sqnr", "threshold": threshold, "progress": Silent()}
+    wishes["engine"] = "onnxruntime"
     began = time.perf_counter()
     report = trt_bisect.run(network, ranges, subject.feeds, **wishes)
     rows = [row("run: the prefix recipe", report.recipe["high"], time.perf_counter() - began)]
