@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+from trt_bisect.explaining import explained
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.report import Report
-from trt_bisect.request import Request, high_precision
+from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
@@ -46,6 +48,8 @@ def run(
     force_int8: bool = False,
     tactic_sources: Sequence[str] = (),
     build_timeout: float | None = DEFAULT_TIMEOUT,
+    explain: str = EXPLAIN_TENSORS,
+    try_remedies: bool = False,
     output: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -82,6 +86,9 @@ def run(
             choice if empty.
         build_timeout: seconds that TensorRT may take to build an engine, or to run it; then that trial is
             ``timed out``, and the search goes on. None sets no limit.
+        explain: ``tensors`` (every tensor in FP32 and INT8, and what is to blame in each culprit), ``full`` (what every
+            layer costs alone, too) or ``none``.
+        try_remedies: whether other calibrators, and each culprit alone in high precision, are tried as well.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
         progress: where progress is shown; tqdm in a notebook by default.
@@ -112,6 +119,8 @@ def run(
             tactic_sources=tuple(tactic_sources) or None,
             timeout=build_timeout,
         ),
+        explain=explain,
+        try_remedies=try_remedies,
     )
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
@@ -120,6 +129,9 @@ def run(
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             report = verdict(job, bench)
+            if folder is not None:
+                report.save(folder)
+            report = explained(job, bench, report, calibration, inputs)
     if folder is not None:
-        report.save(folder)
+        replace(report, files=None).save(folder)
     return report

@@ -124,14 +124,18 @@ class Job:
             yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key, data, compare)
 
     def with_ranges(self, bench: Bench, ranges: Ranges) -> Bench:
-        """A bench with other ranges, its trials journaled under a key of their own."""
+        """A bench of whole engines with other ranges, its trials journaled under a key of their own."""
         builder = self._builder(bench.builder.engine, ranges, bench.feeds)
         parts = self._fingerprint_parts(builder, ranges, bench.feeds)
         key = fingerprint(parts)
         store = bench.store.under(key, parts)
         whole = RebuildEvaluator(bench.network, builder, bench.feeds, bench.compare, store, bench.whole.high)
-        evaluator = self._evaluator(whole, builder, ranges, bench.feeds, bench.compare, store)
-        return replace(bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=evaluator, key=key)
+        return replace(bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key)
+
+    def in_pieces(self, bench: Bench) -> Bench:
+        """A bench of whole engines with the evaluator that the strategy wants."""
+        parts = (bench.whole, bench.builder, bench.ranges, bench.feeds, bench.compare, bench.store)
+        return replace(bench, evaluator=self._evaluator(*parts))
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]

@@ -53,13 +53,14 @@ def suggest(
         ranges: as they are.
         seen: the magnitudes that calibrators choose from.
         sought: the recipe.
-        measure: the loss of a plan with some ranges.
+        measure: the loss of similarity of a plan with some ranges.
         on_try: told of each tensor.
     """
     found = []
     for tensor, unit in list(_tensors(network, ranges, seen, sought).items())[:_TENSORS]:
-        plan, before = sought.back[unit]
+        plan, _ = sought.back[unit]
         on_try(tensor)
+        before = measure(ranges, plan)
         tried = {
             calibrator: measure(recalibrated(ranges, seen, {tensor: calibrator}), plan)
             for calibrator in _others(ranges, seen, tensor)

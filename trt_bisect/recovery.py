@@ -242,12 +242,13 @@ def _with_moves(job: Job, found: Found, wish: _Wish, accuracy: Accuracy | None, 
     job.progress.stage("Trying other scales", None)
 
     def other(ranges: Ranges) -> tuple[Bench, Target, SimilarityTarget]:
-        changed = job.with_ranges(bench, ranges)
+        changed = job.in_pieces(job.with_ranges(bench, ranges))
         similarity = SimilarityTarget(changed)
         return changed, _target(changed, similarity, accuracy, wish), similarity
 
     def measure(ranges: Ranges, plan: PrecisionPlan) -> Loss:
-        return other(ranges)[1].exact(plan, [plan], lambda _: None)[0]
+        whole = bench.whole if ranges is bench.ranges else job.with_ranges(bench, ranges).whole
+        return bench.rule.loss(whole.measure(plan))
 
     suggestions = suggest(bench.network, bench.ranges, seen, sought, measure, job.progress.step)
     if not suggestions:
@@ -260,7 +261,7 @@ def _with_moves(job: Job, found: Found, wish: _Wish, accuracy: Accuracy | None, 
     ):
         return found
     better = replace(found, bench=changed, target=target, sought=again, moves=moves, suggestions=suggestions)
-    better = _fewest_moves(better, bench, seen, measure, other)
+    better = _fewest_moves(better, bench, seen, other)
     return better if accuracy or _holds_elsewhere(job, found, better) else found
 
 
@@ -292,14 +293,13 @@ def _fewest_moves(
     found: Found,
     bench: Bench,
     seen: Magnitudes,
-    measure: Callable[[Ranges, PrecisionPlan], Loss],
     other: Callable[[Ranges], tuple[Bench, Target, SimilarityTarget]],
 ) -> Found:
     """The same recipe without the moves that it does not need."""
     plan, budget = found.sought.plan, found.sought.space.budget
 
     def good(moves: Mapping[str, Calibrator]) -> bool:
-        loss = measure(recalibrated(bench.ranges, seen, moves), plan)
+        (loss,) = other(recalibrated(bench.ranges, seen, moves))[1].exact(plan, [plan], lambda _: None)
         return loss is not None and loss <= budget
 
     moves = needed(found.moves, good) if found.sought.meets else dict(found.moves)

@@ -25,6 +25,7 @@ from trt_bisect.analyzer.tensors import (
 )
 from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import round_trips
 
 Tensors = Mapping[str, np.ndarray]
 """The tensors of one run on one sample, by name."""
@@ -174,17 +175,10 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
     channels: list[Compared] = []
     for origin in origins:
         values = network.constant(origin.tensor)
-        rounded = rounded_weight(values, origin)
+        rounded = round_trips(values, origin.quantizers)
         tensors.append(compare_weight(values, rounded, origin))
         channels += _compare_channels(values, rounded, tensors[-1])
     return tuple(tensors), tuple(channels)
-
-
-def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
-    """A weight as the layer in INT8 has it; itself where nothing rounds it."""
-    for quantizer in origin.quantizers:
-        values = quantizer.round_trip(values)
-    return values
 
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ def assemble(
     findings, recipe = measured.findings, measured.recipe
     int8, restored = rule.similarity(measured.full), rule.similarity(measured.restored)
     writer = PlanWriter(network, ranges.scales, Target.TENSORRT)
+    plans, builds, inferences = counts(measured.trials.values())
     return Report(
         model=network.source,
         engine=builder.engine,
@@ -108,9 +109,9 @@ def assemble(
             )
         ),
         summary=summary(network, rule, findings, recipe, int8, restored),
-        plans=len(measured.trials),
-        builds=sum(trial.builds for trial in measured.trials.values()),
-        inferences=sum(trial.inferences for trial in measured.trials.values()),
+        plans=plans,
+        builds=builds,
+        inferences=inferences,
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
         fingerprint=fingerprint,
@@ -118,6 +119,11 @@ def assemble(
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=recipe_files(network, ranges.scales, recipe.plan, high),
     )
+
+
+def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
+    """How many plans, engines and inferences trials stand for."""
+    return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
 
 
 def _exit_code(measured: Measured, rule: Rule) -> int:

@@ -90,18 +90,23 @@ def trtexec_flags(kept: Mapping[str, Precision], *, with_cache: bool) -> str:
     Source of the syntax: ``trtexec --help``: ``--layerPrecisions=spec``, ``spec ::= layerName ":" precision``, joined
     by commas.
     """
-    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(":,*")}
-    flags = ["--int8", *(["--fp16"] if Precision.FP16 in kept.values() else [])]
-    if with_cache:
-        flags.append(f"--calib={CACHE}")
-    if sayable:
-        spec = ",".join(f"{name}:{precision}" for name, precision in sayable.items())
-        flags += ["--precisionConstraints=obey", f"--layerPrecisions={spec}", f"--layerOutputTypes={spec}"]
+    flags, unsayable = trtexec_arguments(kept, CACHE if with_cache else None)
     lines = [shlex.quote(flag) for flag in flags]
-    unsayable = [name for name in kept if name not in sayable]
     if unsayable:
         lines.append(f"# trtexec cannot name {unsayable}; use {POLYGRAPHY} or {QDQ_NETWORK} for these layers")
     return "\n".join(lines) + "\n"
+
+
+def trtexec_arguments(kept: Mapping[str, Precision], cache: str | None) -> tuple[list[str], list[str]]:
+    """The flags that keep layers high, with a calibration cache if there is one, and the layers it cannot name."""
+    unsayable = [name for name in kept if set(name) & set(":,*")]
+    flags = ["--int8", *(["--fp16"] if Precision.FP16 in kept.values() else [])]
+    if cache:
+        flags.append(f"--calib={cache}")
+    spec = ",".join(f"{name}:{precision}" for name, precision in kept.items() if name not in unsayable)
+    if spec:
+        flags += ["--precisionConstraints=obey", f"--layerPrecisions={spec}", f"--layerOutputTypes={spec}"]
+    return flags, unsayable
 
 
 def modelopt_list(kept: list[str]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.report.advice import CulpritAdvice
+from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.plain import plain
 from trt_bisect.runs.folder import make_folder, write_whole
@@ -99,6 +101,7 @@ class Report:
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
         files: of the recipe, by name; empty in a report read from a file.
+        explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
     """
 
     model: str
@@ -130,6 +133,12 @@ class Report:
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+    explanation: Explanation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def advice(self) -> tuple[CulpritAdvice, ...]:
+        """Why each culprit is one and what to do, in their order; empty without an explanation."""
+        return self.explanation.advice if self.explanation else ()
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
@@ -152,7 +161,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "layers")}
+        apart = ("files", "layers", "explanation")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         record = {"schema": self.schema, **fields, "layers": [asdict(row) for row in self.layers]}
         types = plain(record)
         assert isinstance(types, dict)
@@ -187,7 +197,9 @@ class Report:
         return text.getvalue()
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv`` and the recipe's files into ``folder``.
+        """Writes ``report.json``, ``layers.csv``, ``explanation.json`` and the recipe's files into ``folder``.
+
+        An explanation that is there of another report is taken away.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -195,6 +207,10 @@ class Report:
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
+        if self.explanation is not None:
+            self.explanation.save(path)
+        else:
+            (path / EXPLANATION).unlink(missing_ok=True)
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
         return path
