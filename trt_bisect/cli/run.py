@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import (
+    Calibrator,
+    KeepMasks,
+    Model,
+    Percentile,
+    Shape,
+    Tensorboard,
+    TensorboardChannels,
+    parse_shapes,
+)
 
 
 def run_command(
@@ -88,6 +97,8 @@ def run_command(
     build_timeout: Annotated[
         float, typer.Option(help="Seconds that TensorRT may take to build an engine, or to run it.")
     ] = 1800.0,
+    tensorboard: Tensorboard = None,
+    tensorboard_channels: TensorboardChannels = 0,
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Print every layer, also those that only follow.")
     ] = False,
@@ -131,6 +142,8 @@ def run_command(
         tactic_sources=tuple(tactic_source or ()),
         build_timeout=build_timeout,
         output=folder,
+        tensorboard=tensorboard,
+        tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),
     )
     console = Console(highlight=False)
