@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,22 @@ import numpy as np
 BINS = 1024
 _LEAST_EXPONENT = -1000
 """So that a bin's width is no denormal, nor is a value divided by it infinite."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values between edges.
+
+    Attributes:
+        edges: float64 ``[bins + 1]``; the first is the least value, the last the largest. No edges where no value was.
+        counts: int64 ``[bins]``; a bin holds its left edge, and the last its right one too.
+        sum: of the values; ``squares``: of their squares.
+    """
+
+    edges: np.ndarray
+    counts: np.ndarray
+    sum: float
+    squares: float
 
 
 class GrowingHistogram:
@@ -28,6 +45,7 @@ class GrowingHistogram:
         self._counts = np.zeros((groups, bins), np.int64)
         self._exponents = np.full(groups, _LEAST_EXPONENT)
         self._least, self._largest = np.full(groups, np.inf), np.full(groups, -np.inf)
+        self._sum, self._squares = np.zeros(groups), np.zeros(groups)
         self.nonfinite = 0
 
     def add(self, block: np.ndarray) -> None:
@@ -41,7 +59,9 @@ class GrowingHistogram:
         self._least, self._largest = np.minimum(self._least, least), np.maximum(self._largest, largest)
         groups, bins = self._counts.shape
         first = bins * np.arange(groups)[:, np.newaxis] + self._half
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
+            self._sum += np.sum(block, axis=1, where=kept, dtype=np.float64)
+            self._squares += np.sum(np.square(block, dtype=np.float64), axis=1, where=kept)
             places = np.floor(block * np.ldexp(1.0, -self._exponents)[:, np.newaxis]) + first
         places = places.reshape(-1) if everywhere else places[finite]
         self.nonfinite += block.size - places.size
@@ -59,30 +79,23 @@ class GrowingHistogram:
             np.add.at(self._counts[group], merged, before)
         self._exponents = wanted
 
-    def buckets(self, group: int = 0, most: int = 128) -> np.ndarray:
-        """What was seen of a group: float64 ``[buckets, 3]``, each a left edge, a right edge and a count.
-
-        The first begins at the least value, the last ends at the largest, which is in it; of the others the right edge
-        is outside. Values that are all the same have one bucket of width one around them. Empty if nothing was seen.
-
-        Args:
-            group: which.
-            most: how many buckets there may be; bins are merged in pairs until they fit.
-        """
+    def seen(self, group: int = 0, most: int = 128) -> Histogram:
+        """What was seen of a group, in at most so many bins: they are merged in pairs until they fit."""
         used = np.flatnonzero(self._counts[group])
+        least, largest = float(self._least[group]), float(self._largest[group])
+        counts = self._counts[group][used]
+        sums = float(self._sum[group]), float(self._squares[group])
         if not used.size:
-            return np.zeros((0, 3))
-        least, largest = self._least[group], self._largest[group]
+            return Histogram(np.zeros(0), counts, *sums)
         if least == largest:
-            return np.array([[least - 0.5, largest + 0.5, self._counts[group].sum()]])
+            return Histogram(np.array([least, largest]), counts, *sums)
         first, last, shift = used[0] - self._half, used[-1] - self._half, 0
         while (last >> shift) - (first >> shift) >= most:
             shift += 1
         places = np.arange(first >> shift, (last >> shift) + 2)
-        counts = np.zeros(places.size - 1, np.int64)
-        np.add.at(counts, ((used - self._half) >> shift) - places[0], self._counts[group][used])
-        edges = np.ldexp(places.astype(np.float64), self._exponents[group] + shift)
-        edges[0] = least
-        if largest > edges[-2]:
-            edges[-1] = largest
-        return np.stack([edges[:-1], edges[1:], counts], axis=1)
+        merged = np.zeros(places.size - 1, np.int64)
+        np.add.at(merged, ((used - self._half) >> shift) - places[0], counts)
+        with np.errstate(over="ignore"):
+            edges = np.ldexp(places.astype(np.float64), self._exponents[group] + shift)
+        edges[0], edges[-1] = least, largest
+        return Histogram(edges, merged, *sums)

@@ -60,6 +60,7 @@ class ComparisonLogs:
                 run.graph(graph_of(network))
             if weights is not None:
                 weights.write(run)
+            write_texts(run, not_finite=listed(self._fp32.not_finite()))
         with LogRun(self._board.folder / trial_name(1, _worst_result(found))) as run:
             self._int8.write(run)
             if network is not None:
@@ -67,7 +68,12 @@ class ComparisonLogs:
             if weights is not None and plan is not None:
                 weights.write(run, plan.int8)
             _write_figures(run, found)
-            write_texts(run, advice=_advice(found), notes=listed(found.notes))
+            write_texts(
+                run,
+                advice=_advice(found),
+                notes=listed(found.notes),
+                not_finite=listed(self._int8.not_finite()),
+            )
 
 
 def _worst_result(found: Comparison) -> float | None:
@@ -83,7 +89,7 @@ def _write_figures(run: LogRun, found: Comparison) -> None:
             for name in ("cosine", "sqnr"):
                 value = getattr(row.figures, name)
                 if math.isfinite(value):
-                    run.scalar(f"tensor {name}", value, row.origin.index, "Of what layer k makes. The step is k.")
+                    run.scalar(f"tensor {name}", value, row.origin.index)
 
 
 def _advice(found: Comparison) -> str:

@@ -12,15 +12,10 @@ from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.tensors import parts
 from trt_bisect.machine import cores
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.report.tensorboard.tags import FP32, INT8, ROUNDED
+from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
 from trt_bisect.report.tensorboard.writer import LogRun
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
-_SEEN_AS = {
-    FP32: "In FP32.",
-    INT8: "As made in this run's plan: after the roundings before it, before its own.",
-    ROUNDED: "As the INT8 layers of this run's plan read it.",
-}
 
 
 class LoudChannels:
@@ -68,15 +63,17 @@ class Seen:
             self._channels = self._channels or GrowingHistogram(len(rows), _CHANNEL_BINS)
             self._channels.add(rows)
 
-    def write(self, run: LogRun, tag: str, said: str) -> None:
-        """Writes the histogram under a tag, ``said`` beside it, and the channels' under ``<tag>/channels``."""
-        if self._whole.nonfinite:
-            said += f" {self._whole.nonfinite} values were NaN or infinite and are left out."
-        run.histogram(tag, self._whole.buckets(most=_BUCKETS), description=said)
+    @property
+    def nonfinite(self) -> int:
+        """How many values were NaN or infinite; they are in no histogram."""
+        return self._whole.nonfinite
+
+    def write(self, run: LogRun, tag: str) -> None:
+        """Writes the histogram under a tag, and those of channels under ``<tag>/channels``: the step is the channel."""
+        run.histogram(tag, self._whole.seen(most=_BUCKETS))
         if self._channels is not None:
             for group, number in enumerate(self._numbers):
-                buckets = self._channels.buckets(group, _CHANNEL_BUCKETS)
-                run.histogram(f"{tag}/channels", buckets, int(number), f"{said} The step is the channel.")
+                run.histogram(f"{tag}/channels", self._channels.seen(group, _CHANNEL_BUCKETS), int(number))
 
 
 class TensorHistograms:
@@ -94,12 +91,12 @@ class TensorHistograms:
     ) -> None:
         self._kind, self._origins, self._tags, self._channels = kind, origins, tags, channels
         self._seen: dict[tuple[str, str], Seen] = {}
+        self._pool = ThreadPoolExecutor(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Takes in a sample's tensors."""
         names = [name for name in self._tags if name in tensors and tensors[name].dtype.kind == "f"]
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(lambda name: self._take(name, tensors[name]), names))
+        list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
 
     def _take(self, name: str, values: np.ndarray) -> None:
         self._count(name, self._kind, values)
@@ -115,7 +112,15 @@ class TensorHistograms:
     def write(self, run: LogRun) -> None:
         """Writes what was seen."""
         for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0]):
-            seen.write(run, f"{tag}/{kind}", _SEEN_AS[kind])
+            seen.write(run, f"{tag}/{kind}")
+
+    def not_finite(self) -> list[str]:
+        """A sentence on each tensor that held NaN or infinite values."""
+        return [
+            f"{tag}/{kind}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
+            for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0])
+            if seen.nonfinite
+        ]
 
 
 def rounded(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:

@@ -46,4 +46,4 @@ class ProfileLogs:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
             WeightHistograms(self._network, self._weights, self._channels).write(run)
-            write_texts(run, notes=listed(notes))
+            write_texts(run, notes=listed(notes), not_finite=listed(self._outputs.not_finite()))

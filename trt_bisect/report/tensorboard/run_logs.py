@@ -117,7 +117,8 @@ def write_run(
             run.graph(graph_of(network, each.plan))
             histograms.write(run)
             weights.write(run, each.plan.int8 if number else None)
-            write_texts(run, plan=_plan_text(each, network) if number else "")
+            plan = _plan_text(each, network) if number else ""
+            write_texts(run, plan=plan, not_finite=listed(histograms.not_finite()))
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
         write_texts(
@@ -134,14 +135,14 @@ def _columns(shown: Sequence[Shown]) -> tuple[list[str], list[float | None]]:
 
 
 def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
-    """Similarity, loss and drop over k; a gap where a plan was not measured."""
+    """Similarity, loss and drop over k, the step; a gap where a plan was not measured."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
         if row.similarity is not None:
-            run.scalar("similarity", row.similarity, row.index, "The step is k: layers 0 to k in INT8, but culprits.")
-            run.scalar(loss, rule.metric.loss(row.similarity), row.index, "What similarity lacks.")
+            run.scalar("similarity", row.similarity, row.index)
+            run.scalar(loss, rule.metric.loss(row.similarity), row.index)
         if row.drop is not None:
-            run.scalar("drop", row.drop, row.index, "The loss that layer k adds.")
+            run.scalar("drop", row.drop, row.index)
 
 
 def _plan_text(shown: Shown, network: Network) -> str:

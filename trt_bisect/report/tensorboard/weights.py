@@ -67,9 +67,9 @@ class WeightHistograms:
         """Writes the weights in FP32; with ``int8``, those that are rounded where these layers are in INT8."""
         for weight in self._weights:
             if int8 is None:
-                self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}", "In FP32.")
+                self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}")
             elif weight.quantizers and weight.layer in int8:
-                self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}", "After its rounding.")
+                self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}")
 
     def _histogram(self, weight: Weight, kind: str) -> Seen:
         key = weight.tag, kind

@@ -2,8 +2,8 @@
 
 Events are written by the package's ``RecordWriter``, the half of its ``EventFileWriter`` that knows the format: the
 other half is a thread that loads TensorFlow where there is one, and prints a traceback where the disk is full.
-Histograms are the tensors of TensorBoard's histogram plugin (``[buckets, 3]``: left, right, count), not the older
-``HistogramProto``, which TensorBoard turns into these.
+Scalars and histograms are ``simple_value`` and ``HistogramProto``, as PyTorch's SummaryWriter has them: every reader
+knows them, and TensorBoard makes the tensors of its newer plugins of them as it loads (its ``data_compat.py``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from trt_bisect.analyzer.growing_histogram import Histogram
 from trt_bisect.report.tensorboard.board import OPTION, SUFFIX
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.runs.journal import unwritable
@@ -49,11 +48,9 @@ class LogRun:
         except OSError as failure:
             raise unwritable(self._folder, failure, OPTION) from failure
 
-    def scalar(self, tag: str, value: float, step: int, description: str = "") -> None:
+    def scalar(self, tag: str, value: float, step: int) -> None:
         """A figure at a step, kept as float32."""
-        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-
-        self._add(step, summary=scalar_pb(tag, value, description or None))
+        self._add_value(step, tag=tag, simple_value=value)
 
     def text(self, tag: str, markdown: str) -> None:
         """A text in Markdown; what comes from strangers must have gone through ``markdown.literal``."""
@@ -61,23 +58,24 @@ class LogRun:
 
         self._add(0, summary=text_pb(tag, markdown))
 
-    def histogram(self, tag: str, buckets: np.ndarray, step: int = 0, description: str = "") -> None:
-        """Buckets, float64 ``[buckets, 3]``: left edge, right edge, count."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.plugins.histogram.metadata import create_summary_metadata
-        from tensorboard.util.tensor_util import make_tensor_proto
+    def histogram(self, tag: str, seen: Histogram, step: int = 0) -> None:
+        """A histogram at a step; one without values stays empty."""
+        from tensorboard.compat.proto.summary_pb2 import HistogramProto
 
-        summary = Summary()
-        summary.value.add(
-            tag=tag,
-            metadata=create_summary_metadata(display_name=None, description=description or None),
-            tensor=make_tensor_proto(np.asarray(buckets, np.float64)),
-        )
-        self._add(step, summary=summary)
+        histogram = HistogramProto(bucket_limit=seen.edges[1:], bucket=seen.counts)
+        if seen.edges.size:
+            histogram.min, histogram.max = seen.edges[0], seen.edges[-1]
+            histogram.num, histogram.sum, histogram.sum_squares = seen.counts.sum(), seen.sum, seen.squares
+        self._add_value(step, tag=tag, histo=histogram)
 
     def graph(self, graph: Any) -> None:
         """The network, a GraphDef."""
         self._add(0, graph_def=graph.SerializeToString())
+
+    def _add_value(self, step: int, **content: Any) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self._add(step, summary=Summary(value=[Summary.Value(**content)]))
 
     def _add(self, step: int, **content: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
