@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import html
+import importlib
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tracemalloc
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,6 +204,49 @@ def test_the_graph_has_every_layer_and_edge(planted, lenet):
     assert [dim.size for dim in shape.dim] == [1, 20, 24, 24]
     recipe = {node.name: node.device for node in run_named(runs, "tune_2").Graph().node}
     assert (recipe["ip1"], recipe["ip2"], recipe["relu1"], recipe["data"]) == ("int8", "fp32", "follows", "")
+
+
+@pytest.fixture
+def picture(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "tools"))
+    return importlib.import_module("make_tensorboard_picture")
+
+
+def test_plain_tensorboard_serves_all_of_it(planted, picture):
+    runs = read(planted[1])
+    with picture.serving(str(planted[1])) as address:
+
+        def served(plugin):
+            return json.load(urllib.request.urlopen(f"{address}/data/plugin/{plugin}/tags"))
+
+        for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
+            found = {run: set(each) for run, each in served(plugin).items() if each}
+            assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
+        assert set(served("text")["curve"]) == {"summary", "culprits", "runs"}
+        graphs = json.load(urllib.request.urlopen(f"{address}/data/plugin/graphs/info"))
+        assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve"}
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    and os.environ.get("TRT_BISECT_BROWSER") != "required",
+    reason="no Chromium",
+)
+def test_the_page_draws_the_histograms(planted, picture, tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    drawn = tmp_path / "page.png"
+    picture.main(str(planted[1]), str(drawn), "ip2/output")
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    with picture.serving(str(planted[1])) as address, sync_playwright() as player:
+        chromium = next(filter(None, map(shutil.which, picture.CHROMIUM)))
+        browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"{address}/#histograms&tagFilter=ip2/output/(fp32|int8)$")
+        page.locator("vz-histogram-timeseries path").first.wait_for()
+        page.get_by_text("tag: ip2/output/fp32").first.wait_for()
+        assert page.get_by_text("tag: ip2/output/int8").count() == 2
+        browser.close()
 
 
 def odd(names):
