@@ -31,17 +31,15 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 
 import trt_bisect
+from trt_bisect import api
 from trt_bisect.analyzer.growing_histogram import GrowingHistogram
-from trt_bisect.analyzer.judge import make_rule
-from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
-from trt_bisect.report.tensorboard import run_logs
 from trt_bisect.report.tensorboard.graph import graph_of, legal_names
 from trt_bisect.report.tensorboard.markdown import literal, table
 from trt_bisect.report.tensorboard.tags import layer_tags
-from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.verdict import verdict
 
 LEGAL = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
@@ -438,16 +436,21 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
     assert (logs / "curve.txt").read_text() == "mine"
 
 
-def test_a_failed_layer_leaves_a_gap_and_a_tensor_engine_is_told_of(planted):
-    report, folder = planted
-    rows = [replace(row, similarity=None, drop=None) if row.index == 3 else row for row in report.layers]
-    report = replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt")
-    with LogRun(folder.parent / "gap" / "curve") as run:
-        run_logs._write_curve(run, report, make_rule(find_metric("sqnr"), None))
-    curve = read(folder.parent / "gap")["curve"]
-    assert [event.step for event in curve.Scalars("similarity")] == [0, 1, 2, 4, 5, 6, 7, 8]
-    assert "loss" in curve.Tags()["scalars"]
-    assert "emulation" in run_logs._origin_of_histograms(report)[0]
+def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, monkeypatch):
+    def on_an_engine(job, bench):
+        report, measured = verdict(job, bench)
+        rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
+        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt"), measured
+
+    monkeypatch.setattr(api, "verdict", on_an_engine)
+    trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", metric="sqnr", tensorboard=tmp_path
+    )
+    curve = read(tmp_path)["curve"]
+    assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
+    for tag in curve.Tags()["scalars"]:
+        assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert "measured on tensorrt; the histograms are of the emulation" in text(curve, "notes")
 
 
 @given(st.text(st.characters(exclude_categories=["C"]), max_size=30))

@@ -10,6 +10,7 @@ from typing import Any
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, advise
 from trt_bisect.analyzer.compared import Tensors, compare_tensors, compare_weights
+from trt_bisect.analyzer.observed import plan_observer
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ENGINES, ONNXRUNTIME
@@ -19,7 +20,6 @@ from trt_bisect.data import Dataset, open_dataset
 from trt_bisect.dumps import open_dumps
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.observe import plan_observer
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress, Showing, default_progress
@@ -230,9 +230,8 @@ class _Counted:
 def _both_runs(planned: _Planned, origins: Mapping[str, Origin], samples: Dataset) -> Iterator[tuple[Tensors, Tensors]]:
     """The tensors of both runs, under the names of the FP32 one."""
     nothing = int8_set(len(planned.network.layers), ())
-    results = [name for name, origin in origins.items() if origin.rounded_as_result]
-    reference = plan_observer(planned.writer, nothing, list(origins))
-    output = plan_observer(planned.writer, planned.plan, list(origins), results)
+    reference = plan_observer(planned.writer, nothing, origins)
+    output = plan_observer(planned.writer, planned.plan, origins)
     return ((reference(feeds, place), output(feeds, place)) for place, feeds in enumerate(samples))
 
 

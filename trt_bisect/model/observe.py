@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,8 @@ from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import INLINE_UNTIL_BYTES
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Written
+from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import CPU, make_session
-from trt_bisect.precision import PrecisionPlan
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
@@ -65,31 +64,6 @@ class Observer:
                 "Check the sample's shapes and values.",
             ) from error
         return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
-
-
-def plan_observer(
-    writer: PlanWriter, plan: PrecisionPlan, names: Sequence[str], rounded_results: Collection[str] = ()
-) -> Callable[[Feeds, int], dict[str, np.ndarray]]:
-    """Sees tensors as their layers make them in a plan, a sample at a time; inputs of the network as they are given.
-
-    Args:
-        writer: of the network's plans, for ONNX Runtime.
-        plan: the precisions.
-        names: the tensors.
-        rounded_results: those that a pair stands behind before the network's output: they are seen before it.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network, or, when called, a sample.
-    """
-    network, unrounded = writer.network, f"{writer.tag}unrounded"
-    as_made = {name + unrounded * (name in rounded_results): name for name in names if name in network.producers}
-    observer = Observer(writer.write(plan), list(as_made), network.source)
-
-    def see(feeds: Feeds, position: int) -> dict[str, np.ndarray]:
-        made = {as_made[name]: values for name, values in observer.see(feeds, position).items()}
-        return {**{name: feeds[name] for name in names if name in feeds}, **made}
-
-    return see
 
 
 def difference_from_file(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.observed import plan_observer
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data import Feeds
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import plan_observer
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress
@@ -95,43 +96,43 @@ def write_run(
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
-    shown = plans_to_show(measured, network, rule, Precision(report.precision))
-    progress.stage("Writing TensorBoard's logs", (len(shown) + 1) * len(feeds))
     writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
     layers, channels = layer_tags(layer.name for layer in network.layers), LoudChannels(board.channels)
     weights = WeightHistograms(network, weights_of(network, writer, layers), channels)
-    fp32 = Shown(int8_set(len(network.layers), ()), "FP32", rule.metric.perfect)
+    shown = [
+        Shown(int8_set(len(network.layers), ()), "FP32", rule.metric.perfect),
+        *plans_to_show(measured, network, rule, Precision(report.precision)),
+    ]
+    names = [
+        trial_name(number, each.score) if number else baseline_name(each.score) for number, each in enumerate(shown)
+    ]
+    progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
-    names = []
-    for number, each in enumerate([fp32, *shown]):
-        kind = INT8 if number else FP32
-        names.append(trial_name(number, each.score) if number else baseline_name(each.score))
+    for name, each in zip(names, shown, strict=True):
+        in_int8 = None if each is shown[0] else each.plan.int8
         origins = activation_origins(network, writer, each.plan.int8)
-        histograms = TensorHistograms(kind, origins, output_tags(origins.values(), layers), channels)
-        results = [name for name, origin in origins.items() if origin.rounded_as_result]
-        see = plan_observer(writer, each.plan, list(origins), results)
+        tags = output_tags(origins.values(), layers)
+        histograms = TensorHistograms(FP32 if in_int8 is None else INT8, origins, tags, channels)
+        see = plan_observer(writer, each.plan, origins)
         for place, sample in enumerate(feeds):
-            progress.step(names[-1])
+            progress.step(name)
             histograms.add(see(sample, place))
-        with LogRun(board.folder / names[-1]) as run:
+        with LogRun(board.folder / name) as run:
             run.graph(graph_of(network, each.plan))
             histograms.write(run)
-            weights.write(run, each.plan.int8 if number else None)
-            plan = _plan_text(each, network) if number else ""
+            weights.write(run, in_int8)
+            plan = "" if in_int8 is None else _plan_text(each, network)
             write_texts(run, plan=plan, not_finite=listed(histograms.not_finite()))
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
+        rows = [(name, each.what, each.score) for name, each in zip(names, shown, strict=True)]
         write_texts(
             run,
             summary=literal(report.summary),
             culprits=_culprits(report),
             notes=listed([*_origin_of_histograms(report), *report.notes]),
-            runs=table(["run", "plan", report.metric], zip(names, *_columns([fp32, *shown]), strict=True)),
+            runs=table(["run", "plan", report.metric], rows),
         )
-
-
-def _columns(shown: Sequence[Shown]) -> tuple[list[str], list[float | None]]:
-    return [each.what for each in shown], [each.score for each in shown]
 
 
 def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
@@ -141,7 +142,7 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
         if row.similarity is not None:
             run.scalar("similarity", row.similarity, row.index)
             run.scalar(loss, rule.metric.loss(row.similarity), row.index)
-        if row.drop is not None:
+        if row.drop is not None and math.isfinite(row.drop):
             run.scalar("drop", row.drop, row.index)
 
 

@@ -1,0 +1,41 @@
+"""The tensors inside a network under a plan, seen while it runs over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from trt_bisect.analyzer.origins import Origin
+from trt_bisect.data import Feeds
+from trt_bisect.model.observe import Observer
+from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.precision import PrecisionPlan
+
+
+def plan_observer(
+    writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]
+) -> Callable[[Feeds, int], dict[str, np.ndarray]]:
+    """Sees tensors as their layers make them in a plan, a sample at a time; inputs of the network as they are given.
+
+    Args:
+        writer: of the network's plans, for ONNX Runtime.
+        plan: the precisions; all high, or those that the origins are of.
+        origins: by tensor: one that is rounded as a result is seen before that.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network, or, when called, a sample.
+    """
+    network, unrounded = writer.network, f"{writer.tag}unrounded"
+    as_made = {
+        f"{name}{unrounded}" if origin.rounded_as_result and plan.int8 else name: name
+        for name, origin in origins.items()
+        if name in network.producers
+    }
+    observer = Observer(writer.write(plan), list(as_made), network.source)
+
+    def see(feeds: Feeds, position: int) -> dict[str, np.ndarray]:
+        given = {name: feeds[name] for name in origins if name in feeds}
+        return {**given, **{as_made[name]: values for name, values in observer.see(feeds, position).items()}}
+
+    return see
