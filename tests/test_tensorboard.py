@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper, numpy_helper
@@ -285,6 +285,7 @@ def test_odd_names(tmp_path):
     assert len(split.attr["_output_shapes"].list.shape) == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab/_ é:^", max_size=6), max_size=12))
 def test_names_of_nodes(names):
     legal = legal_names(names)
@@ -293,6 +294,7 @@ def test_names_of_nodes(names):
     assert not any(other.startswith(f"{name}/") for name in legal for other in legal)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab/_1", max_size=5), max_size=12, unique=True))
 def test_tags_of_layers(names):
     tags = layer_tags(names)
@@ -331,6 +333,7 @@ def blocks():
     return st.lists(block, min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(blocks(), st.integers(2, 64))
 def test_a_growing_histogram_counts_as_numpy_does(found, most):
     groups = len(found[0])
@@ -453,6 +456,7 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
     assert "measured on tensorrt; the histograms are of the emulation" in text(curve, "notes")
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["C"]), max_size=30))
 def test_strange_texts_stay_texts(name):
     shown = markdown_to_safe_html(table(["name"], [[f"x{name}x"]]))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, advise
-from trt_bisect.analyzer.compared import Tensors, compare_tensors, compare_weights
-from trt_bisect.analyzer.observed import plan_observer
+from trt_bisect.analyzer.both_runs import BothRuns
+from trt_bisect.analyzer.compared import compare_tensors, compare_weights
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ENGINES, ONNXRUNTIME
@@ -155,14 +155,11 @@ def _emulated(
         )
     progress.stage("Comparing", samples.length)
     origins, counted = planned.origins(), _Counted(progress)
-    pairs = _both_runs(planned, origins, samples)
+    both = BothRuns(planned.writer, planned.plan, origins)
+    runs = (both.on(feeds, position) for position, feeds in enumerate(samples))
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
-    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted)
+    tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights())
-    fused = (
-        f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so these are the tensors of the "
-        "emulation on ONNX Runtime; 'trt-bisect run' measures the engine"
-    )
     found = Comparison(
         model=planned.network.source,
         arithmetic=EMULATED,
@@ -172,9 +169,17 @@ def _emulated(
         weights=weights,
         channels=channels,
         advice=advise(tensors, weights, threshold),
-        notes=(*planned.notes, *(() if engine == ONNXRUNTIME else (fused,))),
+        notes=(*planned.notes, *(() if engine == ONNXRUNTIME else (final_outputs_only(engine),))),
     )
     return found, logs
+
+
+def final_outputs_only(engine: str) -> str:
+    """What is to be said of tensors beside the outputs of an NVIDIA engine."""
+    return (
+        f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
+        "emulation on ONNX Runtime; 'trt-bisect run' measures the engine"
+    )
 
 
 def _saved_runs(
@@ -225,14 +230,6 @@ class _Counted:
     def __call__(self) -> None:
         self.count += 1
         self._progress.step(f"sample {self.count}")
-
-
-def _both_runs(planned: _Planned, origins: Mapping[str, Origin], samples: Dataset) -> Iterator[tuple[Tensors, Tensors]]:
-    """The tensors of both runs, under the names of the FP32 one."""
-    nothing = int8_set(len(planned.network.layers), ())
-    reference = plan_observer(planned.writer, nothing, origins)
-    output = plan_observer(planned.writer, planned.plan, origins)
-    return ((reference(feeds, place), output(feeds, place)) for place, feeds in enumerate(samples))
 
 
 def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> PrecisionPlan:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.calibration.collect import METHODS
+from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.strategy import CURVES, STRATEGIES, Way

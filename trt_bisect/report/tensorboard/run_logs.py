@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.observed import plan_observer
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data import Feeds

@@ -1,4 +1,4 @@
-"""The tensors inside a network under a plan, seen while it runs over samples."""
+"""A network's tensors under a plan, and beside it in FP32, emulated on ONNX Runtime, all of them as outputs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from trt_bisect.analyzer.compared import Tensors
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.data import Feeds
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import PrecisionPlan, int8_set
 
 
 def plan_observer(
@@ -39,3 +40,25 @@ def plan_observer(
         return {**given, **{as_made[name]: values for name, values in observer.see(feeds, position).items()}}
 
     return see
+
+
+class BothRuns:
+    """Two sessions of a network; raises BadInput where ONNX Runtime cannot make them.
+
+    Args:
+        writer: of the network's plans, for ONNX Runtime.
+        plan: what runs beside FP32.
+        origins: the tensors that are wanted, by name.
+    """
+
+    def __init__(self, writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]) -> None:
+        self._fp32 = plan_observer(writer, int8_set(len(plan), ()), origins)
+        self._int8 = plan_observer(writer, plan, origins)
+
+    def on(self, feeds: Feeds, position: int) -> tuple[Tensors, Tensors]:
+        """The tensors of both runs on sample number ``position``, as their layers made them, by the FP32 run's names.
+
+        Raises:
+            BadInput: ONNX Runtime refuses the sample.
+        """
+        return self._fp32(feeds, position), self._int8(feeds, position)
