@@ -15,6 +15,8 @@ from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.report import Report
+from trt_bisect.report.tensorboard.board import open_board
+from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
@@ -51,6 +53,8 @@ def run(
     explain: str = EXPLAIN_TENSORS,
     try_remedies: bool = False,
     output: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    tensorboard_channels: int = 0,
     progress: Progress | None = None,
 ) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
@@ -91,6 +95,8 @@ def run(
         try_remedies: whether other calibrators, and each culprit alone in high precision, are tried as well.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
+        tensorboard: a folder for TensorBoard's logs of FP32, full INT8, both sides of each culprit, and the recipe.
+        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
         progress: where progress is shown; tqdm in a notebook by default.
 
     Raises:
@@ -124,14 +130,17 @@ def run(
     )
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
+    board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
     with Showing(progress or default_progress()) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
-            report = verdict(job, bench)
+            report, measured = verdict(job, bench)
             if folder is not None:
                 report.save(folder)
             report = explained(job, bench, report, calibration, inputs)
-    if folder is not None:
-        replace(report, files=None).save(folder)
+        if folder is not None:
+            replace(report, files=None).save(folder)
+        if board is not None:
+            write_run(board, bench.network, bench.ranges.scales, bench.feeds, bench.rule, measured, report, shown)
     return report

@@ -11,7 +11,7 @@ from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Bench, Job
-from trt_bisect.report.assemble import assemble
+from trt_bisect.report.assemble import Measured, assemble
 from trt_bisect.report.report import Report
 from trt_bisect.strategy import search
 
@@ -24,8 +24,8 @@ def _broken_off(bench: Bench) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(job: Job, bench: Bench) -> Report:
-    """The culprits, the recipe, and all that was measured on the way."""
+def verdict(job: Job, bench: Bench) -> tuple[Report, Measured]:
+    """The culprits, the recipe, and all that was measured on the way; and the trials behind it."""
     high = job.request.options.high
     question = Question(len(bench.network.layers), bench.network.quantizable, bench.rule.budget, bench.rule.step, high)
     names = [layer.name for layer in bench.network.layers]
@@ -41,8 +41,9 @@ def verdict(job: Job, bench: Bench) -> Report:
         "infer": sum(trial.infer_seconds for trial in trials.values()),
         "total": perf_counter() - job.began,
     }
-    return assemble(
-        replace(measured, trials=trials, canonical=bench.whole.canonical),
+    measured = replace(measured, trials=trials, canonical=bench.whole.canonical)
+    report = assemble(
+        measured,
         bench.network,
         bench.ranges,
         bench.rule,
@@ -56,3 +57,4 @@ def verdict(job: Job, bench: Bench) -> Report:
         latencies=latencies,
         fingerprint=bench.key,
     )
+    return report, measured
