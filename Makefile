@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint assets clean
 
 demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -12,12 +12,16 @@ demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 	    --output demo-run/lenet; code=$$?; [ $$code -eq 1 ]
 
 test: $(STAMP) lint
+	tools/get_browser.sh
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+assets:  ## bundles the page's scripts and styles; needs Node.js 20 or later
+	cd tools/web && npm ci --silent && npm run --silent build
 
 $(STAMP): pyproject.toml requirements-dev.lock
 	$(PYTHON) -m venv $(VENV)

@@ -14,6 +14,8 @@ from trt_bisect.explaining import explained
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.report.page.graph import NETWORK, network_facts
+from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
@@ -56,6 +58,7 @@ def run(
     tensorboard: str | Path | None = None,
     tensorboard_channels: int = 0,
     progress: Progress | None = None,
+    command: str = "",
 ) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
@@ -98,6 +101,7 @@ def run(
         tensorboard: a folder for TensorBoard's logs of FP32, full INT8, both sides of each culprit, and the recipe.
         tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
         progress: where progress is shown; tqdm in a notebook by default.
+        command: the command line that asks for this, for the report.
 
     Raises:
         BadInput: something given cannot be used.
@@ -135,12 +139,16 @@ def run(
     with Showing(progress or default_progress()) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
-            report, measured = verdict(job, bench)
+            graph = network_facts(bench.network, bench.ranges.scales)
+            if folder is not None:
+                write_json(folder / NETWORK, graph)
+            found, measured = verdict(job, bench)
+            report = replace(found, command=command, graph=graph)
             if folder is not None:
                 report.save(folder)
             report = explained(job, bench, report, calibration, inputs)
         if folder is not None:
-            replace(report, files=None).save(folder)
+            replace(report, files=None, graph=None).save(folder)
         if board is not None:
             write_run(board, bench.network, bench.ranges.scales, bench.feeds, bench.rule, measured, report, shown)
     return report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -119,6 +121,7 @@ def run_command(
     from trt_bisect.api import run
     from trt_bisect.progress import RichProgress
     from trt_bisect.report.advice_screen import print_advice
+    from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen import print_report
 
     folder = output or Path(f"trt-bisect-{model.stem}")
@@ -154,6 +157,7 @@ def run_command(
         tensorboard=tensorboard,
         tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),
+        command=shlex.join(["trt-bisect", *sys.argv[1:]]),
     )
     console = Console(highlight=False)
     wide = console if console.is_terminal else Console(width=140, highlight=False)
@@ -163,7 +167,8 @@ def run_command(
         print_advice(report.explanation, report.metric, wide)
     console.print(
         f"\nPlans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
-        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}",
+        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}\n"
+        f"The page to look at: {folder / PAGE}",
         markup=False,
         soft_wrap=True,
     )

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.report.advice import CulpritAdvice
 from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.exports import RecipeFiles
-from trt_bisect.report.plain import plain
+from trt_bisect.report.page.graph import NETWORK
+from trt_bisect.report.plain import plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from plotly.graph_objects import Figure
+
+    from trt_bisect.report.layer_table import LayerTable
 
 SCHEMA = 1
 REPORT = "report.json"
@@ -100,7 +103,9 @@ class Report:
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
+        command: that made it, as it was typed; empty where it was called from Python.
         files: of the recipe, by name; empty in a report read from a file.
+        graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
     """
 
@@ -132,7 +137,9 @@ class Report:
     exit_code: int
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
+    command: str = ""
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -151,17 +158,21 @@ class Report:
         found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
         return sum(found) if found else None
 
-    def table(self) -> pd.DataFrame:
-        """The layers as a pandas table, one row a layer, in execution order."""
+    def table(self) -> LayerTable:
+        """The layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
         import pandas as pd
 
+        from trt_bisect.report.layer_table import LayerTable
+
         rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
-        table: pd.DataFrame = pd.DataFrame(rows).set_index("index")
+        index = pd.Index([row.pop("index") for row in rows], name="index")
+        table: LayerTable = LayerTable(rows, index=index)
+        table.attrs["metric"] = self.metric
         return table
 
     def to_json(self) -> dict[str, Any]:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
-        apart = ("files", "layers", "explanation")
+        apart = ("files", "graph", "layers", "explanation")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         record = {"schema": self.schema, **fields, "layers": [asdict(row) for row in self.layers]}
         types = plain(record)
@@ -197,13 +208,15 @@ class Report:
         return text.getvalue()
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv``, ``explanation.json`` and the recipe's files into ``folder``.
+        """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
         An explanation that is there of another report is taken away.
 
         Raises:
             BadInput: the folder cannot be written.
         """
+        from trt_bisect.report.page.files import write_page
+
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
@@ -213,21 +226,31 @@ class Report:
             (path / EXPLANATION).unlink(missing_ok=True)
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
+        if self.graph is not None:
+            write_json(path / NETWORK, self.graph)
+        write_page(path, self)
         return path
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+    def plot(self, *, log: bool = True) -> Figure:
+        """The curve of similarity over layers as a Plotly figure; see ``trt_bisect.report.page.plot.curve``."""
+        from trt_bisect.report.page.plot import curve
+
+        return curve(self, log=log)
+
+    def _repr_html_(self) -> str:
+        from trt_bisect.report.page.notebook import compact
+
+        return compact(self)
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """What IPython shows where it shows text."""
         from rich.console import Console
 
         from trt_bisect.report.screen import print_report
 
-        console = Console(record=True, file=io.StringIO(), width=120, force_jupyter=False)
-        print_report(self, console)
-        html = console.export_html(
-            inline_styles=True,
-            code_format='<pre style="font-family:monospace;line-height:1.2"><code>{code}</code></pre>',
-            clear=False,
-        )
-        return {"text/plain": console.export_text(), "text/html": html}
+        text = io.StringIO()
+        print_report(self, Console(file=text, width=120, force_jupyter=False))
+        printer.text(text.getvalue())
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:

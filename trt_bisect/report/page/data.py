@@ -1,0 +1,78 @@
+"""What the page shows, as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.report.page.headline import headline
+from trt_bisect.report.plain import plain
+from trt_bisect.report.report import Report
+
+_LARGEST_TEXT = 1 << 20
+
+
+def page_data(
+    report: Report,
+    graph: Mapping[str, Any] | None = None,
+    explanation: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    *,
+    status: str = "finished",
+    progress: Mapping[str, Any] | None = None,
+    command: str = "",
+) -> dict[str, Any]:
+    """The data of ``render_page``, in JSON's types: no NaN and no infinity.
+
+    Args:
+        report: of a finished run, or as far as it is known.
+        graph: what ``network_facts`` gives.
+        explanation: the content of ``explanation.json``.
+        recipe: what ``recipe_texts`` gives.
+        status: ``finished``, ``running`` or ``interrupted``.
+        progress: of a running one, ``stage``, ``done``, ``total`` and ``seconds``.
+        command: that made the run, as it was typed.
+    """
+    data: dict[str, Any] = plain(
+        {
+            "report": report.to_json(),
+            "headline": headline(report, status),
+            "status": status,
+            "progress": progress,
+            "graph": graph,
+            "explanation": explanation,
+            "recipe": recipe or {},
+            "command": command,
+        }
+    )
+    return data
+
+
+def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
+    """The files of a recipe by name: their text, or for what is no text, or too long, ``{"bytes": size}``."""
+    found: dict[str, str | dict[str, int]] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_file() and not path.name.startswith("."):
+            found[path.name] = _text(path)
+    return found
+
+
+def _text(path: Path) -> str | dict[str, int]:
+    size = path.stat().st_size
+    if size <= _LARGEST_TEXT and path.suffix != ".onnx":
+        try:
+            return path.read_text(encoding="utf-8")
+        except ValueError:
+            pass
+    return {"bytes": size}
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, None where there is none that can be read."""
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,53 @@
+"""The verdict in one sentence, at the head of the page."""
+
+from __future__ import annotations
+
+from trt_bisect.report.report import Report
+from trt_bisect.report.screen import figure_text
+from trt_bisect.report.words import FIGURES
+
+
+def headline(report: Report, status: str = "finished") -> str:
+    """The verdict in one sentence; of a run that is not finished, how far it is.
+
+    Args:
+        report: of a finished run, or as far as it is known.
+        status: ``finished``, ``running`` or ``interrupted``.
+    """
+    if status != "finished":
+        return _so_far(report, status)
+    if report.exit_code == 3:
+        return "Nothing could be measured: no plan's engine was built and run."
+    figure = FIGURES.get(report.metric, report.metric)
+    int8, threshold = _text(report, report.similarity.get("int8")), _text(report, report.threshold)
+    if report.exit_code == 0:
+        return f"In full INT8 the {figure} is {int8}, within the threshold of {threshold}: no layer is to blame."
+    if report.similarity.get("int8") is None:
+        return f"Full INT8 gives no figure: {_blame(report)}, and {_cure(report)}."
+    return f"In full INT8 the {figure} is {int8}, which misses {threshold}: {_blame(report)}, and {_cure(report)}."
+
+
+def _so_far(report: Report, status: str) -> str:
+    tried = [row for row in report.layers if row.quantizable]
+    done = sum(row.outcome != "not tried" for row in tried)
+    found = f"{len(report.culprits)} {'culprit' if len(report.culprits) == 1 else 'culprits'} so far"
+    word = "Measuring" if status == "running" else "Interrupted"
+    return f"{word}: {done} of {len(tried)} layers judged, {found}."
+
+
+def _blame(report: Report) -> str:
+    if len(report.culprits) == 1:
+        return f"'{report.culprits[0]}' is to blame"
+    return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
+
+
+def _cure(report: Report) -> str:
+    restored, high = _text(report, report.similarity.get("recipe")), len(report.recipe.get("high", ()))
+    layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
+    if report.recipe.get("meets"):
+        return f"with {layers} it is {restored}"
+    return f"no plan that was tried meets it, {layers} gave {restored}"
+
+
+def _text(report: Report, value: float | None) -> str:
+    return figure_text(report.metric, value)
