@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, time
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
-from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Bench, Job
-from trt_bisect.report.assemble import assemble
+from trt_bisect.report.asked import Asked
+from trt_bisect.report.assemble import assemble, blank_report
 from trt_bisect.report.report import Report
 from trt_bisect.strategy import search
 
@@ -27,9 +27,11 @@ def _broken_off(bench: Bench) -> list[str]:
 def verdict(job: Job, bench: Bench) -> Report:
     """The culprits, the recipe, and all that was measured on the way."""
     high = job.request.options.high
-    question = Question(len(bench.network.layers), bench.network.quantizable, bench.rule.budget, bench.rule.step, high)
+    asked = _asked(job, bench)
+    if job.folder is not None:
+        asked.save(job.folder)
     names = [layer.name for layer in bench.network.layers]
-    measured = search(job.request.way, question, bench.evaluator, bench.rule, names, job.progress)
+    measured = search(job.request.way, asked.question, bench.evaluator, bench.rule, names, job.progress)
     warning = sqnr_disagreement(bench.rule, measured.full)
     latencies = measure_latencies(
         bench.builder, bench.network, measured.recipe.plan, high, bench.feeds[0], job.progress
@@ -43,16 +45,31 @@ def verdict(job: Job, bench: Bench) -> Report:
     }
     return assemble(
         replace(measured, trials=trials, canonical=bench.whole.canonical),
+        asked.blank,
         bench.network,
         bench.ranges,
         bench.rule,
-        strategy=job.request.way.strategy,
-        builder=bench.builder,
         high=high,
-        versions={**versions(), **bench.builder.versions},
-        inputs=bench.about,
-        notes=[*job.notes, *([warning] if warning else []), *_broken_off(bench)],
+        notes=[*([warning] if warning else []), *_broken_off(bench)],
         seconds=seconds,
         latencies=latencies,
+    )
+
+
+def _asked(job: Job, bench: Bench) -> Asked:
+    """What is known before anything is measured."""
+    way = job.request.way
+    blank = blank_report(
+        bench.network,
+        bench.ranges,
+        bench.rule,
+        strategy=way.strategy,
+        builder=bench.builder,
+        high=job.request.options.high,
+        versions={**versions(), **bench.builder.versions},
+        inputs=bench.about,
+        notes=job.notes,
         fingerprint=bench.key,
     )
+    mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
+    return Asked(blank, bench.rule, way.every_boundary, mark, time() - (perf_counter() - job.began))
