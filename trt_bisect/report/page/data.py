@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.plain import plain
-from trt_bisect.report.report import Report
+from trt_bisect.report.report import REPORT, Report
 
 EXPLANATION = "explanation.json"
 RECIPE = "recipe"
