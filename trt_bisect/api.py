@@ -14,6 +14,7 @@ from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.report import Report
 from trt_bisect.request import Request, high_precision
+from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
@@ -116,10 +117,11 @@ def run(
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
+    display = progress or default_progress()
+    with Showing(display if folder is None else Beat(folder, display)) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             report = verdict(job, bench)
-    if folder is not None:
-        report.save(folder)
+        if folder is not None:
+            report.save(folder)
     return report

@@ -17,6 +17,7 @@ from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
+from trt_bisect.cli.view import view_command
 from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
 
@@ -67,6 +68,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate_command,
     "check": check_command,
     "worst": worst_command,
+    "view": view_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():

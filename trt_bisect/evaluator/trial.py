@@ -104,3 +104,7 @@ class Trial:
         fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
         fields["ran"] = {int(index): precision for index, precision in record["ran"].items()}
         return cls(**fields)
+
+
+UNTRIED = Trial("", "not tried", builds=0)
+"""Stands for a plan that was not tried."""

@@ -1,0 +1,72 @@
+"""What the page of one run is told, as bytes that all viewers share."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.report.page.data import EXPLANATION, RECIPE, page_data, read_record, recipe_texts
+from trt_bisect.report.page.graph import NETWORK
+from trt_bisect.view.look import Look, RunFolder
+from trt_bisect.view.tail import Replaced
+
+
+@dataclass(frozen=True)
+class State:
+    """What is told until something changes.
+
+    Attributes:
+        data: what ``page_data`` gives.
+        body: the same as JSON; ``zipped`` by gzip.
+        etag: changes with ``data``.
+    """
+
+    data: Mapping[str, Any]
+    body: bytes
+    zipped: bytes
+    etag: str
+
+
+class LiveRun:
+    """A run as its page shows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder(path)
+        self._graph = Replaced(path / NETWORK, read_record)
+        self._explanation = Replaced(path / EXPLANATION, read_record)
+        self._parts: tuple[object, object, object] = (None, None, None)
+        self._moment: tuple[str, Any] = ("", None)
+        self._state: State | None = None
+
+    def state(self) -> State:
+        """What is known now; the same object as before where nothing changed.
+
+        Raises:
+            Gone: the run is not there any more.
+        """
+        look = self.folder.look()
+        graph, explanation = self._graph.content(), self._explanation.content() if look.whole else None
+        parts = (look.report, graph, explanation)
+        same = all(one is other for one, other in zip(parts, self._parts, strict=True))
+        if self._state is None or not same or (look.status, look.progress) != self._moment:
+            self._state = self._told(look, graph, explanation)
+            self._parts, self._moment = parts, (look.status, look.progress)
+        return self._state
+
+    def _told(self, look: Look, graph: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> State:
+        data = page_data(
+            look.report,
+            graph,
+            explanation,
+            recipe_texts(self.folder.path / RECIPE) if look.whole else None,
+            status=look.status,
+            progress=look.progress,
+            command=look.command,
+        )
+        body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+        return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
