@@ -12,6 +12,7 @@ from typing import Any
 
 from trt_bisect.report.page.data import EXPLANATION, RECIPE, page_data, read_record, recipe_texts
 from trt_bisect.report.page.graph import NETWORK
+from trt_bisect.report.plain import plain
 from trt_bisect.view.look import Look, RunFolder
 from trt_bisect.view.tail import Replaced
 
@@ -37,8 +38,8 @@ class LiveRun:
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
-        self._graph = Replaced(path / NETWORK, read_record)
-        self._explanation = Replaced(path / EXPLANATION, read_record)
+        self._graph = Replaced(path / NETWORK, _plain_record)
+        self._explanation = Replaced(path / EXPLANATION, _plain_record)
         self._parts: tuple[object, object, object] = (None, None, None)
         self._moment: tuple[str, Any] = ("", None)
         self._state: State | None = None
@@ -61,12 +62,17 @@ class LiveRun:
     def _told(self, look: Look, graph: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> State:
         data = page_data(
             look.report,
-            graph,
-            explanation,
-            recipe_texts(self.folder.path / RECIPE) if look.whole else None,
+            recipe=recipe_texts(self.folder.path / RECIPE) if look.whole else None,
             status=look.status,
             progress=look.progress,
             command=look.command,
         )
+        data |= {"graph": graph, "explanation": explanation}
         body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+def _plain_record(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, infinite values and NaN as None."""
+    record: dict[str, Any] | None = plain(read_record(path))
+    return record
