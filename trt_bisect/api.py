@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.report.page.graph import NETWORK, network_facts
+from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
 from trt_bisect.request import Request, high_precision
 from trt_bisect.runs.beat import Beat
@@ -49,6 +52,7 @@ def run(
     build_timeout: float | None = DEFAULT_TIMEOUT,
     output: str | Path | None = None,
     progress: Progress | None = None,
+    command: str = "",
 ) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
@@ -86,6 +90,7 @@ def run(
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
         progress: where progress is shown; tqdm in a notebook by default.
+        command: the command line that asks for this, for the report.
 
     Raises:
         BadInput: something given cannot be used.
@@ -121,7 +126,10 @@ def run(
     with Showing(display if folder is None else Beat(folder, display)) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
-            report = verdict(job, bench)
+            graph = network_facts(bench.network, bench.ranges.scales)
+            if folder is not None:
+                write_json(folder / NETWORK, graph)
+            report = replace(verdict(job, bench, command), graph=graph)
         if folder is not None:
             report.save(folder)
     return report

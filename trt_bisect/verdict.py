@@ -24,10 +24,10 @@ def _broken_off(bench: Bench) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(job: Job, bench: Bench) -> Report:
-    """The culprits, the recipe, and all that was measured on the way."""
+def verdict(job: Job, bench: Bench, command: str = "") -> Report:
+    """The culprits, the recipe, and all that was measured on the way; ``command`` asked for it."""
     high = job.request.options.high
-    asked = _asked(job, bench)
+    asked = _asked(job, bench, command)
     if job.folder is not None:
         asked.save(job.folder)
     names = [layer.name for layer in bench.network.layers]
@@ -56,7 +56,7 @@ def verdict(job: Job, bench: Bench) -> Report:
     )
 
 
-def _asked(job: Job, bench: Bench) -> Asked:
+def _asked(job: Job, bench: Bench, command: str) -> Asked:
     """What is known before anything is measured."""
     way = job.request.way
     blank = blank_report(
@@ -72,4 +72,5 @@ def _asked(job: Job, bench: Bench) -> Asked:
         fingerprint=bench.key,
     )
     mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
-    return Asked(blank, bench.rule, way.every_boundary, mark, time() - (perf_counter() - job.began))
+    began = time() - (perf_counter() - job.began)
+    return Asked(replace(blank, command=command), bench.rule, way.every_boundary, mark, began)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -101,6 +103,7 @@ def run_command(
 
     from trt_bisect.api import run
     from trt_bisect.progress import RichProgress
+    from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen import print_report
 
     folder = output or Path(f"trt-bisect-{model.stem}")
@@ -132,6 +135,7 @@ def run_command(
         build_timeout=build_timeout,
         output=folder,
         progress=RichProgress(),
+        command=shlex.join(["trt-bisect", *sys.argv[1:]]),
     )
     console = Console(highlight=False)
     print_report(
@@ -139,7 +143,8 @@ def run_command(
     )
     console.print(
         f"\nPlans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
-        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}",
+        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}\n"
+        f"The page to look at: {folder / PAGE}",
         markup=False,
         soft_wrap=True,
     )

@@ -29,7 +29,6 @@ class Asked:
         every_boundary: the driver asks every boundary, not only those that the verdict needs.
         mark: before the plan's key of trials that were measured in pieces which are other engines than the whole.
         started: when, in seconds since the epoch.
-        command: that made the run, as it was typed; empty where there was none.
     """
 
     blank: Report
@@ -37,7 +36,6 @@ class Asked:
     every_boundary: bool
     mark: str
     started: float
-    command: str = ""
 
     @property
     def question(self) -> Question:
@@ -51,7 +49,6 @@ class Asked:
         return {
             "schema": _SCHEMA,
             "started": self.started,
-            "command": self.command,
             "every_boundary": self.every_boundary,
             "mark": self.mark,
             "metric": self.rule.metric.facts(),
@@ -71,7 +68,7 @@ class Asked:
         blank = Report.from_json(record["report"])
         metric = metric_of_facts(record["metric"])
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
-        return cls(blank, rule, record["every_boundary"], record["mark"], record["started"], record["command"])
+        return cls(blank, rule, record["every_boundary"], record["mark"], record["started"])
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput where it cannot be written."""

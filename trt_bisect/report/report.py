@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.report.exports import RecipeFiles
-from trt_bisect.report.plain import plain
+from trt_bisect.report.page.graph import NETWORK
+from trt_bisect.report.plain import plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ class Report:
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
+        command: that made it, as it was typed; empty where it was called from Python.
         files: of the recipe, by name; empty in a report read from a file.
+        graph: what ``network_facts`` gives; None in a report read from a file.
     """
 
     model: str
@@ -129,7 +132,9 @@ class Report:
     exit_code: int
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
+    command: str = ""
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
@@ -152,7 +157,9 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "layers")}
+        fields = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph", "layers")
+        }
         layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
         record = {"schema": self.schema, **fields, "layers": layers}
         types = plain(record)
@@ -188,16 +195,21 @@ class Report:
         return text.getvalue()
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv`` and the recipe's files into ``folder``.
+        """Writes ``report.json``, ``layers.csv``, ``report.html`` and the recipe's files into ``folder``.
 
         Raises:
             BadInput: the folder cannot be written.
         """
+        from trt_bisect.report.page.files import write_page
+
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
+        if self.graph is not None:
+            write_json(path / NETWORK, self.graph)
+        write_page(path, self)
         return path
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:

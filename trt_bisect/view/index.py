@@ -12,14 +12,27 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.report.asked import ASKED
 from trt_bisect.report.report import REPORT
+from trt_bisect.report.screen import figure_text
 from trt_bisect.runs.beat import PROGRESS
 from trt_bisect.view.look import FINISHED, RUNNING, Gone, Look
 from trt_bisect.view.pace import Paced
 from trt_bisect.view.state import LiveRun
 
+_COLUMNS = (
+    ("Run", ""),
+    ("Model", ""),
+    ("Began", "number"),
+    ("Status", ""),
+    ("Verdict", ""),
+    ("INT8", "number"),
+    ("Recipe", "number"),
+    ("Culprits", "number"),
+    ("Engine", ""),
+    ("History", ""),
+)
+"""Titles, each with its cells' class."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 
 
@@ -28,7 +41,6 @@ class Entry:
     """One run in the list.
 
     Attributes:
-        address: relative to that of the list.
         history: the figure of full INT8 in the runs of the same model and metric, the oldest first, up to this one.
     """
 
@@ -73,12 +85,15 @@ class Entry:
         report = self.look.report
         return f"{report.engine} ({report.arithmetic})" if report.engine else ""
 
+    def value(self, plan: str) -> str:
+        """The metric of ``int8`` or ``recipe``, to sort by; empty where there is none."""
+        value = self.look.report.similarity.get(plan)
+        return "" if value is None else repr(value)
+
     def figure(self, plan: str) -> str:
-        """The metric of ``int8`` or ``recipe`` for a person; empty where there is none."""
-        value, metric = self.look.report.similarity.get(plan), self.look.report.metric
-        if value is None:
-            return ""
-        return BUILT_IN[metric].text(value) if metric in BUILT_IN else f"{value:.6g}"
+        """The same for a person."""
+        report = self.look.report
+        return figure_text(report.metric, report.similarity.get(plan)) if self.value(plan) else ""
 
     @property
     def points(self) -> list[tuple[float, float]]:

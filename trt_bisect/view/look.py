@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trt_bisect._version import __version__
 from trt_bisect.analyzer.judge import DEFAULT_SHARE
 from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
 from trt_bisect.errors import NothingMeasured
@@ -33,7 +34,6 @@ class Look:
         status: ``finished``, ``running`` or ``interrupted``.
         progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
         when: the run began, in seconds since the epoch; of an old folder, when it ended.
-        command: that made it.
         whole: the report is a finished run's, with explanation and recipe beside it.
     """
 
@@ -41,7 +41,6 @@ class Look:
     status: str
     progress: Mapping[str, Any] | None
     when: float
-    command: str
     whole: bool
 
 
@@ -72,12 +71,11 @@ class RunFolder:
         prepares = asked is None or asked.started < began - _AT_ONCE
         if asked is None or (prepares and report is not None):
             status = FINISHED if running is None else RUNNING
-            when = began or self._ended()
-            return Look(report or _empty(self.path), status, progress, when, "", whole=report is not None)
-        if report is not None and not prepares and _answers(report, asked) and (running is None or self._is_newer()):
-            return Look(report, FINISHED, None, asked.started, asked.command, whole=True)
+            return Look(report or _empty(self.path), status, progress, began or self._ended(), report is not None)
+        if report is not None and _answers(report, asked) and (running is None or self._is_newer()):
+            return Look(report, FINISHED if running is None else RUNNING, progress, asked.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
-        return Look(self._so_far(asked), status, progress, asked.started, asked.command, whole=False)
+        return Look(self._so_far(asked), status, progress, asked.started, whole=False)
 
     def _running(self) -> dict[str, Any] | None:
         """What a run that goes on has written of itself."""
@@ -152,7 +150,7 @@ def _empty(folder: Path) -> Report:
         threshold=DEFAULT_THRESHOLDS["cosine"],
         share=DEFAULT_SHARE,
         precision="fp32",
-        versions={},
+        versions={"trt_bisect": __version__},
         layers=(),
         culprits=(),
         similarity={"int8": None, "recipe": None},

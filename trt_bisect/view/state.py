@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.page.data import EXPLANATION, RECIPE, page_data, read_record, recipe_texts
+from trt_bisect.report.page.data import page_data, read_record, recipe_texts
+from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import plain
 from trt_bisect.view.look import Look, RunFolder
@@ -65,9 +66,9 @@ class LiveRun:
             recipe=recipe_texts(self.folder.path / RECIPE) if look.whole else None,
             status=look.status,
             progress=look.progress,
-            command=look.command,
+            command=look.report.command,
         )
-        data |= {"graph": graph, "explanation": explanation}
+        data |= {"graph": fitting(graph, look.report), "explanation": explanation}
         body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 

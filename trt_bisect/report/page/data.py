@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.report.page.headline import headline
 from trt_bisect.report.plain import plain
-from trt_bisect.report.report import REPORT, Report
+from trt_bisect.report.report import Report
 
-EXPLANATION = "explanation.json"
-RECIPE = "recipe"
 _LARGEST_TEXT = 1 << 20
 
 
@@ -39,6 +38,7 @@ def page_data(
     data: dict[str, Any] = plain(
         {
             "report": report.to_json(),
+            "headline": headline(report, status),
             "status": status,
             "progress": progress,
             "graph": graph,

@@ -10,26 +10,24 @@ import onnx
 from onnx import AttributeProto, helper
 
 from trt_bisect.data import TensorSpec
-from trt_bisect.model.layers import Layer, TensorFacts, TensorTypes
+from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
 
 NETWORK = "network.json"
 _LONGEST_TEXT = 200
 
 
-def network_facts(
-    network: Network, scales: Mapping[str, np.float32], facts: TensorFacts | None = None
-) -> dict[str, Any]:
+def network_facts(network: Network, scales: Mapping[str, np.float32]) -> dict[str, Any]:
     """The contract of ``network.json``, in JSON's types.
 
     Args:
         network: its graph, with names as the report has them.
         scales: of activations, by tensor name; pairs that the network holds itself need none.
-        facts: shapes and dtypes on the judged input; without them those that the graph declares.
 
     Returns:
-        ``layers``: index, name, op_type, inputs (constants too), outputs, attributes as text. ``tensors``: by name shape,
-        dtype, and the INT8 scale, the largest where there is one a channel, or None. ``inputs`` and ``outputs``: names.
+        ``layers``: index, name, op_type, inputs (constants too), outputs, attributes as text. ``tensors``: by name
+        shape (of a layer's first output the layer's, on the judged input), dtype, and the INT8 scale, the largest where
+        there is one a channel, or None. ``inputs`` and ``outputs``: names.
     """
     nodes = network.skeleton.graph.node
     layers = [_layer(layer, nodes[layer.index]) for layer in network.layers]
@@ -37,9 +35,10 @@ def network_facts(
     ends = (*network.inputs, *network.outputs)
     used.update(dict.fromkeys(spec.name for spec in ends))
     types, known = TensorTypes.of(network.skeleton.graph), _scales(network, scales)
+    shapes = {**types.shapes, **{layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs}}
     return {
         "layers": layers,
-        "tensors": {name: _tensor(name, types, facts, known) for name in used},
+        "tensors": {name: _tensor(shapes.get(name), types.dtypes.get(name), known.get(name)) for name in used},
         "inputs": _names(network.inputs),
         "outputs": _names(network.outputs),
     }
@@ -82,12 +81,9 @@ def _scales(network: Network, scales: Mapping[str, np.float32]) -> dict[str, flo
     return found
 
 
-def _tensor(name: str, types: TensorTypes, facts: TensorFacts | None, scales: Mapping[str, float]) -> dict[str, Any]:
-    shape, dtype = types.shapes.get(name), types.dtypes.get(name)
-    if facts is not None:
-        shape, dtype = facts.shapes.get(name, shape), facts.dtypes.get(name, dtype)
+def _tensor(shape: Shape | None, dtype: np.dtype[Any] | None, scale: float | None) -> dict[str, Any]:
     return {
         "shape": None if shape is None else list(shape),
         "dtype": "" if dtype is None else str(dtype),
-        "scale": scales.get(name),
+        "scale": scale,
     }

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 PAGE = "report.html"
 ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("plotly.js", "page.js")
-"""In the order in which they run."""
+_SCRIPTS = ("page.js", "plotly.js")
+"""In the order in which they run: what can be read is there before Plotly is."""
 _WORKER = "layout.js"
 
 
@@ -33,6 +33,7 @@ def render_page(data: Mapping[str, Any], live: str = "") -> str:
         .get_template("page.html.j2")
         .render(
             report=data["report"],
+            headline=data["headline"],
             policy=_policy(scripts, live),
             live=live,
             style=Markup(asset("page.css")),

@@ -1,14 +1,17 @@
 "use strict";
+const EVERY = 3000;
+const THEME = "trt-bisect theme";
 const rows = document.getElementById("rows");
 const live = document.getElementById("live");
+const theme = document.getElementById("theme");
 const heads = [...document.querySelectorAll("thead th")];
 let sorted = heads.find((head) => head.hasAttribute("aria-sort"));
-let etag = "";
+let tag = "";
 
 function compare(one, other) {
-  const [a, b] = [Number(one), Number(other)];
   if (one === "" || other === "") return (one === "") - (other === "");
-  return Number.isNaN(a) || Number.isNaN(b) ? one.localeCompare(other) : a - b;
+  const difference = Number(one) - Number(other);
+  return Number.isNaN(difference) ? one.localeCompare(other) : difference;
 }
 
 function sort() {
@@ -28,20 +31,46 @@ for (const head of heads) {
   });
 }
 
+function tell(words, kind) {
+  live.hidden = false;
+  live.className = `live ${kind}`;
+  if (live.textContent !== words) live.textContent = words;
+}
+
 async function refresh() {
-  try {
-    const answer = await fetch(`rows${location.search}`, { headers: etag ? { "If-None-Match": etag } : {} });
-    if (answer.status === 200) {
-      etag = answer.headers.get("ETag");
-      rows.innerHTML = await answer.text();
-      document.getElementById("none").hidden = rows.children.length > 0;
-      sort();
-    }
-    live.textContent = answer.ok || answer.status === 304 ? "live" : "connection lost";
-  } catch {
-    live.textContent = "connection lost";
+  const answer = await fetch(`rows${location.search}`, { headers: tag ? { "If-None-Match": tag } : {} });
+  if (answer.status === 200) {
+    tag = answer.headers.get("ETag");
+    const focused = document.activeElement?.getAttribute("href");
+    rows.innerHTML = await answer.text();
+    document.getElementById("none").hidden = rows.children.length > 0;
+    sort();
+    if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  } else if (answer.status !== 304) {
+    throw new Error(String(answer.status));
   }
 }
 
-setInterval(() => document.hidden || refresh(), 3000);
-refresh();
+async function watch() {
+  try {
+    if (!document.hidden) await refresh();
+    tell("live", "running");
+  } catch {
+    tell("connection lost", "lost");
+  }
+  setTimeout(watch, EVERY);
+}
+
+function paint(chosen) {
+  document.documentElement.dataset.theme = chosen;
+  theme.textContent = chosen === "dark" ? "Light" : "Dark";
+}
+
+theme.addEventListener("click", () => {
+  const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem(THEME, other);
+  paint(other);
+});
+
+paint(localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+watch();

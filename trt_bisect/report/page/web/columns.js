@@ -1,0 +1,94 @@
+// The columns of the table of layers: where a cell's value comes from, how it is written, how wide it is.
+
+import { NOTHING, isNumber, number, percent } from "./format.js";
+import { verdictWord } from "./model.js";
+
+const figure = (key, title, help, width = 92) => ({
+  key,
+  title,
+  help,
+  width,
+  value: (row) => row[key],
+  text: (row) => number(row[key]),
+  numeric: true,
+});
+
+const word = (key, title, help, width) => ({
+  key,
+  title,
+  help,
+  width,
+  value: (row) => row[key] ?? "",
+  text: (row) => row[key] || "",
+  optional: true,
+});
+
+const optional = (column) => ({ ...column, optional: true });
+
+export function columnsFor(model) {
+  const { metric, rows, report } = model;
+  const columns = [
+    { ...figure("index", "#", "Place in execution order", 56), text: (row) => String(row.index) },
+    { key: "name", title: "Layer", help: "Name in the network", width: 0, value: (row) => row.name, text: (row) => row.name },
+    { key: "op_type", title: "Op", help: "Operator", width: 132, value: (row) => row.op_type, text: (row) => row.op_type },
+    {
+      key: "shapeText",
+      title: "Shape",
+      help: "Of the first output; sorted by the number of values",
+      width: 132,
+      value: values,
+      text: (row) => row.shapeText,
+      numeric: true,
+    },
+    {
+      ...figure("similarity", metricTitle(metric), "Of the final output, with this layer and all before it in INT8, culprits ruled out", 112),
+      text: (row) => metric.text(row.similarity),
+    },
+    { ...figure("drop", "Drop", "The loss that this layer added", 96), text: (row) => (row.outcome === "follows" ? "" : metric.drop(row.drop)) },
+    optional({ ...figure("sqnr", "SQNR", "Of the same trial, dB", 84), text: (row) => (isNumber(row.sqnr) ? row.sqnr.toFixed(1) : NOTHING) }),
+    { key: "verdict", title: "Verdict", help: "Culprit, failure, or kept high in the recipe", width: 116, value: verdictWord, text: verdictWord },
+    optional(figure("activation", "Activ. alone", "Loss with only this layer's activations in INT8")),
+    optional(figure("weight", "Weight alone", "Loss with only this layer's weights in INT8")),
+    optional(figure("both", "Both alone", "Loss with only this layer in INT8")),
+    optional(figure("gain", "Gain", "What full INT8 wins back when this layer alone stays high")),
+    optional(figure("mse", "MSE", "Of the layer's output, FP32 against full INT8")),
+    optional(figure("fp32Min", "FP32 min", "Least value of the output in FP32")),
+    optional(figure("fp32Max", "FP32 max", "Largest value of the output in FP32")),
+    optional(figure("int8Min", "INT8 min", "Least value of the output in full INT8")),
+    optional(figure("int8Max", "INT8 max", "Largest value of the output in full INT8")),
+    optional({ ...figure("share", "Cost", "Share of the network's multiply-adds", 76), text: (row) => percent(row.share, 2) }),
+    optional(figure("int8Milliseconds", "ms INT8", "Time of the engine layers with it, full INT8")),
+    optional(figure("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe")),
+    word("asked", "Asked", "Precision that the trial asked for", 68),
+    word("ran", "Ran", "Precision that the engine says it ran in", 68),
+    word("recipe", "Recipe", "Precision in the recipe", 72),
+  ];
+  const known = (column) => !column.optional || rows.some((row) => filled(column.value(row)));
+  return report.metric === "sqnr" ? columns.filter((column) => column.key !== "sqnr" && known(column)) : columns.filter(known);
+}
+
+function filled(value) {
+  return isNumber(value) || (typeof value === "string" && value !== "");
+}
+
+function metricTitle({ name }) {
+  return name === "cosine" || name === "top1" ? "Similarity" : name || "Similarity";
+}
+
+function values(row) {
+  const sizes = (row.shape ?? []).filter(isNumber);
+  return row.shape ? sizes.reduce((product, size) => product * size, 1) : null;
+}
+
+// Sorted by a column; rows without a value stand last whichever way it goes.
+export function sorted(rows, column, descending) {
+  const way = descending ? -1 : 1;
+  const compare = (one, other) => {
+    const [a, b] = [column.value(one), column.value(other)];
+    const [hasA, hasB] = [filled(a), filled(b)];
+    if (!hasA || !hasB) return hasA === hasB ? one.index - other.index : hasA ? -1 : 1;
+    if (a === b) return one.index - other.index;
+    return way * (column.numeric ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+  };
+  return [...rows].sort(compare);
+}

@@ -1,0 +1,242 @@
+// Similarity over k. The line is the network with the culprits ruled out; each culprit hangs from it by what it costs.
+
+import { byId, h, show } from "./dom.js";
+import { isNumber, percent } from "./format.js";
+import { axis, draw, plain } from "./plot.js";
+import { colour } from "./theme.js";
+
+const FLOOR = 1e-9;
+const RUG = [0, 0.07];
+const CURVE = [0.1, 1];
+
+export function startCurve(store) {
+  const element = byId("curve-plot");
+  const view = { logarithmic: true, bound: false };
+  const redraw = () => drawCurve(element, store, view);
+  for (const what of ["model", "theme"]) store.on(what, redraw);
+  store.on("selection", () => requestAnimationFrame(() => markSelected(element, store)));
+  byId("curve-log").addEventListener("change", (event) => {
+    view.logarithmic = event.target.checked;
+    redraw();
+  });
+  redraw();
+}
+
+function drawCurve(element, store, view) {
+  const { model } = store;
+  const { metric } = model;
+  const logarithmic = view.logarithmic && metric.loss !== null;
+  byId("curve-log").closest("label").hidden = metric.loss === null;
+  const scale = scaleOf(model, logarithmic);
+  const groups = groupsOf(model.rows);
+  byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
+  element.hidden = !byId("curve-empty").hidden;
+  legend(groups, model);
+  if (element.hidden) return;
+  draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store));
+  if (!view.bound) {
+    view.bound = true;
+    element.on("plotly_click", (event) => store.select(event.points[0].customdata));
+  }
+}
+
+function groupsOf(rows) {
+  const tried = rows.filter((row) => row.quantizable);
+  return {
+    tried,
+    measured: tried.filter((row) => isNumber(row.similarity)),
+    standing: tried.filter((row) => isNumber(row.similarity) && !row.culprit && !row.added),
+    culprits: tried.filter((row) => row.culprit),
+    added: tried.filter((row) => isNumber(row.similarity) && row.added && !row.culprit),
+    failed: tried.filter((row) => row.failed && !isNumber(row.similarity)),
+  };
+}
+
+// From a similarity to where it is drawn, and the axis that says so.
+function scaleOf({ rows, metric, report }, logarithmic) {
+  if (!logarithmic) return { at: (value) => value, axis: { title: { text: metric.label } } };
+  const losses = rows.filter((row) => isNumber(row.similarity)).map((row) => metric.loss(row.similarity));
+  if (isNumber(report.threshold)) losses.push(metric.loss(report.threshold));
+  const positive = losses.filter((loss) => loss > FLOOR);
+  const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
+  const high = Math.ceil(Math.log10(Math.max(...positive, 1e-2)));
+  const exact = losses.some((loss) => loss < 10 ** low);
+  const bottom = exact ? low - 1 : low;
+  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place);
+  const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
+  return {
+    at: (value) => Math.max(10 ** bottom, metric.loss(value)),
+    axis: {
+      type: "log",
+      range: [high + 0.15, bottom - 0.15],
+      tickvals: ticks.map((power) => 10 ** power),
+      ticktext: words,
+      title: { text: metric.loss(1) === 0 ? `${metric.label}, 1 − similarity on a log scale` : `${metric.label}, log scale` },
+    },
+  };
+}
+
+function tickText(metric, power) {
+  return metric.loss(1) === 0 ? percent(1 - 10 ** power, Math.max(0, -power - 2)) : `1e${power}`;
+}
+
+function tracesOf(groups, scale, model) {
+  return [line(groups, scale), stems(groups, scale), ...markers(groups, scale, model), rug(groups, model)];
+}
+
+// A failed or untried layer breaks the line; a culprit does not, since the line is the network without it.
+function line({ tried }, scale) {
+  const x = [];
+  const y = [];
+  for (const row of tried) {
+    if (row.culprit) continue;
+    x.push(row.index);
+    y.push(isNumber(row.similarity) ? scale.at(row.similarity) : null);
+  }
+  return { x, y, mode: "lines", line: { color: colour("int8"), width: 1.5 }, hoverinfo: "skip", connectgaps: false };
+}
+
+// From where the line stood before a culprit down to the culprit.
+function stems({ tried }, scale) {
+  const x = [];
+  const y = [];
+  let before = null;
+  for (const row of tried) {
+    if (!isNumber(row.similarity)) continue;
+    if (row.culprit && before !== null) {
+      x.push(row.index, row.index, null);
+      y.push(before, scale.at(row.similarity), null);
+    }
+    if (!row.culprit) before = scale.at(row.similarity);
+  }
+  return { x, y, mode: "lines", line: { color: colour("culprit"), width: 1.5, dash: "dot" }, hoverinfo: "skip" };
+}
+
+function markers(groups, scale, model) {
+  const marks = [
+    [groups.standing, { size: 6, color: colour("int8"), symbol: "circle" }],
+    [groups.added, { size: 8, color: colour("high"), symbol: "square" }],
+    [
+      groups.culprits.filter((row) => isNumber(row.similarity)),
+      { size: 12, color: colour("culprit"), symbol: "diamond", line: { color: colour("background"), width: 1 } },
+    ],
+  ];
+  return marks.map(([rows, marker]) => points(rows, rows.map((row) => scale.at(row.similarity)), marker, model));
+}
+
+function rug({ failed }, model) {
+  const marker = {
+    size: 10,
+    symbol: "x",
+    color: failed.map((row) => colour(row.culprit ? "culprit" : "warn")),
+  };
+  return { ...points(failed, failed.map(() => 0), marker, model), yaxis: "y2", cliponaxis: false };
+}
+
+function points(rows, y, marker, model) {
+  return {
+    x: rows.map((row) => row.index),
+    y,
+    mode: "markers",
+    marker,
+    customdata: rows.map((row) => row.name),
+    text: rows.map((row) => hover(row, model)),
+    hovertemplate: "%{text}<extra></extra>",
+  };
+}
+
+function hover(row, { metric }) {
+  const lines = [
+    `<b>${plain(row.name)}</b>`,
+    plain(`${row.index} · ${row.op_type} · ${row.shapeText}`),
+    isNumber(row.similarity) ? plain(`${metric.label} ${metric.text(row.similarity)}`) : plain(row.outcome),
+  ];
+  if (isNumber(row.drop)) lines.push(plain(`drop ${metric.drop(row.drop)}`));
+  if (row.culprit) lines.push("culprit: ruled out for the layers behind it");
+  if (row.added) lines.push("left high in the recipe too");
+  if (row.message) lines.push(plain(row.message.slice(0, 160)));
+  return lines.join("<br>");
+}
+
+function layoutOf(model, scale, store) {
+  const threshold = isNumber(model.report.threshold) ? scale.at(model.report.threshold) : null;
+  return {
+    height: 380,
+    margin: { l: 76 },
+    hovermode: "closest",
+    uirevision: scale.axis.type ?? "linear",
+    xaxis: axis({
+      title: { text: "layer k, in execution order" },
+      range: [-0.5 - model.rows.length * 0.01, model.rows.length - 0.5 + model.rows.length * 0.01],
+      zeroline: false,
+      anchor: "y2",
+    }),
+    yaxis: axis({ ...scale.axis, domain: CURVE, zeroline: false }),
+    yaxis2: { domain: RUG, range: [-1, 1], visible: false, fixedrange: true },
+    shapes: shapesOf(model, store, threshold),
+    annotations: threshold === null ? [] : [thresholdLabel(model, threshold, scale)],
+  };
+}
+
+function thresholdLabel({ report, metric }, threshold, scale) {
+  return {
+    xref: "paper",
+    x: 1,
+    xanchor: "right",
+    y: scale.axis.type === "log" ? Math.log10(threshold) : threshold,
+    yanchor: "bottom",
+    text: `threshold ${metric.text(report.threshold)}`,
+    showarrow: false,
+    font: { size: 12, color: colour("good") },
+  };
+}
+
+function shapesOf(model, store, threshold) {
+  const shapes = gaps(model.rows);
+  if (threshold !== null) {
+    const style = { color: colour("good"), width: 1.5, dash: "dash" };
+    shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: threshold, y1: threshold, line: style });
+  }
+  const row = store.row();
+  if (row) {
+    const place = { yref: "paper", y0: 0, y1: 1, x0: row.index, x1: row.index };
+    shapes.push({ type: "line", ...place, line: { color: colour("accent"), width: 2 }, name: "selected" });
+  }
+  return shapes;
+}
+
+// Layers that could not be measured, neighbours together, as bands.
+function gaps(rows) {
+  const bands = [];
+  for (const row of rows) {
+    if (!row.quantizable || !row.failed || isNumber(row.similarity)) continue;
+    const last = bands.at(-1);
+    if (last && row.index - last.x1 < 1) last.x1 = row.index + 0.5;
+    else bands.push({ x0: row.index - 0.5, x1: row.index + 0.5 });
+  }
+  const style = { type: "rect", yref: "paper", y0: 0, y1: 1, line: { width: 0 }, layer: "below" };
+  return bands.map((band) => ({ ...style, ...band, fillcolor: colour("warn"), opacity: 0.12 }));
+}
+
+function markSelected(element, store) {
+  if (element.hidden || !element.layout) return;
+  const others = element.layout.shapes.filter((shape) => shape.name !== "selected");
+  const row = store.row();
+  const place = row && { type: "line", yref: "paper", y0: 0, y1: 1, x0: row.index, x1: row.index, name: "selected" };
+  const shapes = row ? [...others, { ...place, line: { color: colour("accent"), width: 2 } }] : others;
+  window.Plotly.relayout(element, { shapes });
+}
+
+function legend(groups, { report }) {
+  const high = (report.precision ?? "fp32").toUpperCase();
+  const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
+  const entries = [
+    ["dot int8", "INT8 up to here, culprits ruled out", groups.standing.length],
+    ["diamond culprit", "culprit", groups.culprits.length],
+    ["square high", `no culprit, left in ${high} too`, groups.added.length],
+    ["cross warn", "not measured: the message is in its hover", groups.failed.length],
+    ["none", "not tried", untried],
+  ].filter(([, , size]) => size > 0);
+  const item = ([mark, words, size]) => h("li", {}, h("i", { class: mark, "aria-hidden": true }), `${words} (${size})`);
+  show(byId("curve-legend"), entries.map(item));
+}

@@ -1,0 +1,177 @@
+// The selected layer: figures, roundings, tensors, attributes, histograms.
+
+import { byId, h, show } from "./dom.js";
+import { NOTHING, isNumber, number, percent, shapeText } from "./format.js";
+import { drawChannels, drawHistogram } from "./histograms.js";
+import { verdictWord } from "./model.js";
+
+export function startDetails(store) {
+  const panel = byId("details");
+  const render = () => showDetails(store, panel);
+  store.on("selection", () => {
+    panel.classList.toggle("chosen", store.selected !== null);
+    render();
+  });
+  for (const what of ["model", "theme"]) store.on(what, render);
+  byId("details-close").addEventListener("click", () => closeDetails(panel));
+  render();
+}
+
+export function closeDetails(panel = byId("details")) {
+  panel.classList.remove("chosen");
+}
+
+function showDetails(store, panel) {
+  const row = store.row();
+  byId("details-empty").hidden = row !== undefined;
+  if (!row) return show(byId("details-body"), []);
+  const tensors = [...(row.explained?.outputs ?? []), ...(row.explained?.weights ?? [])];
+  const plots = tensors.map((tensor) => tensorCard(tensor));
+  show(byId("details-body"), [
+    heading(row),
+    failure(row),
+    figures(row, store.model),
+    alone(row),
+    roundings(row),
+    ...plots.map((plot) => plot.element),
+    ends(row, store),
+    attributes(row),
+  ]);
+  panel.scrollTop = 0;
+  requestAnimationFrame(() => requestAnimationFrame(() => plots.forEach((plot) => plot.draw())));
+}
+
+function heading(row) {
+  const word = verdictWord(row);
+  return [
+    h("h3", { class: "layer-name" }, row.name),
+    h(
+      "p",
+      { class: "chips" },
+      word && h("span", { class: `chip ${row.culprit ? "culprit" : row.failed ? "warn" : ""}` }, word),
+      h("span", { class: "chip" }, row.op_type),
+      h("span", { class: "chip" }, row.shapeText),
+      h("span", { class: "chip" }, `layer ${row.index}`),
+    ),
+  ];
+}
+
+function failure(row) {
+  if (row.message) return h("pre", { class: "message", tabindex: 0 }, row.message);
+  return row.why_not ? h("p", { class: "under" }, `Not in INT8: ${row.why_not}.`) : null;
+}
+
+function pairs(entries) {
+  const known = entries.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== NOTHING);
+  if (!known.length) return null;
+  return h("dl", { class: "pairs" }, known.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function figures(row, { metric }) {
+  const whole = row.whole ? `${metric.text(row.whole.without)} without, ${metric.text(row.whole.with)} with it` : "";
+  return pairs([
+    [metric.name === "cosine" ? "Similarity" : metric.label, metric.text(row.similarity)],
+    ["Drop", row.outcome === "follows" ? "" : metric.drop(row.drop)],
+    ["SQNR", isNumber(row.sqnr) && metric.name !== "sqnr" ? `${row.sqnr.toFixed(1)} dB` : ""],
+    ["Deciding output", row.output],
+    ["On whole engines", whole],
+    ["Asked, ran", [row.asked, row.ran].filter(Boolean).join(", ")],
+    ["Recipe", row.recipe],
+    ["Cost", isNumber(row.share) ? `${percent(row.share, 2)} of the multiply-adds` : ""],
+    ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in INT8` : ""],
+  ]);
+}
+
+// Losses with the layer alone in INT8, as bars against the largest of them.
+function alone(row) {
+  const figures = [
+    ["activations", row.activation],
+    ["weights", row.weight],
+    ["both", row.both],
+    ["gain", row.gain],
+  ].filter(([, value]) => isNumber(value));
+  if (!figures.length) return null;
+  const largest = Math.max(...figures.map(([, value]) => Math.abs(value)), Number.MIN_VALUE);
+  return [
+    h("h4", {}, "Alone in INT8: the loss"),
+    h(
+      "div",
+      { class: "bars" },
+      figures.map(([name, value]) => [
+        h("span", {}, name),
+        h("i", { class: value < 0 ? "bar less" : "bar", style: { "--part": `${(100 * Math.abs(value)) / largest}%` } }),
+        h("span", { class: "number" }, number(value, 3)),
+      ]),
+    ),
+  ];
+}
+
+function roundings(row) {
+  if (!row.rounds?.length) return null;
+  return [
+    h("h4", {}, "What INT8 rounds here"),
+    row.rounds.map((rounded) =>
+      h(
+        "div",
+        { class: "rounded" },
+        h("code", {}, rounded.tensor),
+        h("p", { class: "under" }, `${rounded.kind} from ${rounded.producer}, scale ${number(rounded.scale)}`),
+        rounded.also_for?.length ? h("p", { class: "under" }, `also rounded for ${rounded.also_for.join(", ")}`) : null,
+      ),
+    ),
+  ];
+}
+
+function tensorCard(tensor) {
+  const histogram = tensor.histogram ? h("div", { class: "plot small" }) : null;
+  const channels = tensor.channels?.min?.length > 1 ? h("div", { class: "plot small" }) : null;
+  const element = h(
+    "section",
+    { class: "tensor" },
+    h("h4", {}, `${tensor.kind === "activation" ? "Output" : tensor.kind} `, h("code", {}, tensor.tensor)),
+    pairs([
+      ["Shape", shapeText(tensor.shape)],
+      ["INT8 scale", number(tensor.scale)],
+      ["FP32 range", range(tensor.fp32)],
+      ["INT8 range", range(tensor.int8)],
+      ["Cosine", isNumber(tensor.cosine) ? percent(tensor.cosine) : ""],
+      ["SQNR", isNumber(tensor.sqnr) ? `${tensor.sqnr.toFixed(1)} dB` : ""],
+      ["Clipped", isNumber(tensor.clipped) ? percent(tensor.clipped, 3) : ""],
+    ]),
+    histogram,
+    channels,
+    outlier(tensor.channels),
+  );
+  const draw = () => {
+    if (histogram?.isConnected) drawHistogram(histogram, tensor);
+    if (channels?.isConnected) drawChannels(channels, tensor.channels);
+  };
+  return { element, draw };
+}
+
+function range(moments) {
+  return isNumber(moments?.min) ? `${number(moments.min)} … ${number(moments.max)}` : "";
+}
+
+function outlier(channels) {
+  if (!isNumber(channels?.outlier)) return null;
+  const times = isNumber(channels.times) ? `, ${number(channels.times, 3)} times the median of the others` : "";
+  return h("p", { class: "under" }, `Outlier: channel ${channels.outlier}${times}.`);
+}
+
+function ends(row, { model }) {
+  if (!row.drawn) return null;
+  const list = (title, names) => names.length && [h("h4", {}, title), h("ul", { class: "tensors" }, names.map((name) => end(name, model)))];
+  return [list("Reads", row.drawn.inputs), list("Makes", row.drawn.outputs)];
+}
+
+function end(name, { tensors }) {
+  const tensor = tensors.get(name);
+  const about = [shapeText(tensor?.shape), tensor?.dtype, isNumber(tensor?.scale) ? `scale ${number(tensor.scale)}` : ""];
+  return h("li", {}, h("code", {}, name), h("span", { class: "under" }, about.filter(Boolean).join(" · ")));
+}
+
+function attributes(row) {
+  const known = Object.entries(row.drawn?.attributes ?? {});
+  return known.length ? [h("h4", {}, "Attributes"), pairs(known)] : null;
+}

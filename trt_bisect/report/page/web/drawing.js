@@ -1,0 +1,236 @@
+// The graph on the screen: SVG nodes that can be clicked, focused and read out, panned and zoomed by d3.
+
+import { select } from "d3-selection";
+import { curveMonotoneY, line } from "d3-shape";
+import { zoom, zoomIdentity } from "d3-zoom";
+import { svg } from "./dom.js";
+import { plural } from "./format.js";
+import { leaves } from "./shades.js";
+import { verdictWord } from "./model.js";
+
+const LETTER = 6.9;
+const WIDTH = { least: 84, most: 230, padding: 22 };
+const HEIGHT = { layer: 40, end: 26 };
+const CLOSEST = 2.5;
+const path = line((point) => point.x, (point) => point.y).curve(curveMonotoneY);
+
+export function makeCanvas(element, { pick, toggle }) {
+  const world = svg("g", {});
+  element.replaceChildren(world);
+  const canvas = { element, world, pick, toggle, boxes: new Map(), frames: new Map(), extent: { width: 1, height: 1 }, focused: null };
+  const behaviour = zoom()
+    .scaleExtent([0.02, CLOSEST])
+    .filter(wanted)
+    .on("zoom", ({ transform }) => world.setAttribute("transform", transform));
+  const view = select(element).call(behaviour).on("dblclick.zoom", null);
+  const show = (transform) => view.call(behaviour.transform, transform);
+  Object.assign(canvas, {
+    zoomBy: (factor) => view.call(behaviour.scaleBy, factor),
+    fit: () => show(fitted(canvas)),
+    begin: (row) => show(beginning(canvas, row)),
+    reveal: (row) => revealed(canvas, row, show),
+    keep: (id) => kept(canvas, id, show),
+    size: (nodes) => nodes.forEach(sized),
+    mark: (store) => mark(canvas, store),
+  });
+  element.addEventListener("click", (event) => act(canvas, event.target.closest("[data-id]"), event));
+  element.addEventListener("keydown", (event) => onKey(canvas, event));
+  return canvas;
+}
+
+// The page scrolls by wheel and by one finger; the graph zooms by Ctrl and wheel, and by two fingers.
+function wanted(event) {
+  if (event.type === "wheel") return event.ctrlKey || event.metaKey;
+  return event.touches ? event.touches.length > 1 : !event.button;
+}
+
+const transformOf = (canvas) => canvas.element.__zoom ?? zoomIdentity;
+
+function room({ element }) {
+  return { width: element.clientWidth || 800, height: element.clientHeight || 500 };
+}
+
+function fitted(canvas) {
+  const { width, height } = room(canvas);
+  const scale = Math.min(1, width / canvas.extent.width, height / canvas.extent.height);
+  return zoomIdentity.translate((width - scale * canvas.extent.width) / 2, 0).scale(scale);
+}
+
+// At first: readable, at the selected layer or at the top.
+function beginning(canvas, row) {
+  const { width } = room(canvas);
+  const scale = Math.max(0.55, Math.min(1, width / canvas.extent.width));
+  const box = row && boxOf(canvas, row);
+  if (box) return centred(canvas, box, scale);
+  return zoomIdentity.translate((width - scale * canvas.extent.width) / 2, 0).scale(scale);
+}
+
+function centred(canvas, box, scale) {
+  const { width, height } = room(canvas);
+  return zoomIdentity.translate(width / 2 - scale * box.x, height / 2 - scale * box.y).scale(scale);
+}
+
+function boxOf(canvas, row) {
+  return canvas.boxes.get(`l${row.index}`);
+}
+
+function revealed(canvas, row, show) {
+  const box = row && boxOf(canvas, row);
+  if (!box) return;
+  const { k, x, y } = transformOf(canvas);
+  const { width, height } = room(canvas);
+  const [left, top] = [x + k * box.x, y + k * box.y];
+  const inSight = left > 60 && left < width - 60 && top > 40 && top < height - 40 && k > 0.4;
+  if (!inSight) show(centred(canvas, box, Math.max(k, 0.55)));
+}
+
+// After folding: what was clicked stays where it was.
+function kept(canvas, id, show) {
+  const box = canvas.boxes.get(id);
+  if (!box || !canvas.clicked) return;
+  const { k } = transformOf(canvas);
+  const top = box.y - box.height / 2;
+  show(zoomIdentity.translate(canvas.clicked.x - k * box.x, canvas.clicked.y - k * top).scale(k));
+}
+
+function sized(node) {
+  const words = wordsOf(node);
+  const longest = Math.max(...words.map((text) => text.length));
+  node.width = Math.min(WIDTH.most, Math.max(WIDTH.least, longest * LETTER + WIDTH.padding));
+  node.height = node.end !== undefined ? HEIGHT.end : HEIGHT.layer;
+}
+
+function wordsOf(node) {
+  if (node.end !== undefined) return [node.end];
+  const { layer, label, size } = node.node;
+  if (layer) return [layer.op_type, label];
+  const culprits = leaves(node.node).filter((row) => row.culprit).length;
+  return [`▸ ${label}`, plural(size, "layer") + (culprits ? `, ${plural(culprits, "culprit")}` : "")];
+}
+
+function shortened(text, width) {
+  const most = Math.floor((width - WIDTH.padding + LETTER) / LETTER);
+  return text.length <= most ? text : `…${text.slice(1 - most)}`;
+}
+
+export function drawGraph(canvas, visible, laid, shade, store) {
+  const hadFocus = canvas.element.contains(document.activeElement) ? document.activeElement.dataset.id : null;
+  canvas.boxes = laid.boxes;
+  canvas.extent = { width: laid.width, height: laid.height };
+  const frames = visible.nodes.filter((node) => node.frame);
+  const nodes = visible.nodes.filter((node) => !node.frame);
+  canvas.order = visible.nodes.map((node) => node.id);
+  canvas.world.replaceChildren(
+    ...frames.map((node) => frameElement(node, laid.boxes.get(node.id))),
+    ...visible.edges.map((edge, place) => edgeElement(edge, laid.lines[place], store.model.tensors)),
+    ...nodes.map((node) => nodeElement(node, laid.boxes.get(node.id), shade)),
+  );
+  mark(canvas, store);
+  if (hadFocus) elementOf(canvas, hadFocus)?.focus({ preventScroll: true });
+}
+
+function nodeElement(node, box, shade) {
+  const words = wordsOf(node);
+  const { width, height } = box;
+  const look = node.end !== undefined ? { class: "end" } : shade(node.node);
+  const layer = node.node?.layer;
+  const culprit = node.node && leaves(node.node).some((row) => row.culprit);
+  const kind = layer ? "layer" : node.node ? "group" : "end";
+  const lines = words.map((text, place) =>
+    svg("text", { x: width / 2, y: words.length === 1 ? height / 2 : 16 + 15 * place, class: place ? "second" : "first" }, shortened(text, width)),
+  );
+  return svg(
+    "g",
+    {
+      class: `node ${kind} ${look.class}${culprit ? " culprit" : ""}`,
+      transform: `translate(${box.x - width / 2},${box.y - height / 2})`,
+      style: look.heat === undefined ? null : { "--heat": `${Math.round(100 * look.heat)}%` },
+      ...(kind === "end" ? {} : { role: "button", tabindex: -1, "data-id": node.id, "data-layer": layer?.name, "aria-label": spoken(node, words) }),
+    },
+    svg("title", {}, layer ? layer.name : words.join(", ")),
+    svg("rect", { width, height, rx: kind === "end" ? height / 2 : 6 }),
+    kind === "group" ? svg("rect", { width: width - 6, height: height - 6, x: 3, y: 3, rx: 4, class: "inner" }) : null,
+    lines,
+  );
+}
+
+function spoken(node, words) {
+  const { layer } = node.node;
+  if (!layer) return `Unfold ${words.join(", ").replace("▸ ", "")}`;
+  return [layer.name, layer.op_type, verdictWord(layer), layer.precision].filter(Boolean).join(", ");
+}
+
+function frameElement(node, { x, y, width, height }) {
+  const title = `▾ ${node.node.label}`;
+  const wide = Math.min(width, title.length * LETTER + 16);
+  return svg(
+    "g",
+    { class: "frame", transform: `translate(${x - width / 2},${y - height / 2})` },
+    svg("rect", { width, height, rx: 8, class: "around" }),
+    svg(
+      "g",
+      { class: "fold", role: "button", tabindex: -1, "data-id": node.id, "aria-label": `Fold ${node.node.label}` },
+      svg("rect", { width: wide, height: 20, rx: 6 }),
+      svg("text", { x: 8, y: 10, class: "title" }, shortened(title, width)),
+    ),
+  );
+}
+
+function edgeElement({ tensors }, points, known) {
+  const about = tensors.map((name) => [name, (known.get(name)?.shape ?? []).map((size) => size ?? "?").join("×")].filter(Boolean).join("  "));
+  return svg("g", { class: "edge" }, svg("title", {}, about.join("\n")), svg("path", { d: path(points), "marker-end": "url(#arrow)" }));
+}
+
+function elementOf(canvas, id) {
+  return [...canvas.world.querySelectorAll("[data-id]")].find((element) => element.dataset.id === id);
+}
+
+// What is selected, what is searched for, and which node the Tab key stops at.
+function mark(canvas, store) {
+  const nodes = [...canvas.world.querySelectorAll("[data-id]")];
+  let stop = nodes[0];
+  for (const element of nodes) {
+    const name = element.dataset.layer;
+    const selected = name !== undefined && name === store.selected;
+    element.classList.toggle("selected", selected);
+    if (name !== undefined) {
+      element.setAttribute("aria-pressed", String(selected));
+      element.classList.toggle("missed", store.search !== "" && !store.matches(store.model.byName.get(name) ?? { name }));
+    }
+    element.setAttribute("tabindex", "-1");
+    if (selected) stop = element;
+  }
+  stop?.setAttribute("tabindex", "0");
+}
+
+function act(canvas, element, event) {
+  if (!element) return;
+  const { id, layer } = element.dataset;
+  if (layer !== undefined) return canvas.pick(layer);
+  const box = canvas.element.getBoundingClientRect();
+  const own = element.getBoundingClientRect();
+  canvas.clicked = { x: own.left + own.width / 2 - box.left, y: own.top - box.top };
+  canvas.toggle(id);
+  event.preventDefault();
+}
+
+const STEPS = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
+
+function onKey(canvas, event) {
+  const element = event.target.closest("[data-id]");
+  if (!element) return;
+  if (event.key === "Enter" || event.key === " ") {
+    act(canvas, element, event);
+    event.preventDefault();
+  } else if (event.key in STEPS) {
+    const near = elementOf(canvas, nextOf(canvas, element.dataset.id, STEPS[event.key]));
+    near?.focus();
+    event.preventDefault();
+  }
+}
+
+function nextOf({ order, world }, id, step) {
+  const known = new Set([...world.querySelectorAll("[data-id]")].map((element) => element.dataset.id));
+  const ids = order.filter((one) => known.has(one));
+  return ids[Math.max(0, Math.min(ids.length - 1, ids.indexOf(id) + step))];
+}

@@ -1,0 +1,66 @@
+// Figures as a person reads them, and how each metric is drawn.
+
+export const NOTHING = "–";
+
+const FRACTIONS = new Set(["cosine", "top1"]);
+const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
+const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
+
+export function isNumber(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+export function number(value, digits = 4) {
+  if (!isNumber(value)) return NOTHING;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(2).replace("e+", "e");
+  return String(Number(value.toPrecision(digits)));
+}
+
+export function percent(value, digits = 4) {
+  return isNumber(value) ? `${(100 * value).toFixed(digits)}%` : NOTHING;
+}
+
+export function count(value) {
+  return isNumber(value) ? value.toLocaleString("en") : NOTHING;
+}
+
+export function bytes(value) {
+  if (!isNumber(value)) return NOTHING;
+  if (value < 1024) return `${value} bytes`;
+  const units = ["KiB", "MiB", "GiB"];
+  const place = Math.min(2, Math.floor(Math.log2(value) / 10) - 1);
+  return `${(value / 1024 ** (place + 1)).toFixed(1)} ${units[place]}`;
+}
+
+export function shapeText(shape) {
+  if (!Array.isArray(shape)) return "?";
+  return shape.map((size) => size ?? "?").join("×") || "scalar";
+}
+
+export function plural(value, one, many = `${one}s`) {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
+export function duration(seconds) {
+  if (!isNumber(seconds)) return NOTHING;
+  if (seconds < 90) return `${seconds.toFixed(1)} s`;
+  return seconds < 5400 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// How a metric is written and drawn: `loss` is what a logarithmic axis shows, null where the metric has no such axis.
+export function metricOf(name) {
+  if (FRACTIONS.has(name)) {
+    const label = name === "cosine" ? "cosine similarity" : "top-1 agreement";
+    return { name, label, text: percent, drop: percent, loss: (value) => 1 - value, value: (loss) => 1 - loss, axis: percent };
+  }
+  if (DECIBELS.has(name)) {
+    const text = (value) => (isNumber(value) ? `${value.toFixed(2)} dB` : NOTHING);
+    return { name, label: name === "sqnr" ? "SQNR" : "SQNR, mean taken out", text, drop: number, loss: null };
+  }
+  if (ERRORS.has(name)) {
+    return { name, label: name, text: number, drop: number, loss: (value) => value, value: (loss) => loss, axis: number };
+  }
+  return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
+}

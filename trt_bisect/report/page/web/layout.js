@@ -1,0 +1,38 @@
+// Asks the worker for a layout. The worker is made of text that stands in the page, so no request goes out.
+
+import { byId } from "./dom.js";
+
+let worker;
+let asked = 0;
+
+function startedWorker() {
+  if (!worker) {
+    const address = URL.createObjectURL(new Blob([byId("layout-worker").textContent], { type: "text/javascript" }));
+    worker = new Worker(address);
+  }
+  return worker;
+}
+
+// Boxes by node and points by edge, in the order of `edges`; null where a newer layout was asked for meanwhile.
+export function laidOut(nodes, edges) {
+  const id = ++asked;
+  const short = new Map(nodes.map((node, place) => [node.id, String(place)]));
+  const request = {
+    id,
+    nodes: nodes.map(({ id: name, parent, width, height }) => ({ id: short.get(name), parent: short.get(parent), width, height })),
+    edges: edges.map(({ from, to }) => ({ from: short.get(from), to: short.get(to) })),
+  };
+  return new Promise((resolve, reject) => {
+    const machine = startedWorker();
+    const answer = ({ data }) => {
+      if (data.id !== id) return;
+      machine.removeEventListener("message", answer);
+      if (id !== asked) resolve(null);
+      else if (data.error) reject(new Error(data.error));
+      else resolve({ ...data, boxes: new Map(data.boxes.map(([place, box]) => [nodes[place].id, box])) });
+    };
+    machine.addEventListener("message", answer);
+    machine.addEventListener("error", (event) => reject(new Error(event.message)), { once: true });
+    machine.postMessage(request);
+  });
+}

@@ -1,0 +1,76 @@
+// The data as the page uses it: one row a layer, with what report, explanation and graph say of it.
+
+import { isNumber, metricOf, shapeText } from "./format.js";
+
+const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
+
+export function modelOf(data) {
+  const report = data.report ?? {};
+  const explained = new Map(Object.entries(data.explanation?.layers ?? {}));
+  const drawn = new Map((data.graph?.layers ?? []).map((layer) => [layer.name, layer]));
+  const milliseconds = { int8: layerTimes(report, "int8"), recipe: layerTimes(report, "recipe") };
+  const added = new Set(report.recipe?.added ?? []);
+  const high = new Set(report.recipe?.high ?? []);
+  const rows = (report.layers ?? []).map((layer) =>
+    rowOf(layer, explained.get(layer.name), drawn.get(layer.name), milliseconds, high, added),
+  );
+  return {
+    data,
+    report,
+    metric: metricOf(report.metric),
+    rows,
+    byName: new Map(rows.map((row) => [row.name, row])),
+    culprits: rows.filter((row) => row.culprit),
+    tensors: new Map(Object.entries(data.graph?.tensors ?? {})),
+  };
+}
+
+function rowOf(layer, explained, drawn, milliseconds, high, added) {
+  const made = explained?.outputs?.[0];
+  const alone = explained?.sensitivity;
+  return {
+    ...layer,
+    explained,
+    drawn,
+    shapeText: shapeText(layer.shape),
+    failed: !QUIET.has(layer.outcome),
+    measured: layer.quantizable && isNumber(layer.similarity) && layer.outcome !== "follows",
+    high: high.has(layer.name),
+    added: added.has(layer.name),
+    precision: precisionOf(layer),
+    activation: alone?.activation,
+    weight: alone?.weight,
+    both: alone?.both,
+    gain: alone?.gain,
+    mse: made?.mse,
+    fp32Min: made?.fp32?.min,
+    fp32Max: made?.fp32?.max,
+    int8Min: made?.int8?.min,
+    int8Max: made?.int8?.max,
+    share: explained?.share,
+    int8Milliseconds: milliseconds.int8.get(layer.name),
+    recipeMilliseconds: milliseconds.recipe.get(layer.name),
+  };
+}
+
+// What the recipe runs a layer in; a layer that no plan changes follows those around it.
+function precisionOf(layer) {
+  if (!layer.quantizable) return "follows";
+  return layer.recipe || "";
+}
+
+// An engine layer's time is that of every layer fused into it.
+function layerTimes(report, plan) {
+  const times = new Map();
+  for (const part of report.latency?.[plan]?.layers ?? []) {
+    for (const name of part.layers) times.set(name, (times.get(name) ?? 0) + part.milliseconds);
+  }
+  return times;
+}
+
+export function verdictWord(row) {
+  if (row.culprit) return "culprit";
+  if (row.failed) return row.outcome;
+  if (row.added) return "kept high too";
+  return row.outcome === "measured" ? "" : row.outcome;
+}

@@ -1,0 +1,43 @@
+// Plotly with the page's colours, and with strangers' text made harmless: Plotly reads <b>, <a> and entities in labels.
+
+import { colour } from "./theme.js";
+
+export const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+
+export function plain(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+export function axis(settings = {}) {
+  return {
+    gridcolor: colour("grid"),
+    linecolor: colour("line"),
+    zerolinecolor: colour("line"),
+    tickfont: { size: 12 },
+    title: { text: "" },
+    automargin: true,
+    ...settings,
+  };
+}
+
+export function layout(settings) {
+  const { margin, ...others } = settings;
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: colour("font"), size: 13, color: colour("text") },
+    hoverlabel: {
+      bgcolor: colour("surface"),
+      bordercolor: colour("line"),
+      font: { family: colour("font"), size: 13, color: colour("text") },
+      align: "left",
+    },
+    margin: { l: 56, r: 12, t: 8, b: 40, ...margin },
+    showlegend: false,
+    ...others,
+  };
+}
+
+export function draw(element, traces, settings) {
+  return window.Plotly.react(element, traces, layout(settings), CONFIG);
+}

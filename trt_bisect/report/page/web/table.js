@@ -1,0 +1,180 @@
+// The table of layers. Only the rows in sight are elements, so that thousands cost what thirty do.
+
+import { byId, h, show } from "./dom.js";
+import { count } from "./format.js";
+import { columnsFor, sorted } from "./columns.js";
+
+const ROW = 30;
+const SPARE = 12;
+const PRINTED = 300;
+const NAME = "minmax(220px, 1fr)";
+
+const FILTERS = {
+  all: ["All layers", () => true],
+  quantizable: ["Quantizable", (row) => row.quantizable],
+  culprits: ["Culprits", (row) => row.culprit],
+  high: ["Left high in the recipe", (row) => row.high],
+  failed: ["Not measured", (row) => row.failed],
+  disobeyed: ["Ran otherwise than asked", (row) => row.obeyed === false],
+};
+
+export function startTable(store) {
+  const parts = { scroller: byId("table"), head: byId("table-head"), body: byId("table-body") };
+  const view = { key: "index", descending: false, filter: "all", op: "", cursor: 0, rows: [], columns: [], printing: false };
+  const table = { store, parts, view };
+  const reorder = () => {
+    arrange(table);
+    paint(table);
+  };
+  store.on("model", () => {
+    fillFilters(table);
+    reorder();
+  });
+  store.on("search", () => {
+    parts.scroller.scrollTop = 0;
+    reorder();
+  });
+  store.on("selection", () => follow(table));
+  byId("filter").addEventListener("change", (event) => {
+    view.filter = event.target.value;
+    reorder();
+  });
+  byId("op").addEventListener("change", (event) => {
+    view.op = event.target.value;
+    reorder();
+  });
+  parts.scroller.addEventListener("scroll", () => requestAnimationFrame(() => paint(table)), { passive: true });
+  parts.scroller.addEventListener("keydown", (event) => onKey(table, event));
+  parts.body.addEventListener("click", (event) => onClick(table, event));
+  window.addEventListener("resize", () => paint(table));
+  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(event, () => {
+      view.printing = printing;
+      paint(table);
+    });
+  }
+  fillFilters(table);
+  reorder();
+  follow(table);
+}
+
+function fillFilters({ store, view }) {
+  const options = (pairs, chosen) => pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
+  const useful = Object.entries(FILTERS).filter(([key, [, test]]) => key === "all" || store.model.rows.some(test));
+  show(byId("filter"), options(useful.map(([key, [text]]) => [key, text]), view.filter));
+  const ops = [...new Set(store.model.rows.map((row) => row.op_type))].sort();
+  show(byId("op"), options([["", "Every op"], ...ops.map((op) => [op, op])], view.op));
+}
+
+function arrange({ store, view, parts }) {
+  const { rows } = store.model;
+  view.columns = columnsFor(store.model);
+  const by = view.columns.find((column) => column.key === view.key) ?? view.columns[0];
+  const [, test] = FILTERS[view.filter];
+  const kept = rows.filter((row) => test(row) && (view.op === "" || row.op_type === view.op) && store.matches(row));
+  view.rows = sorted(kept, by, view.descending);
+  view.cursor = Math.max(0, Math.min(view.cursor, view.rows.length - 1));
+  const widths = view.columns.map((column) => (column.width ? `${column.width}px` : NAME));
+  parts.scroller.style.setProperty("--columns", widths.join(" "));
+  parts.scroller.setAttribute("aria-rowcount", String(view.rows.length + 1));
+  parts.scroller.setAttribute("aria-colcount", String(view.columns.length));
+  show(parts.head, view.columns.map((column) => headCell(column, view, () => sortBy({ store, view, parts }, column))));
+  byId("table-count").textContent =
+    kept.length === rows.length ? `${count(rows.length)} layers` : `${count(kept.length)} of ${count(rows.length)} layers`;
+  byId("table-empty").hidden = kept.length > 0;
+}
+
+function headCell(column, view, click) {
+  const state = view.key === column.key ? (view.descending ? "descending" : "ascending") : "none";
+  const button = h("button", { type: "button", title: column.help, "data-key": column.key, on: { click } }, column.title);
+  return h("div", { role: "columnheader", "aria-sort": state, class: column.numeric ? "number" : null }, button);
+}
+
+function sortBy(table, column) {
+  const { view, parts } = table;
+  view.descending = view.key === column.key ? !view.descending : Boolean(column.numeric) && column.key !== "index";
+  view.key = column.key;
+  arrange(table);
+  paint(table);
+  parts.head.querySelector(`[data-key="${column.key}"]`).focus();
+}
+
+function paint({ store, parts, view }) {
+  const total = view.rows.length;
+  const top = Math.max(0, Math.floor(parts.scroller.scrollTop / ROW) - SPARE);
+  const inSight = Math.ceil(parts.scroller.clientHeight / ROW) + 2 * SPARE;
+  const [from, to] = view.printing ? [0, Math.min(PRINTED, total)] : [top, Math.min(total, top + inSight)];
+  parts.body.style.height = `${(view.printing ? to : total) * ROW}px`;
+  byId("table-cut").hidden = !view.printing || total <= PRINTED;
+  const active = from <= view.cursor && view.cursor < to ? `row-${view.cursor}` : "";
+  parts.scroller.setAttribute("aria-activedescendant", active);
+  show(parts.body, view.rows.slice(from, to).map((row, place) => rowElement(row, from + place, store, view)));
+}
+
+function rowElement(row, place, store, view) {
+  const classes = ["row", row.culprit && "culprit", row.failed && "failed", row.outcome === "follows" && "follows"];
+  return h(
+    "div",
+    {
+      role: "row",
+      id: `row-${place}`,
+      class: [...classes, place === view.cursor && "cursor"].filter(Boolean).join(" "),
+      "aria-rowindex": place + 2,
+      "aria-selected": String(row.name === store.selected),
+      "data-place": place,
+      style: { transform: `translateY(${place * ROW}px)` },
+    },
+    view.columns.map((column) => cell(row, column)),
+  );
+}
+
+function cell(row, column) {
+  const text = column.text(row);
+  const kind = column.key === "name" ? "name" : column.key === "verdict" ? "verdict" : column.numeric ? "number" : null;
+  return h("div", { role: "gridcell", class: kind, title: column.key === "name" || column.key === "verdict" ? titleOf(row) : null }, text);
+}
+
+function titleOf(row) {
+  return [row.name, row.message || row.why_not].filter(Boolean).join("\n");
+}
+
+function onClick(table, event) {
+  const element = event.target.closest("[role=row]");
+  if (!element) return;
+  table.view.cursor = Number(element.dataset.place);
+  table.store.select(table.view.rows[table.view.cursor].name);
+}
+
+const MOVES = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity };
+
+function onKey(table, event) {
+  const { view, store } = table;
+  if (event.target !== table.parts.scroller) return;
+  if (event.key in MOVES) {
+    view.cursor = Math.max(0, Math.min(view.rows.length - 1, view.cursor + MOVES[event.key]));
+    event.preventDefault();
+    bringIntoSight(table);
+    paint(table);
+  } else if ((event.key === "Enter" || event.key === " ") && view.rows[view.cursor]) {
+    event.preventDefault();
+    store.select(view.rows[view.cursor].name);
+  }
+}
+
+function bringIntoSight({ parts: { scroller, head }, view }) {
+  const top = view.cursor * ROW;
+  const room = scroller.clientHeight - head.offsetHeight - ROW;
+  if (top < scroller.scrollTop) scroller.scrollTop = top;
+  else if (top > scroller.scrollTop + room) scroller.scrollTop = top - room;
+}
+
+// A selection made elsewhere comes into sight here, where the filters show it.
+function follow(table) {
+  const { view, store } = table;
+  const place = view.rows.findIndex((row) => row.name === store.selected);
+  if (place >= 0) {
+    view.cursor = place;
+    bringIntoSight(table);
+  }
+  paint(table);
+}

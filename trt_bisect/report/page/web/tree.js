@@ -1,0 +1,88 @@
+// Groups of layers: by the prefixes of their names where those name stretches of the network, else by stretches alone.
+
+const SEPARATORS = /[/.]+/;
+const MOST_CHILDREN = 60;
+const STRETCH = 40;
+
+// A tree of { id, label, first, last, size, children, layer }; leaves have `layer`, the row.
+export function treeOf(rows) {
+  const entries = rows.map((row) => ({ row, path: row.name.split(SEPARATORS).filter(Boolean) }));
+  const root = { id: "", label: "", size: rows.length, children: inStretches(children(entries, 0, "g"), "g") };
+  return root;
+}
+
+function children(entries, depth, id) {
+  const buckets = new Map();
+  for (const entry of entries) {
+    const part = entry.path.length > depth + 1 ? entry.path[depth] : null;
+    if (!buckets.has(part)) buckets.set(part, []);
+    buckets.get(part).push(entry);
+  }
+  if (buckets.size === 1 && !buckets.has(null)) return children(entries, depth + 1, id);
+  const made = [];
+  for (const [part, bucket] of buckets) {
+    if (part === null || bucket.length < 2 || !isStretch(bucket)) made.push(...bucket.map(leaf));
+    else made.push(group(`${id}/${part}`, part, children(bucket, depth + 1, `${id}/${part}`)));
+  }
+  return made.sort((one, other) => one.first - other.first);
+}
+
+// A prefix names a part of the network where its layers stand together, and not, say, every convolution.
+function isStretch(bucket) {
+  const places = bucket.map(({ row }) => row.index);
+  return Math.max(...places) - Math.min(...places) + 1 <= 2 * bucket.length + 4;
+}
+
+function leaf({ row, path }) {
+  return { id: `l${row.index}`, label: path.at(-1) ?? row.name, layer: row, first: row.index, last: row.index, size: 1 };
+}
+
+function group(id, label, made) {
+  const inside = inStretches(made, id);
+  return {
+    id,
+    label,
+    children: inside,
+    first: Math.min(...inside.map((child) => child.first)),
+    last: Math.max(...inside.map((child) => child.last)),
+    size: inside.reduce((sum, child) => sum + child.size, 0),
+  };
+}
+
+function inStretches(made, id) {
+  if (made.length <= MOST_CHILDREN) return made;
+  const stretches = [];
+  for (let from = 0; from < made.length; from += STRETCH) {
+    const some = made.slice(from, from + STRETCH);
+    stretches.push(group(`${id}#${from}`, `${some[0].first} … ${some.at(-1).last}`, some));
+  }
+  return inStretches(stretches, `${id}#`);
+}
+
+// Every group's ancestors by layer name, outermost first.
+export function ancestorsOf(root) {
+  const found = new Map();
+  const walk = (node, above) => {
+    if (node.layer) found.set(node.layer.name, above);
+    else for (const child of node.children) walk(child, node.id ? [...above, node.id] : above);
+  };
+  walk(root, []);
+  return found;
+}
+
+// The groups that are open at first: as many of the outer ones as leave the drawing readable.
+export function openAtFirst(root, most) {
+  const open = new Set();
+  let seen = root.children.length;
+  let level = root.children;
+  while (level.length) {
+    const groups = level.filter((node) => node.children).sort((one, other) => one.children.length - other.children.length);
+    for (const node of groups) {
+      if (seen + node.children.length > most) return open;
+      seen += node.children.length;
+      open.add(node.id);
+    }
+    level = groups.flatMap((node) => node.children);
+  }
+  return open;
+}

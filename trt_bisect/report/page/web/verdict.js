@@ -1,0 +1,110 @@
+// The verdict, the three figures, and what they rest on.
+
+import { byId, copyButton, h, show } from "./dom.js";
+import { bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
+
+const NOTES_SHOWN = 5;
+
+export function showVerdict({ model }) {
+  const { data, report, metric } = model;
+  byId("model").textContent = report.model ?? "";
+  document.title = `${report.model ?? "run"} · trt-bisect`;
+  byId("headline").textContent = data.headline || report.summary || "Nothing has been measured yet.";
+  show(byId("figures"), [card(model, "fp32"), card(model, "int8"), card(model, "recipe")]);
+  show(byId("basis"), [arithmetic(report), facts(data, report, metric), command(data.command)]);
+  show(byId("notes"), notes(report));
+}
+
+const TITLES = { fp32: "FP32", int8: "Full INT8", recipe: "Recipe" };
+
+function card(model, plan) {
+  const { report, metric } = model;
+  const value = report.similarity?.[plan];
+  const figure = plan === "fp32" ? "reference" : metric.text(value);
+  return h(
+    "div",
+    { class: `card ${standing(model, plan)}`, "data-plan": plan },
+    h("h2", {}, TITLES[plan]),
+    h("p", { class: plan === "fp32" ? "figure word" : "figure" }, figure),
+    h("p", { class: "under" }, under(model, plan)),
+    speed(report, plan),
+  );
+}
+
+function standing({ report }, plan) {
+  if (plan === "recipe" && isNumber(report.similarity?.recipe)) return report.recipe?.meets ? "good" : "bad";
+  if (plan === "int8" && isNumber(report.similarity?.int8)) return report.exit_code === 0 ? "good" : "bad";
+  return "";
+}
+
+function under(model, plan) {
+  const { report, metric, rows } = model;
+  const quantizable = rows.filter((row) => row.quantizable);
+  if (plan === "fp32") return isNumber(report.threshold) ? `threshold ${metric.text(report.threshold)}` : "";
+  if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8`;
+  const kept = (report.recipe?.high ?? []).length;
+  const left = `${plural(kept, "layer")} left in ${(report.precision ?? "fp32").toUpperCase()}`;
+  const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
+  if (!shares.length || !shares.every(isNumber)) return left;
+  return `${left}, ${percent(shares.reduce((sum, share) => sum + share, 0), 1)} of the multiply-adds in INT8`;
+}
+
+function speed(report, plan) {
+  if (!report.latency) return null;
+  const timed = report.latency[plan];
+  if (!timed) return h("p", { class: "speed" }, "latency not measured");
+  const ratio = report.latency.fp32 ? report.latency.fp32.mean_ms / timed.mean_ms : null;
+  const against = plan !== "fp32" && isNumber(ratio) ? ` · ${ratio.toFixed(2)}× FP32` : "";
+  return h("p", { class: "speed" }, `${number(timed.mean_ms)} ms (p99 ${number(timed.p99_ms)})${against}`);
+}
+
+function arithmetic(report) {
+  if (!report.arithmetic) return null;
+  const { device } = report.versions ?? {};
+  const version = report.versions?.[(report.engine ?? "").replaceAll("-", "_")] ?? report.versions?.[report.engine];
+  const engine = [report.engine, version].filter(Boolean).join(" ");
+  const typing = report.engine === "onnxruntime" ? "" : `, ${report.typing} typing`;
+  return h(
+    "p",
+    { class: "arithmetic" },
+    h("span", { class: `chip ${report.arithmetic}` }, report.arithmetic),
+    report.arithmetic === "measured"
+      ? ` on ${device ?? "an NVIDIA GPU"} with ${engine}${typing}`
+      : ` with ${engine}: TensorRT's rounding, no NVIDIA GPU involved`,
+  );
+}
+
+function facts(data, report, metric) {
+  const judged = report.inputs?.judged;
+  const searched = report.inputs?.searched;
+  const inputs = isNumber(judged) ? `${count(judged)}${searched ? ` worst of ${count(searched)}` : ""}` : "";
+  const pairs = [
+    ["Metric", metric.label],
+    ["Inputs judged", inputs],
+    ["Ranges", report.ranges?.origin],
+    ["Strategy", report.strategy],
+    ["Plans tried", isNumber(report.plans) ? `${count(report.plans)}, ${plural(report.builds ?? 0, "engine")} built` : ""],
+    ["Time", isNumber(report.seconds?.total) ? duration(report.seconds.total) : ""],
+    ["Memory", report.peak_bytes ? bytes(report.peak_bytes) : ""],
+    ["Versions", Object.entries(report.versions ?? {}).map(([name, version]) => `${name} ${version}`).join(" · ")],
+  ].filter(([, value]) => value);
+  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function command(text) {
+  if (!text) return null;
+  return h("div", { class: "command" }, h("code", {}, text), copyButton(text));
+}
+
+function notes(report) {
+  const said = report.notes ?? [];
+  if (!said.length) return null;
+  const items = (some) => h("ul", {}, some.map((note) => h("li", {}, note)));
+  const rest = said.slice(NOTES_SHOWN);
+  return [
+    h("h3", {}, "Notes"),
+    items(said.slice(0, NOTES_SHOWN)),
+    rest.length ? h("details", {}, h("summary", {}, `${count(rest.length)} more`), items(rest)) : null,
+  ];
+}
+
