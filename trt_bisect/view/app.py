@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from trt_bisect.errors import own_fault
 from trt_bisect.report.page.render import render_page
 from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
 from trt_bisect.view.look import Gone
@@ -33,7 +34,7 @@ def make_app(folder: Path) -> Starlette:
         routes = _run_routes("/", lambda _: known())
     else:
         routes = _index_routes(Runs(folder))
-    app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing, Gone: _nothing})
+    app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing, Gone: _nothing, Exception: _fault})
     app.router.redirect_slashes = False
     return app
 
@@ -89,3 +90,7 @@ def _unless_known(request: Request, etag: str, body: bytes, media_type: str, hea
 async def _nothing(_: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     return PlainTextResponse("There is nothing here.\n", status)
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"There is {own_fault(error)}\n", 500)

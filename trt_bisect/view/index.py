@@ -11,8 +11,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from trt_bisect.report.asked import ASKED
+from trt_bisect.report.page.render import asset
 from trt_bisect.report.report import REPORT
 from trt_bisect.report.screen import figure_text
 from trt_bisect.runs.beat import PROGRESS
@@ -61,7 +63,10 @@ class Entry:
     @property
     def began(self) -> str:
         """When, in this machine's time."""
-        return datetime.fromtimestamp(self.look.when).isoformat(" ", "minutes") if self.look.when else ""
+        try:
+            return datetime.fromtimestamp(self.look.when).isoformat(" ", "minutes") if self.look.when else ""
+        except (OSError, OverflowError, ValueError):
+            return ""
 
     @property
     def verdict(self) -> str:
@@ -75,9 +80,8 @@ class Entry:
             return "INT8 meets the threshold"
         if report.exit_code != 1:
             return "nothing measured"
-        return (
-            "INT8 misses it, the recipe meets it" if report.recipe["meets"] else "neither INT8 nor the recipe meets it"
-        )
+        repaired = "the recipe meets it" if report.recipe.get("meets") else "and so does the recipe"
+        return f"INT8 misses the threshold, {repaired}"
 
     @property
     def engine(self) -> str:
@@ -175,9 +179,9 @@ def _is_text(name: str) -> bool:
 
 def render_index(runs: Runs, nonce: str) -> str:
     """The page that lists the runs; its script and its style carry ``nonce``."""
-    return (
-        _templates().get_template("index.html.j2").render(title=runs.folder.name, entries=runs.entries(), nonce=nonce)
-    )
+    template = _templates().get_template("index.html.j2")
+    title, style = runs.folder.resolve().name, Markup(asset("page.css"))
+    return template.render(title=title, entries=runs.entries(), columns=_COLUMNS, nonce=nonce, style=style)
 
 
 def render_rows(runs: Runs) -> str:

@@ -69,13 +69,15 @@ class Replay:
 
     def _report(self, full: Trial, trials: Mapping[str, Trial]) -> Report:
         rule, question = self._run.rule, self._question
-        known = self._found or Findings.so_far(rule.loss(full), self._steps)
-        restored = UNTRIED
-        if self._found is not None:
+        known, restored = self._found, UNTRIED
+        if known is None:
+            known = Findings.so_far(rule.loss(full), self._steps)
+            known = replace(known, steps=(*self._unsettled(known), *known.steps))
+        else:
             restored = self._trial(question.all_but(known.culprits), trials) or UNTRIED
         loss = rule.loss(restored)
         measured = Measured(
-            known if self._run.every_boundary else replace(known, steps=(*self._unsettled(known), *known.steps)),
+            known,
             Recipe(question.all_but(known.culprits), loss, known.culprits, (), question.meets(loss)),
             full=full,
             restored=restored,
@@ -95,6 +97,8 @@ class Replay:
 
     def _unsettled(self, known: Findings) -> list[Step]:
         """Boundaries that a bisection has measured with all it ruled out so far left high, and settled nothing by."""
+        if self._run.every_boundary:
+            return []
         out = {*known.culprits, *known.set_aside}
         return [
             Step((max(plan.int8),), nan, loss, plan)
