@@ -114,11 +114,11 @@ def _stage(look: Look) -> str:
 def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
     """Points in a box of 96 by 22, y downwards; a single one, and equal ones, in the middle."""
     low, high = min(values, default=0.0), max(values, default=0.0)
-    step = (_WIDTH - 6) / max(len(values) - 1, 1)
-    middle = [0.5 if high == low else (value - low) / (high - low) for value in values]
+    step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
+    heights = [0.5 if high == low else (value - low) / (high - low) for value in values]
     return [
-        (round(3 + place * step, 1), round(_HEIGHT - 4 - share * (_HEIGHT - 8), 1))
-        for place, share in enumerate(middle)
+        (round(_MARGIN + place * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
+        for place, height in enumerate(heights)
     ]
 
 

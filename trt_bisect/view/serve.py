@@ -9,17 +9,15 @@ import secrets
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+import uvicorn
 
 from trt_bisect.errors import BadInput
 from trt_bisect.view.app import make_app
 from trt_bisect.view.certificate import Certificate
 from trt_bisect.view.gate import LOOPBACK_NAMES, Gate
 from trt_bisect.view.index import is_run_folder
-
-if TYPE_CHECKING:
-    import uvicorn
 
 PORT = 8765
 _NEXT_PORTS = 50
@@ -99,8 +97,6 @@ def make_server(folder: Path, bound: socket.socket, token: str, certificate: Cer
     The host names that are let in are checked where only this machine can reach it; another port than the socket's is
     fine, since a tunnel may end on any.
     """
-    import uvicorn
-
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = Gate(make_app(folder), token, names=names, secure=certificate is not None)
     return uvicorn.Server(
