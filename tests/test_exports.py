@@ -123,4 +123,4 @@ def test_a_report_is_read_again_as_it_was_written(recipe):
     assert again.culprits == report.culprits
     table = again.table()
     assert list(table[table.culprit].name) == ["block1.conv2"]
-    assert "block1.conv2" in report._repr_mimebundle_()["text/html"]
+    assert "block1.conv2" in report._repr_html_()

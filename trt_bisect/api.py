@@ -10,13 +10,14 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+from trt_bisect.explaining import explained
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.page.graph import NETWORK, network_facts
 from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
-from trt_bisect.request import Request, high_precision
+from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
 from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
@@ -50,6 +51,8 @@ def run(
     force_int8: bool = False,
     tactic_sources: Sequence[str] = (),
     build_timeout: float | None = DEFAULT_TIMEOUT,
+    explain: str = EXPLAIN_TENSORS,
+    try_remedies: bool = False,
     output: str | Path | None = None,
     progress: Progress | None = None,
     command: str = "",
@@ -87,6 +90,9 @@ def run(
             choice if empty.
         build_timeout: seconds that TensorRT may take to build an engine, or to run it; then that trial is
             ``timed out``, and the search goes on. None sets no limit.
+        explain: ``tensors`` (every tensor in FP32 and INT8, and what is to blame in each culprit), ``full`` (what every
+            layer costs alone, too) or ``none``.
+        try_remedies: whether other calibrators, and each culprit alone in high precision, are tried as well.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
         progress: where progress is shown; tqdm in a notebook by default.
@@ -118,6 +124,8 @@ def run(
             tactic_sources=tuple(tactic_sources) or None,
             timeout=build_timeout,
         ),
+        explain=explain,
+        try_remedies=try_remedies,
     )
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
@@ -130,6 +138,9 @@ def run(
             if folder is not None:
                 write_json(folder / NETWORK, graph)
             report = replace(verdict(job, bench, command), graph=graph)
-        if folder is not None:
-            report.save(folder)
+            try:
+                report = explained(job, bench, report, calibration, inputs)
+            finally:
+                if folder is not None:
+                    report.save(folder)
     return report

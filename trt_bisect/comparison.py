@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, advise
-from trt_bisect.analyzer.compared import Tensors, compare_tensors, compare_weights
+from trt_bisect.analyzer.both_runs import BothRuns
+from trt_bisect.analyzer.compared import compare_tensors, compare_weights
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ENGINES, ONNXRUNTIME
 from trt_bisect.calibration.source import Calibrating, ranges_of
 from trt_bisect.calibration.usable import keeping_unusable_high
-from trt_bisect.data import Dataset, Feeds, open_dataset
+from trt_bisect.data import Dataset, open_dataset
 from trt_bisect.dumps import open_dumps
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.observe import Observer
-from trt_bisect.model.qdq import PlanWriter, Target, Written
+from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.comparison import Comparison
@@ -144,12 +144,10 @@ def _emulated(planned: _Planned, inputs: Any, engine: str, threshold: float, pro
         )
     progress.stage("Comparing", samples.length)
     origins, counted = planned.origins(), _Counted(progress)
-    tensors = compare_tensors(_both_runs(planned, origins, samples), origins, counted)
+    both = BothRuns(planned.writer, planned.plan, origins)
+    runs = (both.on(feeds, position) for position, feeds in enumerate(samples))
+    tensors = compare_tensors(runs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights())
-    fused = (
-        f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so these are the tensors of the "
-        "emulation on ONNX Runtime; 'trt-bisect run' measures the engine"
-    )
     return Comparison(
         model=planned.network.source,
         arithmetic=EMULATED,
@@ -159,7 +157,15 @@ def _emulated(planned: _Planned, inputs: Any, engine: str, threshold: float, pro
         weights=weights,
         channels=channels,
         advice=advise(tensors, weights, threshold),
-        notes=(*planned.notes, *(() if engine == ONNXRUNTIME else (fused,))),
+        notes=(*planned.notes, *(() if engine == ONNXRUNTIME else (final_outputs_only(engine),))),
+    )
+
+
+def final_outputs_only(engine: str) -> str:
+    """What is to be said of tensors beside the outputs of an NVIDIA engine."""
+    return (
+        f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
+        "emulation on ONNX Runtime; 'trt-bisect run' measures the engine"
     )
 
 
@@ -208,22 +214,6 @@ class _Counted:
     def __call__(self) -> None:
         self.count += 1
         self._progress.step(f"sample {self.count}")
-
-
-def _both_runs(planned: _Planned, origins: Mapping[str, Origin], samples: Dataset) -> Iterator[tuple[Tensors, Tensors]]:
-    """The tensors of both runs, under the names of the FP32 one."""
-    network, writer = planned.network, planned.writer
-    inside = [name for name in origins if name in network.producers]
-    as_made = {f"{name}{writer.tag}unrounded" if origins[name].rounded_as_result else name: name for name in inside}
-    reference = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
-    output = Observer(writer.write(planned.plan), list(as_made), network.source)
-
-    def on(feeds: Feeds, position: int) -> tuple[Tensors, Tensors]:
-        given = {name: feeds[name] for name in origins if name in feeds}
-        seen = {as_made[name]: values for name, values in output.see(feeds, position).items()}
-        return {**given, **reference.see(feeds, position)}, {**given, **seen}
-
-    return (on(feeds, position) for position, feeds in enumerate(samples))
 
 
 def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> PrecisionPlan:

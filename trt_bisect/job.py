@@ -56,6 +56,8 @@ class Bench:
         network: its unusable layers kept high, its shapes those on the first input.
         feeds: the inputs that are judged together.
         about: what the report says of them.
+        data: what the ranges come from, if that was data.
+        compare: from outputs to figures.
         whole: measures on whole engines; ``evaluator`` as the strategy wants it.
         key: the fingerprint.
     """
@@ -70,6 +72,8 @@ class Bench:
     whole: RebuildEvaluator
     evaluator: RebuildEvaluator | BranchEvaluator
     key: str
+    data: Dataset | None
+    compare: Compare
 
 
 class Job:
@@ -117,7 +121,14 @@ class Job:
             compare = comparison(reference, rule.metric)
             whole = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
-            yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key)
+            yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key, data, compare)
+
+    def with_ranges(self, bench: Bench, ranges: Ranges) -> RebuildEvaluator:
+        """Whole engines of a bench's network with other ranges, their trials journaled under a key of their own."""
+        builder = self._builder(bench.builder.engine, ranges, bench.feeds)
+        parts = self._fingerprint_parts(builder, ranges, bench.feeds)
+        store = bench.store.under(fingerprint(parts), parts)
+        return RebuildEvaluator(bench.network, builder, bench.feeds, bench.compare, store, bench.whole.high)
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.calibration.collect import METHODS
+from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.strategy import CURVES, STRATEGIES, Way
+
+EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
+EXPLAIN = (EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL)
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,16 @@ class Request:
     percentile: float
     keep_mask_ranges: bool
     options: BuildOptions
+    explain: str = EXPLAIN_NOTHING
+    try_remedies: bool = False
 
     def __post_init__(self) -> None:
         one_of("strategy", self.way.strategy, STRATEGIES)
         one_of("curve", self.way.curve, CURVES)
         one_of("calibrator", self.calibrator, METHODS)
+        one_of("explanation", self.explain, EXPLAIN)
+        if self.try_remedies and self.explain == EXPLAIN_NOTHING:
+            raise BadInput("Remedies are tried for what is explained.", "Leave out --explain none.")
         limit = self.options.timeout
         if limit is not None and not 0 < limit < math.inf:
             raise BadInput(f"A build cannot be given {limit:g} seconds.", "Give --build-timeout more than 0.")

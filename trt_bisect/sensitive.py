@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,7 +201,7 @@ def sensitivity(
     with Showing(progress or default_progress()) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
-            found = _measured(bench, shown)
+            found = measure_alone(bench, shown)
     if folder is not None:
         found.save(folder)
     return found
@@ -214,26 +214,34 @@ def _anything_goes(metric: str | Callable[..., Any], direction: str) -> float | 
     return 1e300 if metric in BUILT_IN or direction == "lower" else -1e300
 
 
-def _measured(bench: Bench, progress: Progress) -> Sensitivity:
+def measure_alone(bench: Bench, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
+    """Each layer alone in INT8, on a bench.
+
+    Args:
+        bench: where it is measured.
+        progress: shows it.
+        chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
+    """
     network, high = bench.network, bench.whole.high
     layers = len(network.layers)
     ways = WAYS if bench.builder.arithmetic == EMULATED else {"both": Precision.INT8}
     alone = {
         (k, way): only(layers, k, high, precision)
         for way, precision in ways.items()
-        for k in network.quantizable
+        for k in (network.quantizable if chosen is None else chosen)
         if way == "both" or {rounding.is_weight for rounding in network.layers[k].roundings} == {True, False}
     }
     everything = int8_set(layers, network.quantizable, high)
     followers = set(range(layers)) - set(network.quantizable)
-    without = {k: all_but(layers, followers | {k}, high) for k in network.quantizable}
+    restoring = network.quantizable if chosen is None else ()
+    without = {k: all_but(layers, followers | {k}, high) for k in restoring}
     trials = _trials(bench, [*alone.values(), everything, *without.values()], progress)
     full = bench.rule.loss(trials[everything])
     cost = macs(network, facts_for(network, bench.feeds[0]))
     total = sum(cost.values()) or 1
     ops = []
     for (k, way), plan in alone.items():
-        left = bench.rule.loss(trials[without[k]]) if way == "both" else None
+        left = bench.rule.loss(trials[without[k]]) if way == "both" and k in without else None
         gain = None if full is None or left is None else full - left
         layer, trial = network.layers[k], trials[plan]
         loss = bench.rule.loss(trial)
@@ -244,9 +252,16 @@ def _measured(bench: Bench, progress: Progress) -> Sensitivity:
 
 
 def _trials(bench: Bench, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
-    assert isinstance(bench.evaluator, BranchEvaluator)
-    progress.stage(f"Measuring {len(plans)} plans", bench.evaluator.work(plans))
-    return dict(zip(plans, bench.evaluator.measure_all(plans, progress.step), strict=True))
+    title, evaluator = f"Measuring {len(plans)} plans", bench.evaluator
+    if isinstance(evaluator, BranchEvaluator):
+        progress.stage(title, evaluator.work(plans))
+        return dict(zip(plans, evaluator.measure_all(plans, progress.step), strict=True))
+    progress.stage(title, len(plans))
+    trials = {}
+    for plan in plans:
+        progress.step(plan.key())
+        trials[plan] = evaluator.measure(plan)
+    return trials
 
 
 def _place(value: float | None, sign: float) -> tuple[bool, float]:

@@ -25,6 +25,7 @@ from trt_bisect.analyzer.tensors import (
 )
 from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import round_trips
 
 Tensors = Mapping[str, np.ndarray]
 """The tensors of one run on one sample, by name."""
@@ -173,24 +174,23 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
     tensors: list[Compared] = []
     channels: list[Compared] = []
     for origin in origins:
-        whole, parts = _compare_weight(network.constant(origin.tensor), origin)
-        tensors.append(whole)
-        channels += parts
+        values = network.constant(origin.tensor)
+        rounded = round_trips(values, origin.quantizers)
+        tensors.append(compare_weight(values, rounded, origin))
+        channels += _compare_channels(values, rounded, tensors[-1])
     return tuple(tensors), tuple(channels)
 
 
-def _compare_weight(values: np.ndarray, origin: Origin) -> tuple[Compared, list[Compared]]:
-    rounded = values
-    for quantizer in origin.quantizers:
-        rounded = quantizer.round_trip(rounded)
+def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
+    """A whole weight after rounding against before."""
     rounding = RoundingStatistics(origin.quantizers) if origin.quantizers else None
     if rounding is not None:
         rounding.add(values)
     axis = origin.channel_axis
-    blocks = [_channels_first(array, axis).astype(np.float64) for array in (values, rounded)]
+    blocks = [channels_first(array, axis).astype(np.float64) for array in (values, rounded)]
     whole = PairStatistics()
     whole.add(*(block.reshape(1, -1) for block in blocks), row=max(blocks[0].shape[1], 1))
-    compared = Compared(
+    return Compared(
         origin,
         values.shape,
         str(values.dtype),
@@ -200,16 +200,26 @@ def _compare_weight(values: np.ndarray, origin: Origin) -> tuple[Compared, list[
         whole.output.spread(),
         rounding.figures() if rounding else None,
         _loudest(values, axis),
-        _loudest(values, None if axis is None else axis - 1 if axis else 1),
+        _loudest(values, input_axis(axis)),
     )
+
+
+def input_axis(axis: int | None) -> int | None:
+    """The axis of a weight's input channels, beside that of its output channels."""
+    return None if axis is None else axis - 1 if axis else 1
+
+
+def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) -> list[Compared]:
+    axis = whole.origin.channel_axis
     if axis is None:
-        return compared, []
+        return []
+    blocks = [channels_first(array, axis).astype(np.float64) for array in (values, rounded)]
     each = PairStatistics(len(blocks[0]))
     each.add(*blocks, row=max(blocks[0].shape[1], 1))
-    scales = _scales(origin, len(blocks[0]))
-    return compared, [
+    scales = _scales(whole.origin, len(blocks[0]))
+    return [
         replace(
-            compared,
+            whole,
             scale=scale,
             figures=each.figures(channel),
             fp32=each.reference.spread(channel),
@@ -223,7 +233,8 @@ def _compare_weight(values: np.ndarray, origin: Origin) -> tuple[Compared, list[
     ]
 
 
-def _channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
+def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
+    """``[channels, values]``; one row without an axis."""
     if axis is None:
         return values.reshape(1, -1)
     return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)

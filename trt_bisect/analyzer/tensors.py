@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.metrics import decibels, kl_of_rows
-from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.quantizer import Quantizer, round_trips
 
 NEAR_ZERO = 2
 """Values rounded to at most so many steps from zero have lost a fifth of themselves and more."""
@@ -224,9 +224,7 @@ class RoundingStatistics:
         first = self._quantizers[0]
         levels = first.levels(values)
         clipped = (levels < self._least) | (levels > self._largest)
-        rounded = values
-        for quantizer in self._quantizers:
-            rounded = quantizer.round_trip(rounded)
+        rounded = round_trips(values, self._quantizers)
         noise = (rounded.astype(np.float64) - values) ** 2
         nonzero = values != 0
         steps = np.abs(first.steps(levels, values))

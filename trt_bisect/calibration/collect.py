@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trt_bisect.calibration.histogram import (
-    AbsHistogram,
-    entropy_threshold,
-    minmax_threshold,
-    percentile_threshold,
-)
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.histogram import AbsHistogram
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput
@@ -21,7 +19,66 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX
 
-METHODS = ("entropy", "minmax", "percentile")
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """The magnitudes of a network's activations over a data set, from which every calibrator has its ranges.
+
+    Attributes:
+        histograms: by tensor, of those that had values.
+    """
+
+    histograms: Mapping[str, AbsHistogram]
+
+    def ranges(self, calibrator: Calibrator, *, keep_masks: bool = False) -> Ranges:
+        """The INT8 scales that a calibrator chooses; ``keep_masks`` as for ``ranges_from_scales``."""
+        with ThreadPoolExecutor(cores()) as pool:
+            thresholds = dict(
+                zip(self.histograms, pool.map(calibrator.threshold, self.histograms.values()), strict=True)
+            )
+        nonfinite = {
+            name: f"it held {histogram.nonfinite} NaN or infinite values during calibration"
+            for name, histogram in self.histograms.items()
+            if histogram.nonfinite
+        }
+        scales = {name: _scale(threshold) for name, threshold in thresholds.items()}
+        return ranges_from_scales(scales, str(calibrator), keep_masks=keep_masks, nonfinite=nonfinite)
+
+
+def _scale(threshold: float) -> np.float32:
+    scale: np.float32 = np.float32(threshold) / np.float32(INT8_MAX)
+    return scale
+
+
+def magnitudes(
+    network: Network,
+    samples: Iterable[Feeds],
+    *,
+    histogram: bool = True,
+    on_sample: Callable[[int], None] | None = None,
+) -> Magnitudes:
+    """The magnitudes of every activation of ``network`` over ``samples``.
+
+    Memory holds one sample's tensors and one histogram a tensor, whatever the number of samples.
+
+    Args:
+        histogram: with False only the largest magnitudes, all that ``minmax`` needs.
+        on_sample: told the number of samples done.
+
+    Raises:
+        BadInput: no samples, or samples that the network refuses.
+    """
+    histograms = {name: AbsHistogram() for name in network.activations}
+    done = 0
+    with ThreadPoolExecutor(cores()) as pool:
+        for tensors in observe(network, network.activations, samples):
+            list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
+            done += 1
+            if on_sample is not None:
+                on_sample(done)
+    if not done:
+        raise BadInput("There are no samples to calibrate with.", "Give a few hundred that look like production.")
+    return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite})
 
 
 def calibrate(
@@ -46,33 +103,31 @@ def calibrate(
     Raises:
         BadInput: an unknown method, a percentile outside (0, 100], no samples, or samples that the network refuses.
     """
-    if method not in METHODS:
-        raise BadInput(f"There is no calibration method '{method}'.", f"Use one of {', '.join(METHODS)}.")
-    if not 0 < percentile <= 100:
-        raise BadInput(f"Percentile {percentile} is out of range.", "Give a value above 0, at most 100.")
-    histograms = {name: AbsHistogram() for name in network.activations}
-    done = 0
-    with ThreadPoolExecutor(cores()) as pool:
-        for tensors in observe(network, network.activations, samples):
-            list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=method != "minmax"), tensors.items()))
-            done += 1
-            if on_sample is not None:
-                on_sample(done)
-    if not done:
-        raise BadInput("There are no samples to calibrate with.", "Give a few hundred that look like production.")
-    thresholds: dict[str, Callable[[AbsHistogram], float]] = {
-        "entropy": entropy_threshold,
-        "minmax": minmax_threshold,
-        "percentile": lambda histogram: percentile_threshold(histogram, percentile),
-    }
-    seen = {name: histogram for name, histogram in histograms.items() if histogram.values or histogram.nonfinite}
-    with ThreadPoolExecutor(cores()) as pool:
-        found = dict(zip(seen, pool.map(thresholds[method], seen.values()), strict=True))
-    scales = {name: np.float32(np.float32(threshold) / np.float32(INT8_MAX)) for name, threshold in found.items()}
-    nonfinite = {
-        name: f"it held {histogram.nonfinite} NaN or infinite values during calibration"
-        for name, histogram in histograms.items()
-        if histogram.nonfinite
-    }
-    origin = f"percentile {percentile:g}" if method == "percentile" else method
-    return ranges_from_scales(scales, origin, keep_masks=keep_masks, nonfinite=nonfinite)
+    calibrator = Calibrator(method, percentile)
+    seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample)
+    return seen.ranges(calibrator, keep_masks=keep_masks)
+
+
+def recalibrated(ranges: Ranges, seen: Magnitudes, chosen: Mapping[str, Calibrator]) -> Ranges:
+    """``ranges`` with the scales of some tensors chosen anew; which tensors have one stays as it is.
+
+    Args:
+        ranges: of the network, by whatever calibrator.
+        seen: the network's magnitudes (see ``magnitudes``).
+        chosen: by tensor, the calibrator that its scale is to come from.
+
+    Raises:
+        BadInput: a tensor has no range in ``ranges``, or was not seen.
+    """
+    for name in chosen:
+        if name not in ranges.scales or name not in seen.histograms:
+            raise BadInput(
+                f"The tensor '{name}' cannot be calibrated anew: it has no range.",
+                "Name a tensor that INT8 rounds and that the calibration data reaches.",
+            )
+    anew = {name: _scale(calibrator.threshold(seen.histograms[name])) for name, calibrator in chosen.items()}
+    usable = ranges_from_scales(anew, "", keep_masks=True).scales
+    counts = Counter(map(str, chosen.values()))
+    said = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())
+    origin = f"{ranges.origin}, {said}" if said else ranges.origin
+    return replace(ranges, scales={**ranges.scales, **usable}, origin=origin)

@@ -90,6 +90,12 @@ def run_command(
     build_timeout: Annotated[
         float, typer.Option(help="Seconds that TensorRT may take to build an engine, or to run it.")
     ] = 1800.0,
+    explain: Annotated[
+        str, typer.Option(help="Why: tensors (compared, and each culprit's sides measured), full (all layers), none.")
+    ] = "tensors",
+    try_remedies: Annotated[
+        bool, typer.Option("--try-remedies", help="Try other calibrators, and each culprit alone in high precision.")
+    ] = False,
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Print every layer, also those that only follow.")
     ] = False,
@@ -103,6 +109,7 @@ def run_command(
 
     from trt_bisect.api import run
     from trt_bisect.progress import RichProgress
+    from trt_bisect.report.advice_screen import print_advice
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen import print_report
 
@@ -133,14 +140,18 @@ def run_command(
         force_int8=force_int8,
         tactic_sources=tuple(tactic_source or ()),
         build_timeout=build_timeout,
+        explain=explain,
+        try_remedies=try_remedies,
         output=folder,
         progress=RichProgress(),
         command=shlex.join(["trt-bisect", *sys.argv[1:]]),
     )
     console = Console(highlight=False)
-    print_report(
-        report, console if console.is_terminal else Console(width=140, highlight=False), every_layer=all_layers
-    )
+    wide = console if console.is_terminal else Console(width=140, highlight=False)
+    print_report(report, wide, every_layer=all_layers)
+    if report.explanation is not None:
+        console.print()
+        print_advice(report.explanation, report.metric, wide)
     console.print(
         f"\nPlans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
         f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,13 @@ class Quantizer:
         if self.axis is None or parameter.ndim == 0:
             return parameter
         return parameter.reshape([-1 if axis == self.axis else 1 for axis in range(values.ndim)])
+
+
+def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
+    """``values`` after each of the quantizers, first applied first; themselves without any."""
+    for quantizer in quantizers:
+        values = quantizer.round_trip(values)
+    return values
 
 
 def symmetric(scale: np.ndarray | np.float32, axis: int | None = None) -> Quantizer:

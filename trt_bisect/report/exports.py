@@ -87,21 +87,27 @@ def trtexec_flags(kept: list[str], high: Precision, *, with_cache: bool) -> str:
     Source of the syntax: ``trtexec --help``: ``--layerPrecisions=spec``, ``spec ::= layerName ":" precision``, joined
     by commas.
     """
-    sayable = [name for name in kept if not set(name) & set(":,*")]
+    flags, unsayable = trtexec_arguments(kept, high, CACHE if with_cache else None)
+    lines = [shlex.quote(flag) for flag in flags]
+    if unsayable:
+        lines.append(f"# trtexec cannot name {unsayable}; use {POLYGRAPHY} or {QDQ_NETWORK} for these layers")
+    return "\n".join(lines) + "\n"
+
+
+def trtexec_arguments(kept: list[str], high: Precision, cache: str | None) -> tuple[list[str], list[str]]:
+    """The flags that keep layers high, with a calibration cache if there is one, and the layers it cannot name."""
+    unsayable = [name for name in kept if set(name) & set(":,*")]
+    sayable = [name for name in kept if name not in unsayable]
     flags = ["--int8", *(["--fp16"] if high is Precision.FP16 else [])]
-    if with_cache:
-        flags.append(f"--calib={CACHE}")
+    if cache:
+        flags.append(f"--calib={cache}")
     if sayable:
         flags += [
             "--precisionConstraints=obey",
             "--layerPrecisions=" + ",".join(f"{name}:{high}" for name in sayable),
             "--layerOutputTypes=" + ",".join(f"{name}:{high}" for name in sayable),
         ]
-    lines = [shlex.quote(flag) for flag in flags]
-    unsayable = [name for name in kept if name not in sayable]
-    if unsayable:
-        lines.append(f"# trtexec cannot name {unsayable}; use {POLYGRAPHY} or {QDQ_NETWORK} for these layers")
-    return "\n".join(lines) + "\n"
+    return flags, unsayable
 
 
 def modelopt_list(kept: list[str]) -> str:

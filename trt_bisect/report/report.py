@@ -10,13 +10,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.report.advice import CulpritAdvice
+from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from plotly.graph_objects import Figure
+
+    from trt_bisect.report.layer_table import LayerTable
 
 SCHEMA = 1
 REPORT = "report.json"
@@ -102,6 +106,7 @@ class Report:
         command: that made it, as it was typed; empty where it was called from Python.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
+        explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
     """
 
     model: str
@@ -135,6 +140,12 @@ class Report:
     command: str = ""
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    explanation: Explanation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def advice(self) -> tuple[CulpritAdvice, ...]:
+        """Why each culprit is one and what to do, in their order; empty without an explanation."""
+        return self.explanation.advice if self.explanation else ()
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
@@ -147,19 +158,20 @@ class Report:
         found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
         return sum(found) if found else None
 
-    def table(self) -> pd.DataFrame:
-        """The layers as a pandas table, one row a layer, in execution order."""
-        import pandas as pd
+    def table(self) -> LayerTable:
+        """The layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
+        from trt_bisect.report.layer_table import LayerTable
 
         rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
-        table: pd.DataFrame = pd.DataFrame(rows).set_index("index")
+        table: LayerTable = LayerTable(rows)
+        table.set_index("index", inplace=True)
+        table.attrs["metric"] = self.metric
         return table
 
     def to_json(self) -> dict[str, Any]:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
-        fields = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph", "layers")
-        }
+        apart = ("files", "graph", "layers", "explanation")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
         record = {"schema": self.schema, **fields, "layers": layers}
         types = plain(record)
@@ -195,7 +207,7 @@ class Report:
         return text.getvalue()
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv``, ``report.html`` and the recipe's files into ``folder``.
+        """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -205,6 +217,8 @@ class Report:
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
+        if self.explanation is not None:
+            self.explanation.save(path)
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
         if self.graph is not None:
@@ -212,19 +226,26 @@ class Report:
         write_page(path, self)
         return path
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+    def plot(self, *, log: bool = True) -> Figure:
+        """The curve of similarity over layers as a Plotly figure; see ``trt_bisect.report.page.plot.curve``."""
+        from trt_bisect.report.page.plot import curve
+
+        return curve(self, log=log)
+
+    def _repr_html_(self) -> str:
+        from trt_bisect.report.page.notebook import compact
+
+        return compact(self)
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """What IPython shows where it shows text."""
         from rich.console import Console
 
         from trt_bisect.report.screen import print_report
 
-        console = Console(record=True, file=io.StringIO(), width=120, force_jupyter=False)
-        print_report(self, console)
-        html = console.export_html(
-            inline_styles=True,
-            code_format='<pre style="font-family:monospace;line-height:1.2"><code>{code}</code></pre>',
-            clear=False,
-        )
-        return {"text/plain": console.export_text(), "text/html": html}
+        text = io.StringIO()
+        print_report(self, Console(file=text, width=120, force_jupyter=False))
+        printer.text(text.getvalue())
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trt_bisect.analyzer.judge import Rule
@@ -41,7 +41,7 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
 
 def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds) -> Report:
     """A blank report with the figures that were measured: all of them, or as far as a search has come."""
-    trials = measured.trials.values()
+    plans, builds, inferences = counts(measured.trials.values())
     return replace(
         blank,
         layers=_filled_rows(measured, blank.layers, rule, rounds),
@@ -53,10 +53,15 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
             "added": list(_names(blank, measured.recipe.added)),
             "meets": measured.recipe.meets,
         },
-        plans=len(trials),
-        builds=sum(trial.builds for trial in trials),
-        inferences=sum(trial.inferences for trial in trials),
+        plans=plans,
+        builds=builds,
+        inferences=inferences,
     )
+
+
+def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
+    """How many plans, engines and inferences trials stand for."""
+    return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
 
 
 def _names(report: Report, layers: Iterable[int]) -> tuple[str, ...]:

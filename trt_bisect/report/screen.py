@@ -94,7 +94,7 @@ def latency_lines(report: Report) -> list[str]:
 def _cells(report: Report, row: LayerRow) -> list[Text]:
     name = f"{row.output}_{row.name}" if row.output else row.name
     shape = "?" if row.shape is None else str([d if d is not None else "?" for d in row.shape]).replace("'", "")
-    drop = "" if row.drop is None else _drop_text(report.metric, row.drop)
+    drop = "" if row.drop is None else drop_text(report.metric, row.drop)
     remark = "culprit" if row.culprit else "" if row.outcome in ("measured", FOLLOWS) else row.outcome
     if row.obeyed is False:
         remark = f"{remark} ran in {row.ran}".strip()
@@ -120,5 +120,6 @@ def figure_text(metric: str, value: float | None) -> str:
     return known.text(value) if known else f"{value:.6g}"
 
 
-def _drop_text(metric: str, drop: float) -> str:
+def drop_text(metric: str, drop: float) -> str:
+    """A drop for a person, in the units of the metric's loss."""
     return f"{100 * drop:.4f}%" if metric in ("cosine", "top1") else f"{drop:.3g}"

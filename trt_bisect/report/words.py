@@ -11,7 +11,7 @@ from trt_bisect.driver.search import Findings
 from trt_bisect.model.network import Network
 
 LARGEST_STEPS = 5
-_FIGURES = {
+FIGURES = {
     "cosine": "cosine similarity with FP32",
     "sqnr": "SQNR",
     "centered_sqnr": "SQNR with the mean taken out",
@@ -33,7 +33,7 @@ def summary(
         return "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
 
     threshold = rule.metric.text(rule.threshold)
-    figure = f"In full INT8 the {_FIGURES.get(rule.metric.name, rule.metric.name)} is {text(int8)}"
+    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {text(int8)}"
     if findings.full is not None and findings.full <= rule.budget:
         return f"{figure}, within the threshold of {threshold}: no layer is to blame."
     parts = [

@@ -27,6 +27,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.trials: dict[str, Trial] = {}
+        self._others: dict[str, MemoryStore] = {}
 
     def find(self, plan: str) -> Trial | None:
         """The trial of a plan, or None."""
@@ -36,6 +37,10 @@ class MemoryStore:
         """Keeps trials."""
         self.trials.update({trial.plan: trial for trial in trials})
 
+    def under(self, fingerprint: str, _about: Mapping[str, Any]) -> MemoryStore:
+        """The trials of another fingerprint."""
+        return self._others.setdefault(fingerprint, MemoryStore())
+
 
 class Journal:
     """The trials of one fingerprint in a run folder; one process at a time.
@@ -44,10 +49,12 @@ class Journal:
         BadInput: the folder cannot be written, or another run is writing to it.
     """
 
-    def __init__(self, folder: Path, fingerprint: str, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: BufferedRandom | None = None
+    ) -> None:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = _open_locked(self.path)
+        self._file = _open_locked(self.path) if file is None else file
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
@@ -57,6 +64,10 @@ class Journal:
         self.resumed = len(self.trials)
         if not mine:
             self._append({"run": fingerprint, "about": dict(about)})
+
+    def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
+        """The trials of another fingerprint in the same file, as long as this journal is open."""
+        return Journal(self.path.parent, fingerprint, about, self._file)
 
     def find(self, plan: str) -> Trial | None:
         """The trial of a plan, or None."""
@@ -106,6 +117,7 @@ def _open_locked(path: Path) -> BufferedRandom:
 
 def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
     """The records in a journal; a line that was not written to its end is cut off the file."""
+    file.seek(0)
     content = file.read()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):

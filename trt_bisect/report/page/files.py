@@ -25,7 +25,7 @@ def write_page(folder: Path, report: Report) -> None:
     data = page_data(
         report,
         fitting(read_record(folder / NETWORK), report),
-        read_record(folder / EXPLANATION),
+        explaining(read_record(folder / EXPLANATION), report),
         recipe_texts(folder / RECIPE),
         command=report.command,
     )
@@ -38,3 +38,10 @@ def fitting(graph: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any
         return None
     names = [layer.get("name") for layer in layers if isinstance(layer, dict)]
     return graph if names == [row.name for row in report.layers] else None
+
+
+def explaining(explanation: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:
+    """``explanation`` where it is of the report's network, else None."""
+    if explanation is None or not isinstance(layers := explanation.get("layers"), dict):
+        return None
+    return explanation if set(layers) <= {row.name for row in report.layers} else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trt_bisect.report.report import Report
 from trt_bisect.report.screen import figure_text
+from trt_bisect.report.words import FIGURES
 
 
 def headline(report: Report, status: str = "finished") -> str:
@@ -17,11 +18,13 @@ def headline(report: Report, status: str = "finished") -> str:
         return _so_far(report, status)
     if report.exit_code == 3:
         return "Nothing could be measured: no plan's engine was built and run."
-    int8 = figure_text(report.metric, report.similarity.get("int8"))
-    threshold = figure_text(report.metric, report.threshold)
+    figure = FIGURES.get(report.metric, report.metric)
+    int8, threshold = _text(report, report.similarity.get("int8")), _text(report, report.threshold)
     if report.exit_code == 0:
-        return f"INT8 is good enough: {int8} {report.metric} against a threshold of {threshold}, no layer is to blame."
-    return f"{_blame(report)}: {int8} {report.metric} against a threshold of {threshold}, {_cure(report)}."
+        return f"In full INT8 the {figure} is {int8}, within the threshold of {threshold}: no layer is to blame."
+    if report.similarity.get("int8") is None:
+        return f"Full INT8 gives no figure: {_blame(report)}, and {_cure(report)}."
+    return f"In full INT8 the {figure} is {int8}, which misses {threshold}: {_blame(report)}, and {_cure(report)}."
 
 
 def _so_far(report: Report, status: str) -> str:
@@ -34,18 +37,17 @@ def _so_far(report: Report, status: str) -> str:
 
 def _blame(report: Report) -> str:
     if len(report.culprits) == 1:
-        return f"One layer, '{report.culprits[0]}', loses it in INT8"
-    if report.culprits:
-        return f"{len(report.culprits)} layers lose it in INT8"
-    if report.similarity.get("int8") is None:
-        return "Full INT8 could not be measured"
-    return "INT8 loses it over many layers, none of which is to blame alone"
+        return f"'{report.culprits[0]}' is to blame"
+    return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
 
 
 def _cure(report: Report) -> str:
-    restored = figure_text(report.metric, report.similarity.get("recipe"))
-    high = len(report.recipe.get("high", ()))
+    restored, high = _text(report, report.similarity.get("recipe")), len(report.recipe.get("high", ()))
     layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
     if report.recipe.get("meets"):
-        return f"and {restored} with {layers}"
-    return f"and no plan that was tried meets it ({restored} with {layers})"
+        return f"with {layers} it is {restored}"
+    return f"no plan that was tried meets it, {layers} gave {restored}"
+
+
+def _text(report: Report, value: float | None) -> str:
+    return figure_text(report.metric, value)

@@ -1,13 +1,13 @@
 // For each culprit the evidence and what to do, cheapest first; and what else was found abnormal.
 
-import { byId, copyButton, h, show } from "./dom.js";
+import { byId, copyButton, h, offerSection, show } from "./dom.js";
 import { count, number, plural } from "./format.js";
 
 export function showAdvice(store) {
   const { culprits, data } = store.model;
   const advice = new Map((data.explanation?.advice ?? []).map((one) => [one.culprit, one]));
   const cards = culprits.map((row) => card(row, advice.get(row.name), store));
-  byId("advice").hidden = cards.length === 0 && findings(data).length === 0;
+  offerSection("advice", cards.length > 0 || findings(data).length > 0);
   show(byId("advice-body"), [cards, others(data, store)]);
 }
 

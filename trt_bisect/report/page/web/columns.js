@@ -30,12 +30,12 @@ export function columnsFor(model) {
   const columns = [
     { ...figure("index", "#", "Place in execution order", 56), text: (row) => String(row.index) },
     { key: "name", title: "Layer", help: "Name in the network", width: 0, value: (row) => row.name, text: (row) => row.name },
-    { key: "op_type", title: "Op", help: "Operator", width: 132, value: (row) => row.op_type, text: (row) => row.op_type },
+    { key: "op_type", title: "Op", help: "Operator", width: 118, value: (row) => row.op_type, text: (row) => row.op_type },
     {
       key: "shapeText",
       title: "Shape",
       help: "Of the first output; sorted by the number of values",
-      width: 132,
+      width: 148,
       value: values,
       text: (row) => row.shapeText,
       numeric: true,

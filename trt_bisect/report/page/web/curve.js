@@ -7,7 +7,6 @@ import { colour } from "./theme.js";
 
 const FLOOR = 1e-9;
 const RUG = [0, 0.07];
-const CURVE = [0.1, 1];
 
 export function startCurve(store) {
   const element = byId("curve-plot");
@@ -33,7 +32,7 @@ function drawCurve(element, store, view) {
   element.hidden = !byId("curve-empty").hidden;
   legend(groups, model);
   if (element.hidden) return;
-  draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store));
+  draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0));
   if (!view.bound) {
     view.bound = true;
     element.on("plotly_click", (event) => store.select(event.points[0].customdata));
@@ -54,7 +53,7 @@ function groupsOf(rows) {
 
 // From a similarity to where it is drawn, and the axis that says so.
 function scaleOf({ rows, metric, report }, logarithmic) {
-  if (!logarithmic) return { at: (value) => value, axis: { title: { text: metric.label } } };
+  if (!logarithmic) return { at: (value) => value, axis: {} };
   const losses = rows.filter((row) => isNumber(row.similarity)).map((row) => metric.loss(row.similarity));
   if (isNumber(report.threshold)) losses.push(metric.loss(report.threshold));
   const positive = losses.filter((loss) => loss > FLOOR);
@@ -71,7 +70,6 @@ function scaleOf({ rows, metric, report }, logarithmic) {
       range: [high + 0.15, bottom - 0.15],
       tickvals: ticks.map((power) => 10 ** power),
       ticktext: words,
-      title: { text: metric.loss(1) === 0 ? `${metric.label}, 1 − similarity on a log scale` : `${metric.label}, log scale` },
     },
   };
 }
@@ -158,20 +156,20 @@ function hover(row, { metric }) {
   return lines.join("<br>");
 }
 
-function layoutOf(model, scale, store) {
+// Where layers failed, a strip under the curve marks them.
+function layoutOf(model, scale, store, strip) {
   const threshold = isNumber(model.report.threshold) ? scale.at(model.report.threshold) : null;
   return {
     height: 380,
     margin: { l: 76 },
     hovermode: "closest",
     uirevision: scale.axis.type ?? "linear",
-    xaxis: axis({
-      title: { text: "layer k, in execution order" },
+    xaxis: axis("layer k, in execution order", {
       range: [-0.5 - model.rows.length * 0.01, model.rows.length - 0.5 + model.rows.length * 0.01],
       zeroline: false,
-      anchor: "y2",
+      anchor: strip ? "y2" : "y",
     }),
-    yaxis: axis({ ...scale.axis, domain: CURVE, zeroline: false }),
+    yaxis: axis(model.metric.label, { ...scale.axis, domain: [strip ? 0.1 : 0, 1], zeroline: false }),
     yaxis2: { domain: RUG, range: [-1, 1], visible: false, fixedrange: true },
     shapes: shapesOf(model, store, threshold),
     annotations: threshold === null ? [] : [thresholdLabel(model, threshold, scale)],
@@ -199,8 +197,7 @@ function shapesOf(model, store, threshold) {
   }
   const row = store.row();
   if (row) {
-    const place = { yref: "paper", y0: 0, y1: 1, x0: row.index, x1: row.index };
-    shapes.push({ type: "line", ...place, line: { color: colour("accent"), width: 2 }, name: "selected" });
+    shapes.push(selected(row));
   }
   return shapes;
 }
@@ -222,16 +219,19 @@ function markSelected(element, store) {
   if (element.hidden || !element.layout) return;
   const others = element.layout.shapes.filter((shape) => shape.name !== "selected");
   const row = store.row();
-  const place = row && { type: "line", yref: "paper", y0: 0, y1: 1, x0: row.index, x1: row.index, name: "selected" };
-  const shapes = row ? [...others, { ...place, line: { color: colour("accent"), width: 2 } }] : others;
-  window.Plotly.relayout(element, { shapes });
+  window.Plotly.relayout(element, { shapes: row ? [...others, selected(row)] : others });
+}
+
+function selected({ index }) {
+  const place = { yref: "paper", y0: 0, y1: 1, x0: index, x1: index };
+  return { type: "line", ...place, layer: "below", line: { color: colour("accent"), width: 4 }, opacity: 0.55, name: "selected" };
 }
 
 function legend(groups, { report }) {
   const high = (report.precision ?? "fp32").toUpperCase();
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
-    ["dot int8", "INT8 up to here, culprits ruled out", groups.standing.length],
+    ["dot int8", "this layer and all before it in INT8, culprits ruled out", groups.standing.length],
     ["diamond culprit", "culprit", groups.culprits.length],
     ["square high", `no culprit, left in ${high} too`, groups.added.length],
     ["cross warn", "not measured: the message is in its hover", groups.failed.length],

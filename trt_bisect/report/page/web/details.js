@@ -1,6 +1,6 @@
 // The selected layer: figures, roundings, tensors, attributes, histograms.
 
-import { byId, h, show } from "./dom.js";
+import { byId, h, show, whenIdle } from "./dom.js";
 import { NOTHING, isNumber, number, percent, shapeText } from "./format.js";
 import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
@@ -24,6 +24,7 @@ export function closeDetails(panel = byId("details")) {
 function showDetails(store, panel) {
   const row = store.row();
   byId("details-empty").hidden = row !== undefined;
+  byId("details-said").textContent = row ? `Selected ${row.name}` : "Nothing selected";
   if (!row) return show(byId("details-body"), []);
   const tensors = [...(row.explained?.outputs ?? []), ...(row.explained?.weights ?? [])];
   const plots = tensors.map((tensor) => tensorCard(tensor));
@@ -38,7 +39,7 @@ function showDetails(store, panel) {
     attributes(row),
   ]);
   panel.scrollTop = 0;
-  requestAnimationFrame(() => requestAnimationFrame(() => plots.forEach((plot) => plot.draw())));
+  whenIdle(() => plots.forEach((plot) => plot.draw()));
 }
 
 function heading(row) {

@@ -33,6 +33,18 @@ export function show(element, children) {
   element.replaceChildren(...[children].flat(Infinity).filter(Boolean));
 }
 
+// After what is on its way to the screen.
+export function whenIdle(work) {
+  if (window.requestIdleCallback) window.requestIdleCallback(work, { timeout: 1000 });
+  else setTimeout(work, 50);
+}
+
+// A section and the link to it, or neither.
+export function offerSection(id, wanted) {
+  byId(id).hidden = !wanted;
+  document.querySelector(`nav a[href="#${id}"]`).hidden = !wanted;
+}
+
 // A button that copies a text and says so.
 export function copyButton(text, label = "Copy") {
   const button = h("button", { type: "button", class: "copy", on: { click: copy } }, label);

@@ -12,6 +12,7 @@ const LETTER = 6.9;
 const WIDTH = { least: 84, most: 230, padding: 22 };
 const HEIGHT = { layer: 40, end: 26 };
 const CLOSEST = 2.5;
+const READABLE = 0.55;
 const path = line((point) => point.x, (point) => point.y).curve(curveMonotoneY);
 
 export function makeCanvas(element, { pick, toggle }) {
@@ -59,10 +60,13 @@ function fitted(canvas) {
 // At first: readable, at the selected layer or at the top.
 function beginning(canvas, row) {
   const { width } = room(canvas);
-  const scale = Math.max(0.55, Math.min(1, width / canvas.extent.width));
+  const whole = fitted(canvas);
+  if (whole.k >= READABLE) return whole;
+  const scale = Math.max(READABLE, Math.min(1, width / canvas.extent.width));
   const box = row && boxOf(canvas, row);
-  if (box) return centred(canvas, box, scale);
-  return zoomIdentity.translate((width - scale * canvas.extent.width) / 2, 0).scale(scale);
+  const top = zoomIdentity.translate((width - scale * canvas.extent.width) / 2, 0).scale(scale);
+  const there = box && centred(canvas, box, scale);
+  return there && there.y < 0 ? there : top;
 }
 
 function centred(canvas, box, scale) {
@@ -81,7 +85,7 @@ function revealed(canvas, row, show) {
   const { width, height } = room(canvas);
   const [left, top] = [x + k * box.x, y + k * box.y];
   const inSight = left > 60 && left < width - 60 && top > 40 && top < height - 40 && k > 0.4;
-  if (!inSight) show(centred(canvas, box, Math.max(k, 0.55)));
+  if (!inSight) show(centred(canvas, box, Math.max(k, READABLE)));
 }
 
 // After folding: what was clicked stays where it was.
@@ -121,9 +125,10 @@ export function drawGraph(canvas, visible, laid, shade, store) {
   const nodes = visible.nodes.filter((node) => !node.frame);
   canvas.order = visible.nodes.map((node) => node.id);
   canvas.world.replaceChildren(
-    ...frames.map((node) => frameElement(node, laid.boxes.get(node.id))),
+    ...frames.map((node) => aroundElement(laid.boxes.get(node.id))),
     ...visible.edges.map((edge, place) => edgeElement(edge, laid.lines[place], store.model.tensors)),
     ...nodes.map((node) => nodeElement(node, laid.boxes.get(node.id), shade)),
+    ...frames.map((node) => foldElement(node, laid.boxes.get(node.id))),
   );
   mark(canvas, store);
   if (hadFocus) elementOf(canvas, hadFocus)?.focus({ preventScroll: true });
@@ -148,7 +153,8 @@ function nodeElement(node, box, shade) {
       ...(kind === "end" ? {} : { role: "button", tabindex: -1, "data-id": node.id, "data-layer": layer?.name, "aria-label": spoken(node, words) }),
     },
     svg("title", {}, layer ? layer.name : words.join(", ")),
-    svg("rect", { width, height, rx: kind === "end" ? height / 2 : 6 }),
+    svg("rect", { width: width + 10, height: height + 10, x: -5, y: -5, rx: 10, class: "halo" }),
+    svg("rect", { width, height, rx: kind === "end" ? height / 2 : 6, class: "box" }),
     kind === "group" ? svg("rect", { width: width - 6, height: height - 6, x: 3, y: 3, rx: 4, class: "inner" }) : null,
     lines,
   );
@@ -160,19 +166,18 @@ function spoken(node, words) {
   return [layer.name, layer.op_type, verdictWord(layer), layer.precision].filter(Boolean).join(", ");
 }
 
-function frameElement(node, { x, y, width, height }) {
+function aroundElement({ x, y, width, height }) {
+  return svg("rect", { x: x - width / 2, y: y - height / 2, width, height, rx: 8, class: "around" });
+}
+
+function foldElement(node, { x, y, width, height }) {
   const title = `▾ ${node.node.label}`;
-  const wide = Math.min(width, title.length * LETTER + 16);
+  const place = `translate(${x - width / 2 + 8},${y - height / 2 - 10})`;
   return svg(
     "g",
-    { class: "frame", transform: `translate(${x - width / 2},${y - height / 2})` },
-    svg("rect", { width, height, rx: 8, class: "around" }),
-    svg(
-      "g",
-      { class: "fold", role: "button", tabindex: -1, "data-id": node.id, "aria-label": `Fold ${node.node.label}` },
-      svg("rect", { width: wide, height: 20, rx: 6 }),
-      svg("text", { x: 8, y: 10, class: "title" }, shortened(title, width)),
-    ),
+    { class: "fold", transform: place, role: "button", tabindex: -1, "data-id": node.id, "aria-label": `Fold ${node.node.label}` },
+    svg("rect", { width: Math.min(width, title.length * LETTER + 16), height: 20, rx: 6, class: "box" }),
+    svg("text", { x: 8, y: 10, class: "title" }, shortened(title, width)),
   );
 }
 

@@ -19,7 +19,9 @@ export function number(value, digits = 4) {
 }
 
 export function percent(value, digits = 4) {
-  return isNumber(value) ? `${(100 * value).toFixed(digits)}%` : NOTHING;
+  if (!isNumber(value)) return NOTHING;
+  const text = (100 * value).toFixed(digits);
+  return `${Number(text) === 0 ? text.replace("-", "") : text}%`;
 }
 
 export function count(value) {
@@ -53,14 +55,14 @@ export function duration(seconds) {
 export function metricOf(name) {
   if (FRACTIONS.has(name)) {
     const label = name === "cosine" ? "cosine similarity" : "top-1 agreement";
-    return { name, label, text: percent, drop: percent, loss: (value) => 1 - value, value: (loss) => 1 - loss, axis: percent };
+    return { name, label, text: percent, drop: percent, loss: (value) => 1 - value, value: (loss) => 1 - loss, perfect: 1, axis: percent };
   }
   if (DECIBELS.has(name)) {
     const text = (value) => (isNumber(value) ? `${value.toFixed(2)} dB` : NOTHING);
     return { name, label: name === "sqnr" ? "SQNR" : "SQNR, mean taken out", text, drop: number, loss: null };
   }
   if (ERRORS.has(name)) {
-    return { name, label: name, text: number, drop: number, loss: (value) => value, value: (loss) => loss, axis: number };
+    return { name, label: name, text: number, drop: number, loss: (value) => value, value: (loss) => loss, perfect: 0, axis: number };
   }
   return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
 }

@@ -27,8 +27,8 @@ export function drawHistogram(element, tensor) {
     margin: { l: 44, t: 26, b: 34, r: 8 },
     showlegend: true,
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
-    xaxis: axis({ title: { text: "value", font: { size: 12 } }, nticks: 6 }),
-    yaxis: axis({ type: "log", nticks: 4, dtick: 1, title: { text: "count", font: { size: 12 } }, exponentformat: "power" }),
+    xaxis: axis("value", { nticks: 6 }),
+    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "power" }),
     shapes: limits(tensor),
   });
 }
@@ -58,8 +58,8 @@ export function drawChannels(element, { min, max, outlier }) {
     height: 180,
     bargap: min.length > 64 ? 0 : 0.2,
     margin: { l: 44, t: 18, b: 34, r: 8 },
-    xaxis: axis({ title: { text: "output channel, min to max", font: { size: 12 } }, nticks: 8 }),
-    yaxis: axis({ nticks: 5 }),
+    xaxis: axis("output channel, min to max", { nticks: 8 }),
+    yaxis: axis("", { nticks: 5 }),
     annotations: marked,
   });
 }

@@ -1,6 +1,6 @@
 // For several inputs: all of them from the worst to the best, and the worst by number.
 
-import { byId, h, show } from "./dom.js";
+import { byId, h, offerSection, show } from "./dom.js";
 import { count, isNumber } from "./format.js";
 import { axis, draw } from "./plot.js";
 import { colour } from "./theme.js";
@@ -15,8 +15,7 @@ export function startInputs(store) {
 function showInputs({ model: { report, metric } }) {
   const { similarities, places, faint, source } = report.inputs ?? {};
   const several = (similarities?.length ?? 0) > 1;
-  byId("inputs").hidden = !several;
-  document.querySelector('a[href="#inputs"]')?.toggleAttribute("hidden", !several);
+  offerSection("inputs", several);
   if (!several) return;
   const samples = ordered(similarities.map((value, sample) => ({ sample, value })), metric, places ?? []);
   const passedOver = faint?.length ? `; ${count(faint.length)} passed over, since FP32's output on them is almost zero` : "";
@@ -68,8 +67,8 @@ function plot(element, samples, report, metric, judged) {
   draw(element, [points], {
     height: 260,
     margin: { l: 64 },
-    xaxis: axis({ title: { text: "inputs, from the worst; diamonds are judged" }, zeroline: false }),
-    yaxis: axis({ title: { text: metric.label }, zeroline: false, tickformat: metric.text(1) === "100.0000%" ? ".1%" : "" }),
+    xaxis: axis("inputs, from the worst; diamonds are judged", { zeroline: false }),
+    yaxis: axis(metric.label, { zeroline: false, tickformat: metric.text(1) === "100.0000%" ? ".1%" : "" }),
     shapes: threshold,
   });
 }

@@ -12,7 +12,7 @@ self.onmessage = ({ data: { id, nodes, edges } }) => {
 
 function laidOut(nodes, edges) {
   const graph = new dagre.graphlib.Graph({ compound: true });
-  graph.setGraph({ rankdir: "TB", nodesep: 24, edgesep: 14, ranksep: 34, marginx: 16, marginy: 16 });
+  graph.setGraph({ rankdir: "TB", nodesep: 24, edgesep: 14, ranksep: 30, marginx: 16, marginy: 16 });
   for (const { id, width, height } of nodes) graph.setNode(id, { width, height });
   for (const { id, parent } of nodes) if (parent) graph.setParent(id, parent);
   for (const { from, to } of edges) graph.setEdge(from, to, {});

@@ -3,7 +3,7 @@
 import { showAdvice } from "./advice.js";
 import { startCurve } from "./curve.js";
 import { closeDetails, startDetails } from "./details.js";
-import { byId } from "./dom.js";
+import { byId, whenIdle } from "./dom.js";
 import { startGraph } from "./graph.js";
 import { startInputs } from "./inputs.js";
 import { startLive, tellStatus } from "./live.js";
@@ -33,7 +33,7 @@ function start() {
     startCurve(store);
     startInputs(store);
     performance.mark("plots");
-    idle(() => startGraph(store));
+    whenIdle(() => startGraph(store));
   });
   const { live } = document.body.dataset;
   if (live) startLive(live, (newer) => store.renew(modelOf(newer)));
@@ -45,11 +45,6 @@ function afterPaint(work) {
   const ready = () => requestAnimationFrame(() => setTimeout(work));
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);
   else ready();
-}
-
-function idle(work) {
-  if (window.requestIdleCallback) window.requestIdleCallback(work, { timeout: 1000 });
-  else setTimeout(work, 50);
 }
 
 function startKeys() {

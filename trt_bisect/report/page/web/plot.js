@@ -8,14 +8,13 @@ export function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
-export function axis(settings = {}) {
+export function axis(title, settings = {}) {
   return {
     gridcolor: colour("grid"),
     linecolor: colour("line"),
     zerolinecolor: colour("line"),
     tickfont: { size: 12 },
-    title: { text: "" },
-    automargin: true,
+    title: { text: plain(title), font: { size: 12 } },
     ...settings,
   };
 }

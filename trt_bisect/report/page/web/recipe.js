@@ -1,7 +1,7 @@
 // The recipe in every form that another tool reads, each to be copied.
 
 import { byId, copyButton, h, show } from "./dom.js";
-import { bytes, plural } from "./format.js";
+import { bytes, isNumber, plural } from "./format.js";
 
 const FORMS = [
   ["trtexec.flags", "trtexec", "Flags for trtexec with weak typing."],
@@ -38,9 +38,9 @@ function showRecipe({ model: { data, report } }, view) {
   ]);
 }
 
-function words({ recipe, precision }) {
+function words({ recipe, precision, similarity }) {
   const high = recipe?.high ?? [];
-  if (!recipe) return "There is no recipe yet.";
+  if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
   if (!high.length) return "Every layer that can be is in INT8.";
   const added = recipe.added?.length ? `, ${plural(recipe.added.length, "of them is no culprit and was", "of them are no culprits and were")} added because the rest did not suffice` : "";
   return `${plural(high.length, "layer")} left in ${(precision ?? "fp32").toUpperCase()}${added}.`;

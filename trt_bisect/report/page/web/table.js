@@ -7,7 +7,7 @@ import { columnsFor, sorted } from "./columns.js";
 const ROW = 30;
 const SPARE = 12;
 const PRINTED = 300;
-const NAME = "minmax(220px, 1fr)";
+const NAME = "minmax(var(--name), 1fr)";
 
 const FILTERS = {
   all: ["All layers", () => true],

@@ -20,6 +20,7 @@ function children(entries, depth, id) {
   }
   if (buckets.size === 1 && !buckets.has(null)) return children(entries, depth + 1, id);
   const made = [];
+  const leaf = (entry) => leafOf(entry, depth);
   for (const [part, bucket] of buckets) {
     if (part === null || bucket.length < 2 || !isStretch(bucket)) made.push(...bucket.map(leaf));
     else made.push(group(`${id}/${part}`, part, children(bucket, depth + 1, `${id}/${part}`)));
@@ -33,8 +34,10 @@ function isStretch(bucket) {
   return Math.max(...places) - Math.min(...places) + 1 <= 2 * bucket.length + 4;
 }
 
-function leaf({ row, path }) {
-  return { id: `l${row.index}`, label: path.at(-1) ?? row.name, layer: row, first: row.index, last: row.index, size: 1 };
+// A layer is labelled by its name without the prefixes that the groups around it have.
+function leafOf({ row }, depth) {
+  const prefix = new RegExp(`^[/.]*(?:[^/.]+[/.]+){${depth}}`);
+  return { id: `l${row.index}`, label: row.name.replace(prefix, "") || row.name, layer: row, first: row.index, last: row.index, size: 1 };
 }
 
 function group(id, label, made) {

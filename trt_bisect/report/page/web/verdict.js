@@ -20,12 +20,13 @@ const TITLES = { fp32: "FP32", int8: "Full INT8", recipe: "Recipe" };
 function card(model, plan) {
   const { report, metric } = model;
   const value = report.similarity?.[plan];
-  const figure = plan === "fp32" ? "reference" : metric.text(value);
+  const reference = plan === "fp32";
+  const figure = reference ? (isNumber(metric.perfect) ? metric.text(metric.perfect) : "exact") : metric.text(value);
   return h(
     "div",
     { class: `card ${standing(model, plan)}`, "data-plan": plan },
     h("h2", {}, TITLES[plan]),
-    h("p", { class: plan === "fp32" ? "figure word" : "figure" }, figure),
+    h("p", { class: "figure" }, figure),
     h("p", { class: "under" }, under(model, plan)),
     speed(report, plan),
   );
@@ -40,9 +41,11 @@ function standing({ report }, plan) {
 function under(model, plan) {
   const { report, metric, rows } = model;
   const quantizable = rows.filter((row) => row.quantizable);
-  if (plan === "fp32") return isNumber(report.threshold) ? `threshold ${metric.text(report.threshold)}` : "";
+  if (plan === "fp32") return isNumber(report.threshold) ? `the reference; the threshold is ${metric.text(report.threshold)}` : "the reference";
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8`;
   const kept = (report.recipe?.high ?? []).length;
+  if (!isNumber(report.similarity?.recipe)) return "";
+  if (!kept) return "the same: nothing is left high";
   const left = `${plural(kept, "layer")} left in ${(report.precision ?? "fp32").toUpperCase()}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
   if (!shares.length || !shares.every(isNumber)) return left;

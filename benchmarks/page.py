@@ -1,0 +1,108 @@
+"""How quick the page is for a network of 2,000 layers, in this machine's Chromium.
+
+    python -m benchmarks.page
+    python -m benchmarks.page --layers 400 --repeat 3
+
+The report is a real one: ``trt_bisect.run`` on a residual network of that many layers, generated with seeded weights,
+one culprit planted. Each figure is the median of ``--repeat`` openings, each in a fresh context: the first contentful
+paint, when the table can be used, when the plots and the graph are drawn, and from a click on a row until two frames
+later. The first includes Chromium's reading of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+from playwright.sync_api import Browser
+
+import trt_bisect
+from benchmarks.networks import Sketch, plant, samples
+from tests.browser import chromium, open_page
+from trt_bisect.report.page.render import PAGE
+
+PER_BLOCK = 5
+STAGES = 4
+CLICKS = 5
+
+_SELECT = """async place => {
+  const row = document.querySelectorAll('#table-body [role=row]')[place];
+  const began = performance.now();
+  row.click();
+  const panel = document.querySelector('#details-body .layer-name');
+  await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+  await new Promise(done => setTimeout(done));
+  return [performance.now() - began, panel.textContent];
+}"""
+
+
+def deep(layers: int, width: int = 8, size: int = 8) -> onnx.ModelProto:
+    """A residual network of about ``layers`` layers in four stages, named as an exporter names them."""
+    sketch = Sketch(layers)
+    x = sketch.conv("x", "/stem/Conv", 3, width, 3)
+    blocks = (layers - 4) // PER_BLOCK
+    for block in range(blocks):
+        name = f"/layer{block * STAGES // blocks + 1}/block{block}"
+        y = sketch.relu(sketch.conv(x, f"{name}/conv1/Conv", width, width, 3), f"{name}/relu1/Relu")
+        y = sketch.conv(y, f"{name}/conv2/Conv", width, width, 3, gain=2.0 / blocks)
+        x = sketch.relu(sketch.node("Add", [y, x], f"{name}/Add"), f"{name}/relu2/Relu")
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "/pool/GlobalAveragePool")], "/Flatten")
+    weight = sketch.constant("/fc/Gemm.weight", sketch.random.normal(0, 0.3, (width, 10)))
+    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="/fc/Gemm"))
+    model = sketch.model(["n", 3, size, size], ["n", 10])
+    middle = f"/layer2/block{blocks * 3 // 8}"
+    plant(model, f"{middle}/conv1/Conv", f"{middle}/conv2/Conv")
+    return model
+
+
+def deep_run(layers: int, folder: Path) -> Path:
+    """The page of a run on ``deep``."""
+    model = deep(layers)
+    network = folder / "deep.onnx"
+    onnx.save(model, str(network))
+    np.savez(folder / "data.npz", x=samples(model, 4))
+    trt_bisect.run(
+        network, folder / "data.npz", engine="onnxruntime", calibrator="minmax", threshold=0.9995, output=folder / "run"
+    )
+    return folder / "run" / PAGE
+
+
+def measure(browser: Browser, page: Path) -> dict[str, float]:
+    """One opening: milliseconds by what they are of."""
+    watched = open_page(browser, page)
+    opened = watched.page
+    times = dict(
+        opened.evaluate(
+            """() => [...performance.getEntriesByType('paint'), ...performance.getEntriesByType('mark')]
+                .map(entry => [entry.name, entry.startTime])"""
+        )
+    )
+    opened.evaluate("document.querySelector('#layers').scrollIntoView()")
+    selections = [opened.evaluate(_SELECT, place)[0] for place in range(2, 2 + CLICKS)]
+    assert not watched.complaints, watched.complaints
+    opened.context.close()
+    marks = {name: times[name] for name in ("first-contentful-paint", "usable", "plots", "graph")}
+    return {**marks, "selection": statistics.median(selections), "slowest selection": max(selections)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=2000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--page", type=Path, default=None, help="a report.html that is there already")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        page = asked.page or deep_run(asked.layers, Path(folder))
+        found = [measure(browser, page) for _ in range(asked.repeat)]
+        print(f"{page.stat().st_size / 1e6:.2f} MB")
+        for name in found[0]:
+            print(f"{name}: {statistics.median(one[name] for one in found):.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The calibrators: from the magnitudes of a tensor to the largest one that INT8 is to express."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trt_bisect.calibration.histogram import AbsHistogram, entropy_threshold, minmax_threshold, percentile_threshold
+from trt_bisect.errors import BadInput
+
+METHODS = ("entropy", "minmax", "percentile")
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """One way to choose a range.
+
+    Attributes:
+        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax`` or ``percentile``.
+        percentile: for that method, of |x|, in per cent.
+
+    Raises:
+        BadInput: an unknown method, or a percentile outside (0, 100].
+    """
+
+    method: str = "entropy"
+    percentile: float = 99.99
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise BadInput(f"There is no calibration method '{self.method}'.", f"Use one of {', '.join(METHODS)}.")
+        if not 0 < self.percentile <= 100:
+            raise BadInput(f"Percentile {self.percentile} is out of range.", "Give a value above 0, at most 100.")
+
+    def __str__(self) -> str:
+        """``entropy``, ``minmax`` or ``percentile 99.99``."""
+        return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
+
+    def threshold(self, histogram: AbsHistogram) -> float:
+        """The largest magnitude that the range is to express."""
+        if self.method == "entropy":
+            return entropy_threshold(histogram)
+        if self.method == "minmax":
+            return minmax_threshold(histogram)
+        return percentile_threshold(histogram, self.percentile)

@@ -1,0 +1,169 @@
+"""What does a remedy: the command or the lines of configuration, for each tool.
+
+Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
+``modelopt/onnx/quantization/__main__.py``), whose calibration methods are ``entropy`` and ``max``, which reads
+TensorRT's calibration caches, and takes nodes as regular expressions; ``modelopt.torch.quantization`` (its guide
+"PyTorch Quantization"). Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
+``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.precision import Precision
+from trt_bisect.report.exports import CACHE, QDQ_NETWORK, trtexec_arguments
+
+TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
+ORT, AIMET = "ONNX Runtime", "AIMET"
+
+_MODELOPT = "python -m modelopt.onnx.quantization"
+_FLOAT_NETWORK = "FP32.onnx"
+_DATA = "DATA.npz"
+_POLYGRAPHY_TYPES = {Precision.FP16: "float16", Precision.FP32: "float32"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One way to do something: the ``tool``, and what it is given, as ``text``."""
+
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The run that commands are made for.
+
+    Attributes:
+        model: its file.
+        calibration: the data or the cache that was given; empty where it has no name.
+        inputs: the inputs to judge on that were given, likewise.
+        has_data: the calibration is data, not a cache.
+        calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; anything else for a cache.
+        has_pairs: the network holds Q/DQ pairs: tools that make them want the network as it was before.
+        high: the precision of layers not in INT8.
+        folder: the run folder; empty where there is none.
+    """
+
+    model: str
+    calibration: str
+    inputs: str
+    has_data: bool
+    calibrator: str
+    has_pairs: bool
+    high: Precision
+    folder: str
+
+    @property
+    def float_network(self) -> str:
+        """The FP32 network's file, as far as it is known."""
+        return _FLOAT_NETWORK if self.has_pairs else self.model
+
+    @property
+    def data(self) -> str:
+        """The calibration data, as far as it is known."""
+        return self.calibration if self.has_data and self.calibration else _DATA
+
+    def path(self, *parts: str) -> str:
+        """A file of the run folder."""
+        return "/".join((self.folder, *parts) if self.folder else parts)
+
+
+def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
+    """Ranges by another calibrator: the run that judges it and writes its cache, and the tools that read that."""
+    folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
+    cache = f"{folder}/recipe/{CACHE}"
+    how = ["--calibrator", calibrator.method]
+    if calibrator.method == "percentile":
+        how += ["--percentile", f"{calibrator.percentile:g}"]
+    own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
+    by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
+    return (
+        _run(setting, setting.data, *how, "--output", folder),
+        _modelopt(setting, *(by_data if own else ["--calibration_cache_path", cache])),
+        _polygraphy(setting, cache),
+        _trtexec(setting, "--int8", f"--calib={cache}"),
+    )
+
+
+def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
+    """Ranges that no calibrator gives, from a calibration cache in the run folder."""
+    path = setting.path(cache)
+    return (
+        _run(setting, path, "--output", path.removesuffix(".cache")),
+        _modelopt(setting, "--calibration_cache_path", path),
+        _polygraphy(setting, path),
+        _trtexec(setting, "--int8", f"--calib={path}"),
+    )
+
+
+def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
+    """One layer in high precision, the others in INT8; the run's own recipe where it does that for all culprits."""
+    cache = setting.path("recipe", CACHE)
+    ranges = ["--calibration_data_path", setting.data] if setting.has_data else ["--calibration_cache_path", cache]
+    excluding = _modelopt(setting, *ranges, "--nodes_to_exclude", f"^{re.escape(layer)}$", high=high)
+    written = setting.path("recipe", QDQ_NETWORK)
+    recipe = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={written}", "--stronglyTyped"]))
+    again = _run(setting, setting.calibration, "--precision", str(high), network=setting.model)
+    first = recipe if high is setting.high else again
+    arguments, unsayable = trtexec_arguments([layer], high, cache)
+    if setting.has_pairs or unsayable:
+        return (first, excluding)
+    constraints = ["--precision-constraints", "obey", "--layer-precisions", f"{layer}:{_POLYGRAPHY_TYPES[high]}"]
+    fp16 = ["--fp16"] if high is Precision.FP16 else []
+    return (first, excluding, _polygraphy(setting, cache, *fp16, *constraints), _trtexec(setting, *arguments))
+
+
+def _run(setting: Setting, calibration: str, *options: str, network: str = "") -> Command:
+    """A run of trt-bisect; where the ranges do not come from data, it has to be told what to judge on."""
+    given = ["--calibration", calibration] if calibration else []
+    if setting.inputs:
+        given += ["--input", setting.inputs]
+    elif calibration != setting.data:
+        given += ["--dataset", setting.data]
+    return Command(TRT_BISECT, shlex.join(["trt-bisect", "run", network or setting.float_network, *given, *options]))
+
+
+def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:
+    arguments = ["--onnx_path", setting.float_network, *options, "--high_precision_dtype", str(high or setting.high)]
+    return Command(MODELOPT, f"{_MODELOPT} {shlex.join(arguments)}")
+
+
+def _polygraphy(setting: Setting, cache: str, *options: str) -> Command:
+    convert = ["polygraphy", "convert", setting.float_network, "-o", "model.engine", "--int8"]
+    return Command(POLYGRAPHY, shlex.join([*convert, "--calibration-cache", cache, *options]))
+
+
+def _trtexec(setting: Setting, *options: str) -> Command:
+    return Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={setting.float_network}", *options]))
+
+
+def requantizing(setting: Setting) -> tuple[Command, ...]:
+    """Symmetric INT8 pairs with a scale for each output channel, made anew from the network in FP32."""
+    return (
+        _run(setting, setting.data),
+        _modelopt(setting, "--calibration_data_path", setting.data),
+        Command(
+            ORT,
+            f"quantize_static({setting.float_network!r}, 'INT8.onnx', reader, quant_format=QuantFormat.QDQ, "
+            "per_channel=True, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8, "
+            "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True, 'QuantizeBias': False})",
+        ),
+    )
+
+
+def equalising() -> tuple[Command, ...]:
+    """Channels made alike before quantization: convolutions by AIMET, matrix products by ModelOpt's SmoothQuant."""
+    return (
+        Command(AIMET, "aimet_onnx.cross_layer_equalization.equalize_model(model)"),
+        Command(MODELOPT, "mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # PyTorch, matrix products"),
+    )
+
+
+def training() -> tuple[Command, ...]:
+    """Training with the roundings in place."""
+    return (Command(MODELOPT, "mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # PyTorch; then train on"),)

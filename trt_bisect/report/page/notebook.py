@@ -1,0 +1,37 @@
+"""The report in a notebook: compact, without scripts, so that it also shows where none may run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trt_bisect.report.page.headline import headline
+from trt_bisect.report.page.render import environment
+from trt_bisect.report.plain import shape_text
+from trt_bisect.report.report import LayerRow, Report
+from trt_bisect.report.screen import drop_text, figure_text
+
+_LISTED = 20
+
+
+def compact(report: Report) -> str:
+    """The verdict, full INT8 and recipe, and the culprits, as HTML; names are escaped."""
+    template = environment().get_template("notebook.html.j2")
+    culprits = [row for row in report.layers if row.culprit]
+    return template.render(
+        report=report,
+        headline=headline(report),
+        int8=figure_text(report.metric, report.similarity.get("int8")),
+        recipe=figure_text(report.metric, report.similarity.get("recipe")),
+        culprits=[_cells(report, row) for row in culprits[:_LISTED]],
+        more=max(0, len(culprits) - _LISTED),
+    )
+
+
+def _cells(report: Report, row: LayerRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "op_type": row.op_type,
+        "shape": "?" if row.shape is None else shape_text(row.shape),
+        "similarity": figure_text(report.metric, row.similarity) if row.similarity is not None else row.outcome,
+        "drop": "" if row.drop is None else drop_text(report.metric, row.drop),
+    }
