@@ -13,13 +13,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from trt_bisect.errors import own_fault
-from trt_bisect.report.page.render import render_page
 from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
 from trt_bisect.view.look import Gone
 from trt_bisect.view.pace import Paced
-from trt_bisect.view.state import LiveRun, State
+from trt_bisect.view.state import LIVE, LiveRun, State
 
-LIVE = "data.json"
 Endpoint = Callable[[Request], Awaitable[Response]]
 FindState = Callable[[Request], State]
 
@@ -41,9 +39,7 @@ def make_app(folder: Path) -> Starlette:
 
 def _run_routes(path: str, find: FindState) -> list[Route]:
     async def page(request: Request) -> Response:
-        return HTMLResponse(
-            render_page(find(request).data, LIVE), headers={"content-security-policy": "frame-ancestors 'none'"}
-        )
+        return HTMLResponse(find(request).page, headers={"content-security-policy": "frame-ancestors 'none'"})
 
     async def live(request: Request) -> Response:
         state = find(request)

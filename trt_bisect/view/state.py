@@ -7,15 +7,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.page.data import page_data, read_record, recipe_texts
 from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting
 from trt_bisect.report.page.graph import NETWORK
+from trt_bisect.report.page.render import render_page
 from trt_bisect.report.plain import plain
 from trt_bisect.view.look import Look, RunFolder
 from trt_bisect.view.tail import Replaced
+
+LIVE = "data.json"
+"""Where the data is, relative to the page."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class State:
     body: bytes
     zipped: bytes
     etag: str
+
+    @cached_property
+    def page(self) -> str:
+        """The page that begins with this state."""
+        return render_page(self.data, LIVE)
 
 
 class LiveRun:
