@@ -12,6 +12,7 @@ demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 	    --output demo-run/lenet; code=$$?; [ $$code -eq 1 ]
 
 test: $(STAMP) lint
+	tools/get_browser.sh
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)

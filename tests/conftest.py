@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 
@@ -16,6 +21,22 @@ def lenet() -> Path:
 @pytest.fixture(scope="session")
 def ocr() -> Path:
     return SAMPLES / "ocr"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A running Chromium, for one module: the event loop that Playwright keeps running would be in others' way."""
+    import os
+
+    from browser import REQUIRED, chromium, find_chromium
+
+    if find_chromium() is None:
+        reason = "there is no Chromium here; tools/get_browser.sh installs Debian's"
+        if os.environ.get(REQUIRED) == "required":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture

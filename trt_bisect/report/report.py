@@ -160,11 +160,13 @@ class Report:
 
     def table(self) -> LayerTable:
         """The layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
+        import pandas as pd
+
         from trt_bisect.report.layer_table import LayerTable
 
         rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
-        table: LayerTable = LayerTable(rows)
-        table.set_index("index", inplace=True)
+        index = pd.Index([row.pop("index") for row in rows], name="index")
+        table: LayerTable = LayerTable(rows, index=index)
         table.attrs["metric"] = self.metric
         return table
 

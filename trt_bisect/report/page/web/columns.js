@@ -1,6 +1,6 @@
 // The columns of the table of layers: where a cell's value comes from, how it is written, how wide it is.
 
-import { NOTHING, isNumber, number, percent } from "./format.js";
+import { NOTHING, fixed, isNumber, number, percent } from "./format.js";
 import { verdictWord } from "./model.js";
 
 const figure = (key, title, help, width = 92) => ({
@@ -45,7 +45,7 @@ export function columnsFor(model) {
       text: (row) => metric.text(row.similarity),
     },
     { ...figure("drop", "Drop", "The loss that this layer added", 96), text: (row) => (row.outcome === "follows" ? "" : metric.drop(row.drop)) },
-    optional({ ...figure("sqnr", "SQNR", "Of the same trial, dB", 84), text: (row) => (isNumber(row.sqnr) ? row.sqnr.toFixed(1) : NOTHING) }),
+    optional({ ...figure("sqnr", "SQNR", "Of the same trial, dB", 84), text: (row) => (isNumber(row.sqnr) ? fixed(row.sqnr, 1) : NOTHING) }),
     { key: "verdict", title: "Verdict", help: "Culprit, failure, or kept high in the recipe", width: 116, value: verdictWord, text: verdictWord },
     optional(figure("activation", "Activ. alone", "Loss with only this layer's activations in INT8")),
     optional(figure("weight", "Weight alone", "Loss with only this layer's weights in INT8")),

@@ -1,9 +1,11 @@
 // The selected layer: figures, roundings, tensors, attributes, histograms.
 
 import { byId, h, show, whenIdle } from "./dom.js";
-import { NOTHING, isNumber, number, percent, shapeText } from "./format.js";
+import { NOTHING, decibels, isNumber, number, percent, shapeText } from "./format.js";
 import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
+
+const MOST_READ = 3;
 
 export function startDetails(store) {
   const panel = byId("details");
@@ -26,8 +28,7 @@ function showDetails(store, panel) {
   byId("details-empty").hidden = row !== undefined;
   byId("details-said").textContent = row ? `Selected ${row.name}` : "Nothing selected";
   if (!row) return show(byId("details-body"), []);
-  const tensors = [...(row.explained?.outputs ?? []), ...(row.explained?.weights ?? [])];
-  const plots = tensors.map((tensor) => tensorCard(tensor));
+  const plots = tensorsOf(row, store.model).map(([title, tensor]) => tensorCard(title, tensor));
   show(byId("details-body"), [
     heading(row),
     failure(row),
@@ -73,7 +74,7 @@ function figures(row, { metric }) {
   return pairs([
     [metric.name === "cosine" ? "Similarity" : metric.label, metric.text(row.similarity)],
     ["Drop", row.outcome === "follows" ? "" : metric.drop(row.drop)],
-    ["SQNR", isNumber(row.sqnr) && metric.name !== "sqnr" ? `${row.sqnr.toFixed(1)} dB` : ""],
+    ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
     ["Deciding output", row.output],
     ["On whole engines", whole],
     ["Asked, ran", [row.asked, row.ran].filter(Boolean).join(", ")],
@@ -123,21 +124,32 @@ function roundings(row) {
   ];
 }
 
-function tensorCard(tensor) {
+// What the layer reads, which is what INT8 rounds, its weights, what it makes.
+function tensorsOf(row, { explainedTensors }) {
+  const titled = (title, tensors) => tensors.map((tensor) => [title, tensor]);
+  const read = (row.drawn?.inputs ?? []).map((name) => explainedTensors.get(name)).filter(Boolean);
+  return [
+    ...titled("Reads", read.slice(0, MOST_READ)),
+    ...titled("Weight", row.explained?.weights ?? []),
+    ...titled("Makes", row.explained?.outputs ?? []),
+  ];
+}
+
+function tensorCard(title, tensor) {
   const histogram = tensor.histogram ? h("div", { class: "plot small" }) : null;
   const channels = tensor.channels?.min?.length > 1 ? h("div", { class: "plot small" }) : null;
   const element = h(
     "section",
     { class: "tensor" },
-    h("h4", {}, `${tensor.kind === "activation" ? "Output" : tensor.kind} `, h("code", {}, tensor.tensor)),
+    h("h4", {}, `${tensor.kind === "bias" ? "Bias" : title} `, h("code", {}, tensor.tensor)),
     pairs([
       ["Shape", shapeText(tensor.shape)],
       ["INT8 scale", number(tensor.scale)],
       ["FP32 range", range(tensor.fp32)],
       ["INT8 range", range(tensor.int8)],
       ["Cosine", isNumber(tensor.cosine) ? percent(tensor.cosine) : ""],
-      ["SQNR", isNumber(tensor.sqnr) ? `${tensor.sqnr.toFixed(1)} dB` : ""],
-      ["Clipped", isNumber(tensor.clipped) ? percent(tensor.clipped, 3) : ""],
+      ["SQNR", decibels(tensor.sqnr)],
+      ["Clipped", isNumber(tensor.clipped) ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}` : ""],
     ]),
     histogram,
     channels,
@@ -163,7 +175,7 @@ function outlier(channels) {
 function ends(row, { model }) {
   if (!row.drawn) return null;
   const list = (title, names) => names.length && [h("h4", {}, title), h("ul", { class: "tensors" }, names.map((name) => end(name, model)))];
-  return [list("Reads", row.drawn.inputs), list("Makes", row.drawn.outputs)];
+  return [list("Inputs", row.drawn.inputs), list("Outputs", row.drawn.outputs)];
 }
 
 function end(name, { tensors }) {

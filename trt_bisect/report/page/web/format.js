@@ -18,10 +18,18 @@ export function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
+// With so many decimals, and no minus before a zero.
+export function fixed(value, digits) {
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text;
+}
+
 export function percent(value, digits = 4) {
-  if (!isNumber(value)) return NOTHING;
-  const text = (100 * value).toFixed(digits);
-  return `${Number(text) === 0 ? text.replace("-", "") : text}%`;
+  return isNumber(value) ? `${fixed(100 * value, digits)}%` : NOTHING;
+}
+
+export function decibels(value, digits = 1) {
+  return isNumber(value) ? `${fixed(value, digits)} dB` : NOTHING;
 }
 
 export function count(value) {
@@ -58,8 +66,8 @@ export function metricOf(name) {
     return { name, label, text: percent, drop: percent, loss: (value) => 1 - value, value: (loss) => 1 - loss, perfect: 1, axis: percent };
   }
   if (DECIBELS.has(name)) {
-    const text = (value) => (isNumber(value) ? `${value.toFixed(2)} dB` : NOTHING);
-    return { name, label: name === "sqnr" ? "SQNR" : "SQNR, mean taken out", text, drop: number, loss: null };
+    const label = name === "sqnr" ? "SQNR" : "SQNR, mean taken out";
+    return { name, label, text: (value) => decibels(value, 2), drop: number, loss: null };
   }
   if (ERRORS.has(name)) {
     return { name, label: name, text: number, drop: number, loss: (value) => value, value: (loss) => loss, perfect: 0, axis: number };

@@ -28,7 +28,7 @@ export function drawHistogram(element, tensor) {
     showlegend: true,
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
     xaxis: axis("value", { nticks: 6 }),
-    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "power" }),
+    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
     shapes: limits(tensor),
   });
 }

@@ -60,6 +60,7 @@ function plot(element, samples, report, metric, judged) {
       size: chosen.map((is) => (is ? 11 : 6)),
     },
     text: samples.map(({ sample, value }) => `sample ${sample}<br>${metric.text(value)}`),
+    cliponaxis: false,
     hovertemplate: "%{text}<extra></extra>",
   };
   const style = { color: colour("good"), width: 1.5, dash: "dash" };

@@ -22,7 +22,14 @@ export function modelOf(data) {
     byName: new Map(rows.map((row) => [row.name, row])),
     culprits: rows.filter((row) => row.culprit),
     tensors: new Map(Object.entries(data.graph?.tensors ?? {})),
+    explainedTensors: new Map(explainedTensors(data.explanation).map((tensor) => [tensor.tensor, tensor])),
   };
+}
+
+// Activations and the network's inputs, which layers read and INT8 rounds.
+function explainedTensors(explanation) {
+  const made = Object.values(explanation?.layers ?? {}).flatMap((layer) => layer.outputs ?? []);
+  return [...(explanation?.inputs ?? []), ...made];
 }
 
 function rowOf(layer, explained, drawn, milliseconds, high, added) {
