@@ -59,7 +59,7 @@ def test_the_planted_lenet(trt_bisect, lenet, tmp_path):
     assert report["schema"] == 1
     assert report["culprits"] == ["ip2"]
     assert report["similarity"]["int8"] < 0.99 <= report["similarity"]["recipe"]
-    assert set(report["seconds"]) == {"calibrate", "build", "infer", "total"}
+    assert set(report["seconds"]) == {"calibrate", "build", "infer", "explain", "total"}
     assert Report.from_json(report).to_json() == report
     header = (tmp_path / "run/layers.csv").read_text().splitlines()[0]
     assert header == ",".join(LayerRow.__dataclass_fields__)
@@ -153,7 +153,7 @@ def test_the_same_command_again_measures_nothing_twice(trt_bisect, lenet, tmp_pa
     first = json.loads((tmp_path / "run/report.json").read_text())
     lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
     _, _, err = trt_bisect(*run)
-    assert "Going on with 7 trials" in err
+    assert "Going on with 10 trials" in err
     assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
     assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
 
@@ -224,7 +224,7 @@ def test_a_journal_cut_in_the_middle_of_a_line(trt_bisect, lenet, tmp_path):
     content = journal.read_bytes()
     journal.write_bytes(content[: len(content) - 40])
     _, _, err = trt_bisect(*run)
-    assert "Going on with 6 trials" in err
+    assert "Going on with 9 trials" in err
     assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
     assert all(json.loads(line) for line in journal.read_text().splitlines())
 

@@ -157,7 +157,14 @@ def _emulated(planned: _Planned, inputs: Any, engine: str, threshold: float, pro
         weights=weights,
         channels=channels,
         advice=advise(tensors, weights, threshold),
-        notes=(*planned.notes, *(() if engine == ONNXRUNTIME else (final_outputs_only(engine),))),
+        notes=(
+            *planned.notes,
+            *(
+                ()
+                if engine == ONNXRUNTIME
+                else (f"{final_outputs_only(engine)}; 'trt-bisect run' measures the engine",)
+            ),
+        ),
     )
 
 
@@ -165,7 +172,7 @@ def final_outputs_only(engine: str) -> str:
     """What is to be said of tensors beside the outputs of an NVIDIA engine."""
     return (
         f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
-        "emulation on ONNX Runtime; 'trt-bisect run' measures the engine"
+        "emulation on ONNX Runtime"
     )
 
 

@@ -32,6 +32,7 @@ QAT = "QAT"
 
 _FP16_LARGEST = 65504.0
 _NOTHING = "none"
+_SHARED = ("shared weight", "shared layer")
 
 
 @dataclass(frozen=True)
@@ -140,24 +141,22 @@ def _merit(tried: Tried) -> tuple[bool, bool, float]:
 
 
 def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
+    refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
+    shared = next((finding for finding in evidence.structure if finding.kind in _SHARED), None)
     if evidence.has(NOT_NORMALISED):
         yield Remedy("the network's own preprocessing", "The input is not as the network was trained on.", _NOTHING)
-    for finding in evidence.structure:
-        if finding.severity == ERROR:
-            yield Remedy("quantize again", finding.remedy, _NOTHING, requantizing(setting))
-            break
+    if refused is not None:
+        yield Remedy("quantize again", refused.remedy, _NOTHING, requantizing(setting))
     if evidence.has(RESULT_QUANTIZED):
         yield Remedy(
             "leave the result unrounded", "No layer after it gains speed by the pair on the network's output.", _NOTHING
         )
-    yield from _calibrator(evidence, setting, best.get(CALIBRATOR))
+    yield from _ranges(evidence, setting, best.get(CALIBRATOR))
     if facts.per_tensor and evidence.blame != ACTIVATION:
         why = "All of its output channels share one scale; one for each costs nothing in TensorRT."
         yield Remedy(PER_CHANNEL, why, _NOTHING, requantizing(setting))
-    for finding in evidence.structure:
-        if finding.kind in ("shared weight", "shared layer"):
-            yield Remedy("a weight of its own", finding.remedy, _NOTHING)
-            break
+    if shared is not None:
+        yield Remedy("a weight of its own", shared.remedy, _NOTHING)
     if evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
         why = "Factors moved between the layer and the one before it make the channels alike; FP32 stays as it is."
         yield Remedy(EQUALISATION, why, _NOTHING, equalising())
@@ -166,13 +165,16 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
     yield Remedy(QAT, why, "none; it takes training", training())
 
 
-def _calibrator(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
-    """Another calibrator, where a range is to blame, or where it was tried and helps."""
-    clipped = evidence.has(SATURATION, ACTIVATION)
+def _ranges(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
+    """Other ranges, where one is to blame, or where a calibrator was tried and helps."""
     starved = evidence.has(STARVED, ACTIVATION) or evidence.has(ONE_CHANNEL, ACTIVATION)
+    clipped = evidence.has(SATURATION, ACTIVATION) and not starved
     suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
-    helps = tried is not None and tried.meets
-    if not (clipped or starved or suspected or helps):
+    if clipped and setting.calibrator == "minmax":
+        why = "Even min-max clips it: nothing in the calibration data is as large. Calibrate with inputs like this one."
+        yield Remedy("other calibration data", why, _NOTHING)
+        return
+    if not (clipped or starved or suspected or (tried is not None and tried.meets)):
         return
     if starved:
         why = "The range is too wide for most of its values: entropy or a lower percentile clips the few large ones."
@@ -181,19 +183,19 @@ def _calibrator(evidence: Evidence, setting: Setting, tried: Tried | None) -> It
     else:
         why = "A range chosen otherwise may suit what this input makes of it."
     if tried is not None and tried.cache:
-        yield Remedy(CALIBRATOR, why, _NOTHING, with_cache(setting, tried.cache))
-        return
-    chosen = tried.calibrator if tried is not None else None
-    chosen = chosen or (_wider(setting) if clipped and not starved else _narrower(setting))
-    yield Remedy(CALIBRATOR, why, _NOTHING, calibrating(setting, chosen))
+        commands = with_cache(setting, tried.cache)
+    elif tried is not None and tried.calibrator is not None:
+        commands = calibrating(setting, tried.calibrator)
+    else:
+        commands = calibrating(setting, Calibrator("minmax") if clipped else _narrower(setting.calibrator))
+    yield Remedy(CALIBRATOR, why, _NOTHING, commands)
 
 
-def _wider(setting: Setting) -> Calibrator:
-    return Calibrator("percentile", 99.999) if setting.calibrator == "minmax" else Calibrator("minmax")
-
-
-def _narrower(setting: Setting) -> Calibrator:
-    return Calibrator("entropy") if setting.calibrator == "minmax" else Calibrator("percentile", 99.9)
+def _narrower(calibrator: str) -> Calibrator:
+    """One that clips more than ``calibrator``, as ranges name it."""
+    if calibrator == "minmax":
+        return Calibrator("entropy")
+    return Calibrator("percentile", 99.0 if calibrator == "percentile 99.9" else 99.9)
 
 
 def _high(name: str, facts: Facts, setting: Setting) -> Iterator[Remedy]:
@@ -206,5 +208,5 @@ def _high(name: str, facts: Facts, setting: Setting) -> Iterator[Remedy]:
         reasons[Precision.FP32] = f"It reaches {facts.reach:.3g}, more than FP16 can hold."
     for high, why in reasons.items():
         done = " This run's recipe does that for all culprits." if high is setting.high else ""
-        speed = f"the layer, {100 * facts.share:.2g} % of the multiply-adds, at {HIGH[high]}'s"
+        speed = f"the layer, {100 * facts.share:.2g} % of the multiply-adds, runs in {HIGH[high]}"
         yield Remedy(HIGH[high], why + done, speed, keeping_high(setting, name, high))

@@ -1,9 +1,9 @@
 """What does a remedy: the command or the lines of configuration, for each tool.
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
-``modelopt/onnx/quantization/__main__.py``), whose calibration methods are ``entropy`` and ``max``, which reads
-TensorRT's calibration caches, and takes nodes as regular expressions; ``modelopt.torch.quantization`` (its guide
-"PyTorch Quantization"). Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
+``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
+``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its
+guide "PyTorch Quantization". Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
 ``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
 """
 
@@ -21,6 +21,7 @@ TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraph
 ORT, AIMET = "ONNX Runtime", "AIMET"
 
 _MODELOPT = "python -m modelopt.onnx.quantization"
+_MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 _DATA = "DATA.npz"
 _POLYGRAPHY_TYPES = {Precision.FP16: "float16", Precision.FP32: "float32"}
@@ -104,7 +105,8 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
     """One layer in high precision, the others in INT8; the run's own recipe where it does that for all culprits."""
     cache = setting.path("recipe", CACHE)
-    ranges = ["--calibration_data_path", setting.data] if setting.has_data else ["--calibration_cache_path", cache]
+    by_data = setting.has_data or setting.has_pairs
+    ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
     excluding = _modelopt(setting, *ranges, "--nodes_to_exclude", f"^{re.escape(layer)}$", high=high)
     written = setting.path("recipe", QDQ_NETWORK)
     recipe = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={written}", "--stronglyTyped"]))
@@ -159,11 +161,11 @@ def requantizing(setting: Setting) -> tuple[Command, ...]:
 def equalising() -> tuple[Command, ...]:
     """Channels made alike before quantization: convolutions by AIMET, matrix products by ModelOpt's SmoothQuant."""
     return (
-        Command(AIMET, "aimet_onnx.cross_layer_equalization.equalize_model(model)"),
-        Command(MODELOPT, "mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # PyTorch, matrix products"),
+        Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
+        Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
     )
 
 
 def training() -> tuple[Command, ...]:
     """Training with the roundings in place."""
-    return (Command(MODELOPT, "mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # PyTorch; then train on"),)
+    return (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)
