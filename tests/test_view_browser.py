@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from view_server import QUERY, serving
 
-import trt_bisect
 from trt_bisect.report.asked import ASKED
 from trt_bisect.report.report import REPORT
 from trt_bisect.runs.beat import PROGRESS, Beat
@@ -19,13 +18,6 @@ from trt_bisect.view import pace
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
-
-
-@pytest.fixture(scope="module")
-def finished(lenet, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "lenet"
-    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=folder, strategy="exhaustive")
-    return folder
 
 
 @pytest.fixture(autouse=True)
