@@ -189,6 +189,12 @@ def test_links_are_not_followed(client, finished, tmp_path):
     shutil.copytree(finished, tmp_path / "real")
     assert [entry.name for entry in Runs(tmp_path).entries()] == ["real"]
     assert client(tmp_path).get("/run/link/", params={"token": TOKEN}).status_code == 404
+    (tmp_path / "secret").write_text("never told")
+    (tmp_path / "real" / "recipe" / "trtexec.flags").unlink()
+    (tmp_path / "real" / "recipe" / "trtexec.flags").symlink_to(tmp_path / "secret")
+    told = client(tmp_path).get("/run/real/data.json", params={"token": TOKEN}).json()["recipe"]
+    assert "trtexec.flags" not in told
+    assert "polygraphy_postprocess.py" in told
 
 
 # What is told

@@ -17,11 +17,12 @@ from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision
+from trt_bisect.report.blank import blank_rows, empty_report
 from trt_bisect.report.exports import recipe_files
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.obedience import obedience_notes
 from trt_bisect.report.report import Report, RoundedTensor
-from trt_bisect.report.rows import blank_rows, filled_report
+from trt_bisect.report.rows import filled_report
 from trt_bisect.report.words import summary
 
 
@@ -39,8 +40,8 @@ def blank_report(
     fingerprint: str,
 ) -> Report:
     """The report of a run that has measured nothing yet."""
-    return Report(
-        model=network.source,
+    return replace(
+        empty_report(network.source),
         engine=builder.engine,
         typing=builder.typing,
         strategy=strategy,
@@ -51,21 +52,10 @@ def blank_report(
         precision=str(high),
         versions=dict(versions),
         layers=blank_rows(network.layers, high),
-        culprits=(),
-        similarity={"int8": None, "recipe": None},
-        outputs={"int8": {}, "recipe": {}},
-        recipe={"high": [], "added": [], "meets": False},
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
         notes=tuple(dict.fromkeys(notes)),
-        summary="",
-        plans=0,
-        builds=0,
-        inferences=0,
-        peak_bytes=0,
-        seconds={},
         fingerprint=fingerprint,
-        exit_code=NothingMeasured.exit_code,
     )
 
 

@@ -8,35 +8,12 @@ from dataclasses import replace
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.search import Step
 from trt_bisect.evaluator.trial import MEASURED, Trial
-from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import FOLLOWS, NOT_TRIED, LayerRow, Report, RoundedTensor
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]
 """What is rounded at a culprit."""
-
-
-def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]:
-    """A row a layer, nothing tried yet, all in the ``high`` precision."""
-    return tuple(
-        LayerRow(
-            index=layer.index,
-            name=layer.name,
-            op_type=layer.op_type,
-            shape=layer.shape,
-            quantizable=layer.quantizable,
-            similarity=None,
-            drop=None,
-            culprit=False,
-            outcome=NOT_TRIED,
-            asked=str(high),
-            ran="",
-            recipe=str(high),
-            why_not=layer.why_not,
-        )
-        for layer in layers
-    )
 
 
 def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds) -> Report:

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_bisect._version import __version__
-from trt_bisect.analyzer.judge import DEFAULT_SHARE
-from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
-from trt_bisect.errors import NothingMeasured
 from trt_bisect.report.asked import ASKED, Asked
+from trt_bisect.report.blank import empty_report
 from trt_bisect.report.page.data import read_record
 from trt_bisect.report.report import REPORT, Report
 from trt_bisect.runs.beat import PROGRESS, is_running
@@ -71,7 +68,9 @@ class RunFolder:
         prepares = asked is None or asked.started < began - _AT_ONCE
         if asked is None or (prepares and report is not None):
             status = FINISHED if running is None else RUNNING
-            return Look(report or _empty(self.path), status, progress, began or self._ended(), report is not None)
+            return Look(
+                report or empty_report(self.path.name), status, progress, began or self._ended(), report is not None
+            )
         if report is not None and _answers(report, asked) and (running is None or self._is_newer()):
             return Look(report, FINISHED if running is None else RUNNING, progress, asked.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
@@ -136,35 +135,3 @@ def _answers(report: Report, asked: Asked) -> bool:
     """Whether a report is that of the run that asked, or of one that asked the same."""
     same = ("fingerprint", "metric", "threshold", "share", "strategy")
     return all(getattr(report, name) == getattr(asked.blank, name) for name in same)
-
-
-def _empty(folder: Path) -> Report:
-    """The report of a run of which nothing but its folder is known."""
-    return Report(
-        model=folder.name,
-        engine="",
-        typing="",
-        strategy="",
-        arithmetic="",
-        metric="cosine",
-        threshold=DEFAULT_THRESHOLDS["cosine"],
-        share=DEFAULT_SHARE,
-        precision="fp32",
-        versions={"trt_bisect": __version__},
-        layers=(),
-        culprits=(),
-        similarity={"int8": None, "recipe": None},
-        outputs={},
-        recipe={"high": [], "added": [], "meets": False},
-        ranges={},
-        inputs={},
-        notes=(),
-        summary="",
-        plans=0,
-        builds=0,
-        inferences=0,
-        peak_bytes=0,
-        seconds={},
-        fingerprint="",
-        exit_code=NothingMeasured.exit_code,
-    )
