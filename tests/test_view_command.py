@@ -21,7 +21,7 @@ from view_server import QUERY, serving
 
 from trt_bisect.errors import BadInput
 from trt_bisect.view.certificate import given_certificate, own_certificate
-from trt_bisect.view.serve import address, listen
+from trt_bisect.view.serve import address, listen, tunnel
 
 COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 
@@ -110,6 +110,12 @@ def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_passed_over_
         monkeypatch.setattr(serve, "PORT", taken)
         with listen("127.0.0.1", None) as second:
             assert taken < second.getsockname()[1] <= taken + 50
+
+
+def test_the_tunnel_ends_where_the_address_is():
+    for host, given in (("127.0.0.1", "{0}:127.0.0.1:{0}"), ("::1", "[::1]:{0}:[::1]:{0}")):
+        with listen(host, 0) as bound:
+            assert tunnel(bound) == given.format(bound.getsockname()[1])
 
 
 def test_the_address_quotes_the_token():

@@ -35,7 +35,16 @@ def view_command(
     """
     try:
         from trt_bisect.view.certificate import given_certificate, own_certificate
-        from trt_bisect.view.serve import address, check_folder, give_way, is_loopback, listen, make_server, new_token
+        from trt_bisect.view.serve import (
+            address,
+            check_folder,
+            give_way,
+            is_loopback,
+            listen,
+            make_server,
+            new_token,
+            tunnel,
+        )
     except ImportError as error:
         raise BadInput(f"The package '{error.name}' is not installed.", "pip install 'trt-bisect[view]'") from error
 
@@ -48,12 +57,11 @@ def view_command(
     pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
     with listen(host, port) as bound:
         server = make_server(folder, bound, shown, pair)
-        where = bound.getsockname()[1]
         typer.echo(f"'{folder}' is shown at\n\n    {address(bound, shown, tls=pair is not None)}\n")
         if pair is not None:
             typer.echo(f"SHA-256 fingerprint of the certificate: {pair.fingerprint}")
         if is_loopback(bound):
-            typer.echo(f"From elsewhere: ssh -N -L {where}:127.0.0.1:{where} USER@THIS_MACHINE, then the same address.")
+            typer.echo(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
         elif pair is None:
             typer.echo("Others on the network can read along: --tls encrypts.")
         typer.echo("Ctrl-C ends it.")

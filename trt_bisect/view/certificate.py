@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import ipaddress
 import os
+import shutil
 import socket
 import ssl
 import tempfile
@@ -61,7 +63,8 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
     """One that signs itself, for ``host``, this machine's name and loopback; that of the last time if it still will do.
 
     Args:
-        folder: where it is kept; by default the user's configuration, or a new folder where that cannot be written.
+        folder: where it is kept, by default the user's configuration; where that cannot be written, in a folder that is
+            taken away at the end.
 
     Raises:
         BadInput: the package ``cryptography`` is not installed.
@@ -83,6 +86,7 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
         _make(path, key, names)
     except OSError:
         home = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
         path, key = home / "view.crt", home / "view.key"
         _make(path, key, names)
     return Certificate(path, key, _fingerprint(path))

@@ -47,12 +47,6 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         request = Request(scope)
         known = _equal(request.cookies.get(self._cookie, ""), self._secret.encode())
         shown = self._shows_token(request)

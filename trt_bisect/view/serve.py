@@ -84,11 +84,21 @@ def is_loopback(bound: socket.socket) -> bool:
 
 def address(bound: socket.socket, token: str, *, tls: bool) -> str:
     """What a browser on this machine opens; on a socket for every network, by this machine's name."""
-    host, port = bound.getsockname()[:2]
-    if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
+    host, port = _place(bound)
+    if ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_unspecified:
         host = socket.gethostname()
-    name = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{name}:{port}/?token={quote(token, safe='')}"
+    return f"{'https' if tls else 'http'}://{host}:{port}/?token={quote(token, safe='')}"
+
+
+def tunnel(bound: socket.socket) -> str:
+    """What ``ssh -L`` is given on another machine, such that the address is the same there."""
+    host, port = _place(bound)
+    return f"{port}:{host}:{port}" if host.startswith("127.") else f"{host}:{port}:{host}:{port}"
+
+
+def _place(bound: socket.socket) -> tuple[str, int]:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]" if ":" in host else host, port
 
 
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
