@@ -20,6 +20,7 @@ from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
+from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
@@ -136,14 +137,15 @@ def run(
     folder = None if output is None else make_folder(Path(output))
     board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
+    display = progress or default_progress()
+    with Showing(display if folder is None else Beat(folder, display)) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             graph = network_facts(bench.network, bench.ranges.scales)
             if folder is not None:
                 write_json(folder / NETWORK, graph)
-            found, measured = verdict(job, bench)
-            report = replace(found, command=command, graph=graph)
+            found, measured = verdict(job, bench, command)
+            report = replace(found, graph=graph)
             if folder is not None:
                 report.save(folder)
             report = explained(job, bench, report, calibration, inputs)

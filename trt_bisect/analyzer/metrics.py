@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,11 @@ class Metric:
     def knowing_perfect(self, reference: np.ndarray) -> Metric:
         """This metric with the figure of ``reference`` against itself as the perfect one, where it had none."""
         return self if self.perfect is not None else replace(self, perfect=self.function(reference, reference))
+
+    def facts(self) -> dict[str, Any]:
+        """What figures can be judged by without the function, in JSON's types; ``metric_of_facts`` reads it."""
+        perfect = None if self.perfect is None else repr(self.perfect)
+        return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
 
 def cosine(reference: np.ndarray, output: np.ndarray) -> float:
@@ -206,6 +211,22 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
     function = load_function(name, "metric") if isinstance(name, str) else name
     label = name if isinstance(name, str) else getattr(name, "__name__", "metric")
     return _user_metric(label, function, direction == "higher")
+
+
+def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
+    """A metric that judges figures which were measured before; only a built-in one can measure others.
+
+    Raises:
+        KeyError, TypeError, ValueError: the facts are not what ``Metric.facts`` gives.
+    """
+    if not facts["own"]:
+        return BUILT_IN[facts["name"]]
+
+    def unknown(*_: np.ndarray) -> float:
+        raise BadInput(f"The metric '{facts['name']}' is known by its figures alone.", "Give its function.")
+
+    perfect = None if facts["perfect"] is None else float(facts["perfect"])
+    return Metric(facts["name"], unknown, _plain, perfect, _below if facts["higher"] else _above)
 
 
 def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metric:

@@ -18,6 +18,7 @@ from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.recover import recover_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
+from trt_bisect.cli.view import view_command
 from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
 
@@ -69,6 +70,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate_command,
     "check": check_command,
     "worst": worst_command,
+    "view": view_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():

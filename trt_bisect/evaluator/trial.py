@@ -87,7 +87,7 @@ class Trial:
     @property
     def failed(self) -> bool:
         """There are no outputs to judge: neither good nor bad accuracy."""
-        return self.outcome in (BUILD_FAILED, INFERENCE_FAILED, TIMED_OUT)
+        return self.outcome not in (MEASURED, NOT_FINITE)
 
     def to_json(self) -> dict[str, Any]:
         """The trial as JSON's types."""
@@ -104,3 +104,7 @@ class Trial:
         fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
         fields["ran"] = {int(index): precision for index, precision in record["ran"].items()}
         return cls(**fields)
+
+
+UNTRIED = Trial("", "not tried", builds=0)
+"""Stands for a plan that was not tried."""

@@ -58,11 +58,9 @@ class Journal:
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
-        for record in mine:
-            if "trial" in record:
-                trial = _trial_of(record)
-                if trial is not None and trial.outcome != TIMED_OUT:
-                    self.trials[trial.plan] = trial
+        for trial in filter(None, map(trial_of, mine)):
+            if trial.outcome != TIMED_OUT:
+                self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
             self._append({"run": fingerprint, "about": dict(about)})
@@ -124,8 +122,13 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         file.truncate(whole)
+    return records_of(content[:whole])
+
+
+def records_of(lines: bytes) -> list[dict[str, Any]]:
+    """The records in whole lines of a journal; what is none is passed over."""
     records = []
-    for line in content[:whole].splitlines():
+    for line in lines.splitlines():
         try:
             record = json.loads(line)
         except ValueError:
@@ -135,7 +138,8 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
     return records
 
 
-def _trial_of(record: Mapping[str, Any]) -> Trial | None:
+def trial_of(record: Mapping[str, Any]) -> Trial | None:
+    """The trial that a record holds, None where it holds none."""
     try:
         return Trial.from_json(record["trial"])
     except (KeyError, TypeError, ValueError, AttributeError):

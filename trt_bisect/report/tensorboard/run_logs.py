@@ -17,7 +17,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress
-from trt_bisect.report.assemble import Measured
+from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
