@@ -440,8 +440,8 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
 
 
 def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, monkeypatch):
-    def on_an_engine(job, bench):
-        report, measured = verdict(job, bench)
+    def on_an_engine(job, bench, command):
+        report, measured = verdict(job, bench, command)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
         return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt"), measured
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,17 +24,9 @@ _WORTH = 0.8
 """A move is taken if it leaves at most so much of the loss."""
 _SAME = 1e-3
 
-MeasureWith = Callable[[Ranges, PrecisionPlan], Loss]
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A tensor's calibrator, and the loss without and with it where its readers are in INT8 and the recipe is high."""
-
-    tensor: str
-    calibrator: Calibrator
-    before: Loss
-    after: float
+Moves = Mapping[str, Calibrator]
+"""By tensor the calibrator that its scale comes from instead."""
+Measure = Callable[[Moves, PrecisionPlan], Loss]
 
 
 def suggest(
@@ -43,35 +34,41 @@ def suggest(
     ranges: Ranges,
     seen: Magnitudes,
     sought: Sought,
-    measure: MeasureWith,
+    measure: Measure,
     on_try: Callable[[str], None],
-) -> tuple[Suggestion, ...]:
-    """For each activation that a layer of a recipe reads, the calibrator that loses least with that layer in INT8.
+) -> tuple[Moves, ...]:
+    """Scales chosen anew that may make a recipe cheaper: of the tensors that it is about, and of the whole network.
 
     Args:
         network: its layers.
         ranges: as they are.
         seen: the magnitudes that calibrators choose from.
         sought: the recipe.
-        measure: the loss of similarity of a plan with some ranges.
+        measure: the loss of similarity of a plan with some moves.
         on_try: told of each tensor.
     """
-    found = []
+    single: dict[str, Calibrator] = {}
     for tensor, unit in list(_tensors(network, ranges, seen, sought).items())[:_TENSORS]:
-        plan, _ = sought.back[unit]
         on_try(tensor)
-        before = measure(ranges, plan)
-        tried = {
-            calibrator: measure(recalibrated(ranges, seen, {tensor: calibrator}), plan)
-            for calibrator in _others(ranges, seen, tensor)
-        }
-        good = {calibrator: loss for calibrator, loss in tried.items() if loss is not None and np.isfinite(loss)}
-        if not good:
-            continue
-        best = min(good, key=good.__getitem__)
-        if before is None or good[best] <= _WORTH * before:
-            found.append(Suggestion(tensor, best, before, good[best]))
-    return tuple(found)
+        plan, _ = sought.back[unit]
+        best = _best([{tensor: each} for each in _others(ranges, seen, tensor)], plan, measure)
+        single.update(best)
+    rounded = [tensor for tensor in ranges.scales if tensor in seen.histograms]
+    full = sought.space.plan(frozenset())
+    on_try("all tensors")
+    everywhere = _best([dict.fromkeys(rounded, each) for each in CALIBRATORS], full, measure)
+    return tuple(moves for moves in (single, everywhere) if moves)
+
+
+def _best(tried: Sequence[Moves], plan: PrecisionPlan, measure: Measure) -> Moves:
+    """The moves that lose least with a plan, if they lose much less than none."""
+    before = measure({}, plan)
+    losses = [measure(moves, plan) for moves in tried]
+    good = {place: loss for place, loss in enumerate(losses) if loss is not None and np.isfinite(loss)}
+    if not good:
+        return {}
+    best = min(good, key=good.__getitem__)
+    return tried[best] if before is None or good[best] <= _WORTH * before else {}
 
 
 def _tensors(network: Network, ranges: Ranges, seen: Magnitudes, sought: Sought) -> Mapping[str, int]:
@@ -98,11 +95,13 @@ def _others(ranges: Ranges, seen: Magnitudes, tensor: str) -> list[Calibrator]:
     return others
 
 
-def needed(
-    moves: Mapping[str, Calibrator],
-    good: Callable[[Mapping[str, Calibrator]], bool],
-) -> dict[str, Calibrator]:
-    """A 1-minimal part of moves that are good together: without any one of them they are not."""
+def needed(moves: Moves, good: Callable[[Moves], bool]) -> Moves:
+    """A 1-minimal part of moves that are good together: without any one of them they are not.
+
+    Moves of very many tensors are one choice, of a calibrator for the network, and stay together.
+    """
+    if len(moves) > _TENSORS:
+        return moves
     kept = dict(moves)
     for tensor in moves:
         fewer = {name: calibrator for name, calibrator in kept.items() if name != tensor}

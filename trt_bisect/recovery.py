@@ -13,9 +13,7 @@ import numpy as np
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import code_digest
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.collect import magnitudes, recalibrated
 from trt_bisect.data import load_function, open_dataset
 from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput
@@ -26,14 +24,15 @@ from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import LAYERS, TOGETHER, units
-from trt_bisect.moves import Suggestion, needed, suggest
+from trt_bisect.moves import Moves, needed, suggest
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.recovery_verdict import Found, recovery_verdict
 from trt_bisect.report.recovered import Recovery
+from trt_bisect.report.words import listed
 from trt_bisect.request import Request, one_of
 from trt_bisect.runs.folder import make_folder
-from trt_bisect.seeking import AUTO, BLOCKS, Aim, Costs, make_space, seek
+from trt_bisect.seeking import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.targets import AccuracyTarget, SimilarityTarget, Target
 
@@ -187,7 +186,7 @@ def _recovered(job: Job, bench: Bench, wish: _Wish) -> Recovery:
     groups = units(bench.network, wish.together)
     space = make_space(bench.network, groups, costs, wish.aim, target.budget)
     sought = seek(bench.network, space, costs, wish.aim, target, similarity, job.progress)
-    found = Found(bench, target, sought, target.figure(space.plan(frozenset())), {}, ())
+    found = Found(bench, target, sought, target.figure(space.plan(frozenset())), {})
     if wish.remedies and sought.kept and wish.aim.most is None and bench.data and not bench.network.has_pairs:
         found = _with_moves(job, found, wish, accuracy, costs)
     return recovery_verdict(job, found, bench, wish.aim, costs, origin)
@@ -239,30 +238,56 @@ def _with_moves(job: Job, found: Found, wish: _Wish, accuracy: Accuracy | None, 
     assert bench.data is not None
     job.progress.stage("Calibrating single tensors", bench.data.length)
     seen = magnitudes(bench.network, bench.data, on_sample=lambda done: job.progress.step(f"sample {done}"))
-    job.progress.stage("Trying other scales", None)
 
-    def other(ranges: Ranges) -> tuple[Bench, Target, SimilarityTarget]:
-        changed = job.in_pieces(job.with_ranges(bench, ranges))
+    def other(moves: Moves) -> tuple[Bench, Target, SimilarityTarget]:
+        changed = job.in_pieces(job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)))
         similarity = SimilarityTarget(changed)
         return changed, _target(changed, similarity, accuracy, wish), similarity
 
-    def measure(ranges: Ranges, plan: PrecisionPlan) -> Loss:
-        whole = bench.whole if ranges is bench.ranges else job.with_ranges(bench, ranges).whole
+    def measure(moves: Moves, plan: PrecisionPlan) -> Loss:
+        whole = job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)).whole if moves else bench.whole
         return bench.rule.loss(whole.measure(plan))
 
-    suggestions = suggest(bench.network, bench.ranges, seen, sought, measure, job.progress.step)
-    if not suggestions:
+    job.progress.stage("Trying other scales", None)
+    best = found
+    for moves in suggest(bench.network, bench.ranges, seen, sought, measure, job.progress.step):
+        changed, target, similarity = other(moves)
+        again = seek(bench.network, sought.space, costs, wish.aim, target, similarity, job.progress)
+        if not _beats(again, best.sought):
+            continue
+        better = _fewest_moves(replace(found, bench=changed, target=target, sought=again, moves=moves), other)
+        if accuracy or _holds_elsewhere(job, found, better):
+            best = better
+    return best
+
+
+def _beats(one: Sought, other: Sought) -> bool:
+    """Whether a recipe meets the target where the other misses it, or is cheaper."""
+    if one.meets != other.meets:
+        return one.meets
+    return one.space.price(frozenset(one.kept)) < other.space.price(frozenset(other.kept))
+
+
+def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, SimilarityTarget]]) -> Found:
+    """The same recipe without the single moves that it does not need."""
+    plan, budget = found.sought.plan, found.sought.space.budget
+
+    def good(moves: Moves) -> bool:
+        (loss,) = other(moves)[1].exact(plan, [plan], lambda _: None)
+        return loss is not None and loss <= budget
+
+    moves = needed(found.moves, good) if found.sought.meets else found.moves
+    if moves == found.moves:
         return found
-    moves = {each.tensor: each.calibrator for each in suggestions}
-    changed, target, similarity = other(recalibrated(bench.ranges, seen, moves))
-    again = seek(bench.network, sought.space, costs, wish.aim, target, similarity, job.progress)
-    if (sought.meets and not again.meets) or sought.space.price(frozenset(again.kept)) >= sought.space.price(
-        frozenset(sought.kept)
-    ):
-        return found
-    better = replace(found, bench=changed, target=target, sought=again, moves=moves, suggestions=suggestions)
-    better = _fewest_moves(better, bench, seen, other)
-    return better if accuracy or _holds_elsewhere(job, found, better) else found
+    changed, target, _ = other(moves)
+    back = found.sought.back
+    losses = target.exact(plan, [plan, *(each for each, _ in back.values())], lambda _: None)
+    sought = replace(
+        found.sought,
+        loss=losses[0],
+        back={unit: (each, loss) for (unit, (each, _)), loss in zip(back.items(), losses[1:], strict=True)},
+    )
+    return replace(found, bench=changed, target=target, sought=sought, moves=moves)
 
 
 def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
@@ -279,7 +304,7 @@ def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
     if losses[1] <= max(losses[0], rule.budget):
         return True
     job.notes.append(
-        f"other scales for {len(better.moves)} tensors would make the recipe cheaper, but with them sample "
+        f"other scales for {listed(tuple(better.moves), 3)} would make the recipe cheaper, but with them sample "
         f"{worst[1].places[0]} of {data.source} is worse than the threshold: the scales are left as they were"
     )
     return False
@@ -287,31 +312,3 @@ def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
 
 def _loss(rule: Rule) -> Callable[[float], float]:
     return lambda value: math.inf if math.isnan(value) else rule.metric.loss(value)
-
-
-def _fewest_moves(
-    found: Found,
-    bench: Bench,
-    seen: Magnitudes,
-    other: Callable[[Ranges], tuple[Bench, Target, SimilarityTarget]],
-) -> Found:
-    """The same recipe without the moves that it does not need."""
-    plan, budget = found.sought.plan, found.sought.space.budget
-
-    def good(moves: Mapping[str, Calibrator]) -> bool:
-        (loss,) = other(recalibrated(bench.ranges, seen, moves))[1].exact(plan, [plan], lambda _: None)
-        return loss is not None and loss <= budget
-
-    moves = needed(found.moves, good) if found.sought.meets else dict(found.moves)
-    if moves == found.moves:
-        return found
-    changed, target, _ = other(recalibrated(bench.ranges, seen, moves))
-    back = found.sought.back
-    losses = target.exact(plan, [plan, *(each for each, _ in back.values())], lambda _: None)
-    sought = replace(
-        found.sought,
-        loss=losses[0],
-        back={unit: (each, loss) for (unit, (each, _)), loss in zip(back.items(), losses[1:], strict=True)},
-    )
-    suggestions: tuple[Suggestion, ...] = tuple(each for each in found.suggestions if each.tensor in moves)
-    return replace(found, bench=changed, target=target, sought=sought, moves=moves, suggestions=suggestions)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.driver.path import path
 from trt_bisect.driver.search import Loss
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Bench, Job
 from trt_bisect.model.network import Network
-from trt_bisect.moves import Suggestion
+from trt_bisect.moves import Moves
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.exports import recipe_files
 from trt_bisect.report.recovered import ALL_HIGH, ALL_INT8, KNEE, RECIPE, FrontPoint, LeftHigh, Move, Recovery
@@ -35,15 +34,14 @@ class Found:
     Attributes:
         bench: with the ranges that the recipe needs.
         full: what full INT8 measures with the ranges as they came.
-        moves: by tensor whose scale was chosen anew its calibrator; ``suggestions`` say what each gave.
+        moves: the scales that were chosen anew.
     """
 
     bench: Bench
     target: Target
     sought: Sought
     full: float | None
-    moves: Mapping[str, Calibrator]
-    suggestions: tuple[Suggestion, ...]
+    moves: Moves
 
 
 def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Costs, origin: str) -> Recovery:
@@ -119,15 +117,8 @@ def _left_high(network: Network, target: Target, sought: Sought, costs: Costs) -
 def _moves(found: Found, before: Bench) -> tuple[Move, ...]:
     scales, anew = before.ranges.scales, found.bench.ranges.scales
     return tuple(
-        Move(
-            each.tensor,
-            str(each.calibrator),
-            float(scales[each.tensor]),
-            float(anew[each.tensor]),
-            each.before,
-            each.after,
-        )
-        for each in found.suggestions
+        Move(tensor, str(calibrator), float(scales[tensor]), float(anew[tensor]))
+        for tensor, calibrator in found.moves.items()
     )
 
 

@@ -57,18 +57,12 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Move:
-    """A scale that was chosen anew, at no cost in speed.
-
-    Attributes:
-        before: what the network in full INT8 measured without it, and ``after`` with it.
-    """
+    """A scale that was chosen anew, at no cost in speed."""
 
     tensor: str
     calibrator: str
     scale_before: float
     scale: float
-    before: float | None
-    after: float | None
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,9 @@ def _moves(found: Recovery) -> Table:
     table.add_column("by")
     for title in ("scale before", "scale"):
         table.add_column(title, justify="right")
-    for move in found.moves:
+    if len(found.moves) > _NAMED:
+        table.caption = f"and {len(found.moves) - _NAMED} more"
+    for move in found.moves[:_NAMED]:
         table.add_row(Text(move.tensor), move.calibrator, f"{move.scale_before:.4g}", f"{move.scale:.4g}")
     return table
 
