@@ -103,13 +103,14 @@ def _command() -> str:
 
 
 def _run(network: Path, data: Path, sample: Path, options: Sequence[str], repeat: int) -> dict[str, Any]:
-    """The whole command, calibration not counted: the ranges come from a cache."""
+    """The whole command without its explanation, calibration not counted: the ranges come from a cache."""
     cache = WORK / "networks" / f"{network.stem}.cache"
     if not cache.exists():
         calibrate = ["calibrate", str(network), "--calibration", str(data), "--calibrator", "minmax", "-o", str(cache)]
         subprocess.run([_command(), *calibrate], check=True, capture_output=True)
     folder = WORK / "run"
-    command = [_command(), "run", str(network), "--calibration", str(cache), "--input", str(sample), "-o", str(folder)]
+    command = [_command(), "run", str(network), "--calibration", str(cache), "--input", str(sample)]
+    command += ["--explain", "none", "-o", str(folder)]
     times, peaks = [], []
     for _ in range(repeat):
         subprocess.run(["rm", "-rf", str(folder)], check=True)

@@ -242,7 +242,7 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path):
             whole=SimpleNamespace(high=Precision.FP32),
         )
         tracemalloc.start()
-        tensors, _ = explaining._compared(bench, Silent())
+        tensors, _ = explaining._compared(bench, Silent(), 512 << 20)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert tensors[0].compared.fp32.count == count * 3 * 16 * 16
@@ -250,6 +250,27 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path):
 
     peak(2)
     assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
+
+
+def test_little_memory_gives_the_same_in_parts(tmp_path):
+    """But for float noise: ONNX Runtime fuses what is no output."""
+    whole, _ = run(planted(), tmp_path / "whole")
+    parts, _ = run(planted(), tmp_path / "parts", memory=40_000)
+    both = [report.explanation.layers for report in (parts, whole)]
+    assert list(both[0]) == list(both[1])
+    for one, other in zip(*(layers.values() for layers in both), strict=True):
+        for tensor, same in zip(one.outputs, other.outputs, strict=True):
+            assert tensor.compared.origin.tensor == same.compared.origin.tensor
+            assert tensor.compared.figures.sqnr == pytest.approx(same.compared.figures.sqnr, abs=0.1)
+            assert sum(tensor.histogram.fp32) == sum(same.histogram.fp32)
+    assert parts.advice[0].reasons == whole.advice[0].reasons
+
+
+def test_an_explanation_of_another_run_is_taken_away(tmp_path):
+    run(planted(), tmp_path)
+    assert (tmp_path / "run/explanation.json").exists()
+    run(planted(), tmp_path, explain="none")
+    assert not (tmp_path / "run/explanation.json").exists()
 
 
 def test_a_real_network(ocr, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from trt_bisect.errors import first_line
 from trt_bisect.job import Bench, Job
 from trt_bisect.machine import cores
 from trt_bisect.model.cost import macs
-from trt_bisect.model.layers import Layer
+from trt_bisect.model.layers import Layer, TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.quantizer import round_trips
@@ -82,7 +82,7 @@ def _explanation(
     job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any
 ) -> tuple[Explanation, list[str]]:
     culprits = [bench.network.layer_named(name) for name in report.culprits]
-    tensors, weights = _compared(bench, job.progress)
+    tensors, weights = _compared(bench, job.progress, job.request.way.memory)
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
     alone = _alone(job, bench, culprits)
     notes = [] if bench.builder.arithmetic == EMULATED else [final_outputs_only(bench.builder.engine)]
@@ -104,20 +104,40 @@ def _explanation(
     return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried), notes
 
 
-def _compared(bench: Bench, progress: Progress) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
-    """The tensors, and the weights, with their histograms; of several inputs no more than one's tensors are held."""
+def _compared(bench: Bench, progress: Progress, memory: int) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
+    """The tensors, and the weights, with their histograms.
+
+    Of several inputs no more than one's tensors are held, and of one no more than ``memory`` bytes of both runs: the
+    network runs once more for each part of its tensors.
+    """
     network = bench.network
     plan = int8_set(len(network.layers), network.quantizable, bench.whole.high)
     writer = PlanWriter(network, bench.ranges.scales, Target.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
-    runs = _runs(BothRuns(writer, plan, origins), bench.feeds)
-    count = len(bench.feeds)
-    progress.stage("Comparing tensors", 2 * count)
-    compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))
-    histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
+    parts = list(_parts(origins, facts_for(network, bench.feeds[0]), memory))
+    progress.stage("Comparing tensors", 2 * len(bench.feeds) * len(parts))
+    tensors = []
+    for part in parts:
+        runs = _runs(BothRuns(writer, plan, part), bench.feeds)
+        compared = compare_tensors(runs(), part, lambda: progress.step("FP32 and INT8"))
+        histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
+        tensors += [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
     with ThreadPoolExecutor(cores()) as pool:
         weights = list(pool.map(lambda origin: _weight(network, origin), weight_origins(network, writer, plan.int8)))
-    return [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared], weights
+    return tensors, weights
+
+
+def _parts(origins: Mapping[str, Origin], facts: TensorFacts, memory: int) -> Iterator[dict[str, Origin]]:
+    """The tensors in parts that take no more than ``memory`` bytes in both runs, at least one in each."""
+    part: dict[str, Origin] = {}
+    held = 0
+    for name, origin in origins.items():
+        size = 2 * facts.size(name)
+        if part and held + size > memory:
+            yield part
+            part, held = {}, 0
+        part[name], held = origin, held + size
+    yield part
 
 
 def _runs(both: BothRuns, inputs: Sequence[Feeds]) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:

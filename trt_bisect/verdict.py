@@ -12,6 +12,7 @@ from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Bench, Job
 from trt_bisect.report.asked import Asked
 from trt_bisect.report.assemble import assemble, blank_report
+from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import Report
 from trt_bisect.strategy import search
 
@@ -24,8 +25,14 @@ def _broken_off(bench: Bench) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(job: Job, bench: Bench, command: str = "") -> Report:
-    """The culprits, the recipe, and all that was measured on the way; ``command`` asked for it."""
+def verdict(job: Job, bench: Bench, command: str = "") -> tuple[Report, Measured]:
+    """The culprits, the recipe, and all that was measured on the way; and the trials behind it.
+
+    Args:
+        job: that ``bench`` belongs to.
+        bench: where it is measured.
+        command: that asked for it.
+    """
     high = job.request.options.high
     asked = _asked(job, bench, command)
     if job.folder is not None:
@@ -43,8 +50,9 @@ def verdict(job: Job, bench: Bench, command: str = "") -> Report:
         "infer": sum(trial.infer_seconds for trial in trials.values()),
         "total": perf_counter() - job.began,
     }
-    return assemble(
-        replace(measured, trials=trials, canonical=bench.whole.canonical),
+    measured = replace(measured, trials=trials, canonical=bench.whole.canonical)
+    report = assemble(
+        measured,
         asked.blank,
         bench.network,
         bench.ranges,
@@ -54,6 +62,7 @@ def verdict(job: Job, bench: Bench, command: str = "") -> Report:
         seconds=seconds,
         latencies=latencies,
     )
+    return report, measured
 
 
 def _asked(job: Job, bench: Bench, command: str) -> Asked:

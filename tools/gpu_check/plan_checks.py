@@ -115,6 +115,7 @@ def _run(bench: Bench, subject: subjects.Subject, engine: str, strategy: str = "
         threshold=subject.threshold,
         tactic_sources=() if engine == "onnxruntime" else subjects.tactic_sources(engine) or (),
         build_timeout=subjects.BUILD_SECONDS,
+        explain="none",
         output=bench.folder / engine,
         progress=Silent(),
     )
@@ -196,6 +197,7 @@ def ocr(bench: Bench) -> None:
         threshold=0.95,
         tactic_sources=subjects.tactic_sources(bench.engine) or (),
         build_timeout=subjects.BUILD_SECONDS,
+        explain="none",
         output=bench.folder / "run",
         progress=Silent(),
     )

@@ -44,7 +44,10 @@ async function bundle(source, name) {
 
 function packageOf(path) {
   const [, inside] = path.split("node_modules/");
-  return inside?.split("/").slice(0, inside.startsWith("@") ? 2 : 1).join("/");
+  return inside
+    ?.split("/")
+    .slice(0, inside.startsWith("@") ? 2 : 1)
+    .join("/");
 }
 
 function licence(name) {
@@ -66,5 +69,11 @@ mkdirSync(assets, { recursive: true });
 const inputs = (await Promise.all(bundles.map(([source, name]) => bundle(source, name)))).flat();
 write("plotly.js", readFileSync(join(modules, PLOTLY, "plotly-basic.min.js"), "utf8"));
 const packages = new Set([PLOTLY, ...inputs.map(packageOf).filter(Boolean)]);
-write("LICENSES.txt", [...packages].sort().map(licence).join(`\n${"-".repeat(80)}\n\n`));
+write(
+  "LICENSES.txt",
+  [...packages]
+    .sort()
+    .map(licence)
+    .join(`\n${"-".repeat(80)}\n\n`),
+);
 write("SOURCES.sha256", digestOfSources() + "\n");

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.report.advice import CulpritAdvice
-from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import plain, write_json
@@ -211,6 +211,8 @@ class Report:
     def save(self, folder: str | Path) -> Path:
         """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
+        An explanation that is there of another report is taken away.
+
         Raises:
             BadInput: the folder cannot be written.
         """
@@ -221,6 +223,8 @@ class Report:
             self.files.write(path / "recipe")
         if self.explanation is not None:
             self.explanation.save(path)
+        else:
+            (path / EXPLANATION).unlink(missing_ok=True)
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
         if self.graph is not None:

@@ -144,8 +144,8 @@ def trial_of(record: Mapping[str, Any]) -> Trial | None:
         return None
 
 
-def unwritable(folder: Path, error: OSError) -> BadInput:
-    """The error for a folder that cannot be written."""
+def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:
+    """The error for a folder that cannot be written, which ``option`` named."""
     return BadInput(
-        f"The folder '{folder}' cannot be written: {error.strerror or error}.", "Choose another with --output."
+        f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
     )

@@ -21,9 +21,19 @@ function card(row, advice, { model, select }) {
       h("button", { type: "button", class: "link", on: { click: () => select(row.name) } }, row.name),
       h("span", { class: "under" }, ` ${row.op_type}, drop ${model.metric.drop(row.drop)}`),
     ),
-    h("p", { class: "chips" }, reasons(advice).map((reason) => h("span", { class: "chip" }, reason))),
+    h(
+      "p",
+      { class: "chips" },
+      reasons(advice).map((reason) => h("span", { class: "chip" }, reason)),
+    ),
     h("p", {}, advice?.evidence || plainEvidence(row)),
-    advice?.remedies?.length ? h("ol", { class: "remedies" }, advice.remedies.map((remedy) => item(remedy, model.metric))) : null,
+    advice?.remedies?.length
+      ? h(
+          "ol",
+          { class: "remedies" },
+          advice.remedies.map((remedy) => item(remedy, model.metric)),
+        )
+      : null,
   );
 }
 
@@ -41,9 +51,23 @@ function item({ remedy, why, speed, commands, tried }, metric) {
   return h(
     "li",
     {},
-    h("p", {}, h("strong", {}, remedy), why ? ` — ${why}` : "", speed ? h("span", { class: "under" }, ` Speed: ${speed}.`) : null),
-    tried ? h("p", { class: tried.meets ? "tried good" : "tried" }, `Tried ${tried.what}: ${metric.text(tried.similarity)}, ${tried.meets ? "meets" : "misses"} the threshold.`) : null,
-    commands?.length ? h("details", {}, h("summary", {}, commands.map((one) => one.tool).join(", ")), commands.map(command)) : null,
+    h(
+      "p",
+      {},
+      h("strong", {}, remedy),
+      why ? ` — ${why}` : "",
+      speed ? h("span", { class: "under" }, ` Speed: ${speed}.`) : null,
+    ),
+    tried
+      ? h(
+          "p",
+          { class: tried.meets ? "tried good" : "tried" },
+          `Tried ${tried.what}: ${metric.text(tried.similarity)}, ${tried.meets ? "meets" : "misses"} the threshold.`,
+        )
+      : null,
+    commands?.length
+      ? h("details", {}, h("summary", {}, commands.map((one) => one.tool).join(", ")), commands.map(command))
+      : null,
   );
 }
 
@@ -64,9 +88,17 @@ function others(data, { model, select }) {
       {},
       h("span", { class: "chip" }, reason),
       " ",
-      model.byName.has(layer) ? h("button", { type: "button", class: "link", on: { click: () => select(layer) } }, layer) : layer ?? tensor ?? "",
+      model.byName.has(layer)
+        ? h("button", { type: "button", class: "link", on: { click: () => select(layer) } }, layer)
+        : (layer ?? tensor ?? ""),
       words ? `: ${words}` : "",
     );
   const title = `${plural(found.length, "abnormal tensor")}: explains, and does not convict`;
-  return h("details", { class: "findings" }, h("summary", {}, title), h("ul", {}, found.slice(0, 200).map(line)), found.length > 200 ? `${count(found.length - 200)} more stand in explanation.json.` : null);
+  return h(
+    "details",
+    { class: "findings" },
+    h("summary", {}, title),
+    h("ul", {}, found.slice(0, 200).map(line)),
+    found.length > 200 ? `${count(found.length - 200)} more stand in explanation.json.` : null,
+  );
 }

@@ -29,8 +29,22 @@ export function columnsFor(model) {
   const { metric, rows, report } = model;
   const columns = [
     { ...figure("index", "#", "Place in execution order", 56), text: (row) => String(row.index) },
-    { key: "name", title: "Layer", help: "Name in the network", width: 0, value: (row) => row.name, text: (row) => row.name },
-    { key: "op_type", title: "Op", help: "Operator", width: 118, value: (row) => row.op_type, text: (row) => row.op_type },
+    {
+      key: "name",
+      title: "Layer",
+      help: "Name in the network",
+      width: 0,
+      value: (row) => row.name,
+      text: (row) => row.name,
+    },
+    {
+      key: "op_type",
+      title: "Op",
+      help: "Operator",
+      width: 118,
+      value: (row) => row.op_type,
+      text: (row) => row.op_type,
+    },
     {
       key: "shapeText",
       title: "Shape",
@@ -41,12 +55,30 @@ export function columnsFor(model) {
       numeric: true,
     },
     {
-      ...figure("similarity", metricTitle(metric), "Of the final output, with this layer and all before it in INT8, culprits ruled out", 112),
+      ...figure(
+        "similarity",
+        metricTitle(metric),
+        "Of the final output, with this layer and all before it in INT8, culprits ruled out",
+        112,
+      ),
       text: (row) => metric.text(row.similarity),
     },
-    { ...figure("drop", "Drop", "The loss that this layer added", 96), text: (row) => (row.outcome === "follows" ? "" : metric.drop(row.drop)) },
-    optional({ ...figure("sqnr", "SQNR", "Of the same trial, dB", 84), text: (row) => (isNumber(row.sqnr) ? fixed(row.sqnr, 1) : NOTHING) }),
-    { key: "verdict", title: "Verdict", help: "Culprit, failure, or kept high in the recipe", width: 116, value: verdictWord, text: verdictWord },
+    {
+      ...figure("drop", "Drop", "The loss that this layer added", 96),
+      text: (row) => (row.outcome === "follows" ? "" : metric.drop(row.drop)),
+    },
+    optional({
+      ...figure("sqnr", "SQNR", "Of the same trial, dB", 84),
+      text: (row) => (isNumber(row.sqnr) ? fixed(row.sqnr, 1) : NOTHING),
+    }),
+    {
+      key: "verdict",
+      title: "Verdict",
+      help: "Culprit, failure, or kept high in the recipe",
+      width: 116,
+      value: verdictWord,
+      text: verdictWord,
+    },
     optional(figure("activation", "Activ. alone", "Loss with only this layer's activations in INT8")),
     optional(figure("weight", "Weight alone", "Loss with only this layer's weights in INT8")),
     optional(figure("both", "Both alone", "Loss with only this layer in INT8")),
@@ -56,7 +88,10 @@ export function columnsFor(model) {
     optional(figure("fp32Max", "FP32 max", "Largest value of the output in FP32")),
     optional(figure("int8Min", "INT8 min", "Least value of the output in full INT8")),
     optional(figure("int8Max", "INT8 max", "Largest value of the output in full INT8")),
-    optional({ ...figure("share", "Cost", "Share of the network's multiply-adds", 76), text: (row) => percent(row.share, 2) }),
+    optional({
+      ...figure("share", "Cost", "Share of the network's multiply-adds", 76),
+      text: (row) => percent(row.share, 2),
+    }),
     optional(figure("int8Milliseconds", "ms INT8", "Time of the engine layers with it, full INT8")),
     optional(figure("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe")),
     word("asked", "Asked", "Precision that the trial asked for", 68),
@@ -64,7 +99,9 @@ export function columnsFor(model) {
     word("recipe", "Recipe", "Precision in the recipe", 72),
   ];
   const known = (column) => !column.optional || rows.some((row) => filled(column.value(row)));
-  return report.metric === "sqnr" ? columns.filter((column) => column.key !== "sqnr" && known(column)) : columns.filter(known);
+  return report.metric === "sqnr"
+    ? columns.filter((column) => column.key !== "sqnr" && known(column))
+    : columns.filter(known);
 }
 
 function filled(value) {

@@ -5,7 +5,8 @@ import { isNumber, percent } from "./format.js";
 import { axis, draw, plain } from "./plot.js";
 import { colour } from "./theme.js";
 
-const FLOOR = 1e-9;
+const FLOAT_NOISE = 1e-9;
+const MOST_TICKS = 9;
 const RUG = [0, 0.07];
 
 export function startCurve(store) {
@@ -56,12 +57,16 @@ function scaleOf({ rows, metric, report }, logarithmic) {
   if (!logarithmic) return { at: (value) => value, axis: {} };
   const losses = rows.filter((row) => isNumber(row.similarity)).map((row) => metric.loss(row.similarity));
   if (isNumber(report.threshold)) losses.push(metric.loss(report.threshold));
-  const positive = losses.filter((loss) => loss > FLOOR);
+  const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
+  const positive = losses.filter((loss) => loss > noise);
   const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
   const high = Math.ceil(Math.log10(Math.max(...positive, 1e-2)));
   const exact = losses.some((loss) => loss < 10 ** low);
   const bottom = exact ? low - 1 : low;
-  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place);
+  const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
+  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter(
+    (_, place) => place % step === 0,
+  );
   const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
   return {
     at: (value) => Math.max(10 ** bottom, metric.loss(value)),
@@ -119,7 +124,14 @@ function markers(groups, scale, model) {
       { size: 12, color: colour("culprit"), symbol: "diamond", line: { color: colour("background"), width: 1 } },
     ],
   ];
-  return marks.map(([rows, marker]) => points(rows, rows.map((row) => scale.at(row.similarity)), marker, model));
+  return marks.map(([rows, marker]) =>
+    points(
+      rows,
+      rows.map((row) => scale.at(row.similarity)),
+      marker,
+      model,
+    ),
+  );
 }
 
 function rug({ failed }, model) {
@@ -128,7 +140,16 @@ function rug({ failed }, model) {
     symbol: "x",
     color: failed.map((row) => colour(row.culprit ? "culprit" : "warn")),
   };
-  return { ...points(failed, failed.map(() => 0), marker, model), yaxis: "y2", cliponaxis: false };
+  return {
+    ...points(
+      failed,
+      failed.map(() => 0),
+      marker,
+      model,
+    ),
+    yaxis: "y2",
+    cliponaxis: false,
+  };
 }
 
 function points(rows, y, marker, model) {
@@ -161,7 +182,7 @@ function layoutOf(model, scale, store, strip) {
   const threshold = isNumber(model.report.threshold) ? scale.at(model.report.threshold) : null;
   return {
     height: 380,
-    margin: { l: 76 },
+    margin: { l: 88 },
     hovermode: "closest",
     uirevision: scale.axis.type ?? "linear",
     xaxis: axis("layer k, in execution order", {
@@ -224,7 +245,14 @@ function markSelected(element, store) {
 
 function selected({ index }) {
   const place = { yref: "paper", y0: 0, y1: 1, x0: index, x1: index };
-  return { type: "line", ...place, layer: "below", line: { color: colour("accent"), width: 4 }, opacity: 0.55, name: "selected" };
+  return {
+    type: "line",
+    ...place,
+    layer: "below",
+    line: { color: colour("accent"), width: 4 },
+    opacity: 0.55,
+    name: "selected",
+  };
 }
 
 function legend(groups, { report }) {

@@ -9,12 +9,20 @@ const MOST_READ = 3;
 
 export function startDetails(store) {
   const panel = byId("details");
-  const render = () => showDetails(store, panel);
+  const state = { key: "" };
+  const render = () => {
+    state.key = JSON.stringify(store.row());
+    showDetails(store);
+  };
   store.on("selection", () => {
     panel.classList.toggle("chosen", store.selected !== null);
+    panel.scrollTop = 0;
     render();
   });
-  for (const what of ["model", "theme"]) store.on(what, render);
+  store.on("theme", render);
+  store.on("model", () => {
+    if (JSON.stringify(store.row()) !== state.key) render();
+  });
   byId("details-close").addEventListener("click", () => closeDetails(panel));
   render();
 }
@@ -23,7 +31,7 @@ export function closeDetails(panel = byId("details")) {
   panel.classList.remove("chosen");
 }
 
-function showDetails(store, panel) {
+function showDetails(store) {
   const row = store.row();
   byId("details-empty").hidden = row !== undefined;
   byId("details-said").textContent = row ? `Selected ${row.name}` : "Nothing selected";
@@ -39,7 +47,6 @@ function showDetails(store, panel) {
     ends(row, store),
     attributes(row),
   ]);
-  panel.scrollTop = 0;
   whenIdle(() => plots.forEach((plot) => plot.draw()));
 }
 
@@ -64,9 +71,15 @@ function failure(row) {
 }
 
 function pairs(entries) {
-  const known = entries.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== NOTHING);
+  const known = entries.filter(
+    ([, value]) => value !== null && value !== undefined && value !== "" && value !== NOTHING,
+  );
   if (!known.length) return null;
-  return h("dl", { class: "pairs" }, known.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    { class: "pairs" },
+    known.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
 
 function figures(row, { metric }) {
@@ -146,10 +159,15 @@ function tensorCard(title, tensor) {
       ["Shape", shapeText(tensor.shape)],
       ["INT8 scale", number(tensor.scale)],
       ["FP32 range", range(tensor.fp32)],
-      ["INT8 range", range(tensor.int8)],
+      [isActivation(tensor) ? "INT8, as made" : "INT8 range", range(tensor.int8)],
       ["Cosine", isNumber(tensor.cosine) ? percent(tensor.cosine) : ""],
       ["SQNR", decibels(tensor.sqnr)],
-      ["Clipped", isNumber(tensor.clipped) ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}` : ""],
+      [
+        "Clipped",
+        isNumber(tensor.clipped)
+          ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}`
+          : "",
+      ],
     ]),
     histogram,
     channels,
@@ -160,6 +178,11 @@ function tensorCard(title, tensor) {
     if (channels?.isConnected) drawChannels(channels, tensor.channels);
   };
   return { element, draw };
+}
+
+// The figures of an activation are of what its layer makes in INT8; its histogram is of what the readers get, rounded.
+function isActivation({ kind }) {
+  return kind === "activation" || kind === "input";
 }
 
 function range(moments) {
@@ -174,13 +197,25 @@ function outlier(channels) {
 
 function ends(row, { model }) {
   if (!row.drawn) return null;
-  const list = (title, names) => names.length && [h("h4", {}, title), h("ul", { class: "tensors" }, names.map((name) => end(name, model)))];
+  const list = (title, names) =>
+    names.length && [
+      h("h4", {}, title),
+      h(
+        "ul",
+        { class: "tensors" },
+        names.map((name) => end(name, model)),
+      ),
+    ];
   return [list("Inputs", row.drawn.inputs), list("Outputs", row.drawn.outputs)];
 }
 
 function end(name, { tensors }) {
   const tensor = tensors.get(name);
-  const about = [shapeText(tensor?.shape), tensor?.dtype, isNumber(tensor?.scale) ? `scale ${number(tensor.scale)}` : ""];
+  const about = [
+    shapeText(tensor?.shape),
+    tensor?.dtype,
+    isNumber(tensor?.scale) ? `scale ${number(tensor.scale)}` : "",
+  ];
   return h("li", {}, h("code", {}, name), h("span", { class: "under" }, about.filter(Boolean).join(" · ")));
 }
 

@@ -13,12 +13,24 @@ const WIDTH = { least: 84, most: 230, padding: 22 };
 const HEIGHT = { layer: 40, end: 26 };
 const CLOSEST = 2.5;
 const READABLE = 0.55;
-const path = line((point) => point.x, (point) => point.y).curve(curveMonotoneY);
+const path = line(
+  (point) => point.x,
+  (point) => point.y,
+).curve(curveMonotoneY);
 
 export function makeCanvas(element, { pick, toggle }) {
   const world = svg("g", {});
   element.replaceChildren(world);
-  const canvas = { element, world, pick, toggle, boxes: new Map(), frames: new Map(), extent: { width: 1, height: 1 }, focused: null };
+  const canvas = {
+    element,
+    world,
+    pick,
+    toggle,
+    boxes: new Map(),
+    frames: new Map(),
+    extent: { width: 1, height: 1 },
+    focused: null,
+  };
   const behaviour = zoom()
     .scaleExtent([0.02, CLOSEST])
     .filter(wanted)
@@ -142,7 +154,11 @@ function nodeElement(node, box, shade) {
   const culprit = node.node && leaves(node.node).some((row) => row.culprit);
   const kind = layer ? "layer" : node.node ? "group" : "end";
   const lines = words.map((text, place) =>
-    svg("text", { x: width / 2, y: words.length === 1 ? height / 2 : 16 + 15 * place, class: place ? "second" : "first" }, shortened(text, width)),
+    svg(
+      "text",
+      { x: width / 2, y: words.length === 1 ? height / 2 : 14 + 14 * place, class: place ? "second" : "first" },
+      shortened(text, width),
+    ),
   );
   return svg(
     "g",
@@ -150,7 +166,15 @@ function nodeElement(node, box, shade) {
       class: `node ${kind} ${look.class}${culprit ? " culprit" : ""}`,
       transform: `translate(${box.x - width / 2},${box.y - height / 2})`,
       style: look.heat === undefined ? null : { "--heat": `${Math.round(100 * look.heat)}%` },
-      ...(kind === "end" ? {} : { role: "button", tabindex: -1, "data-id": node.id, "data-layer": layer?.name, "aria-label": spoken(node, words) }),
+      ...(kind === "end"
+        ? {}
+        : {
+            role: "button",
+            tabindex: -1,
+            "data-id": node.id,
+            "data-layer": layer?.name,
+            "aria-label": spoken(node, words),
+          }),
     },
     svg("title", {}, layer ? layer.name : words.join(", ")),
     svg("rect", { width: width + 10, height: height + 10, x: -5, y: -5, rx: 10, class: "halo" }),
@@ -175,15 +199,29 @@ function foldElement(node, { x, y, width, height }) {
   const place = `translate(${x - width / 2 + 8},${y - height / 2 - 10})`;
   return svg(
     "g",
-    { class: "fold", transform: place, role: "button", tabindex: -1, "data-id": node.id, "aria-label": `Fold ${node.node.label}` },
+    {
+      class: "fold",
+      transform: place,
+      role: "button",
+      tabindex: -1,
+      "data-id": node.id,
+      "aria-label": `Fold ${node.node.label}`,
+    },
     svg("rect", { width: Math.min(width, title.length * LETTER + 16), height: 20, rx: 6, class: "box" }),
     svg("text", { x: 8, y: 10, class: "title" }, shortened(title, width)),
   );
 }
 
 function edgeElement({ tensors }, points, known) {
-  const about = tensors.map((name) => [name, (known.get(name)?.shape ?? []).map((size) => size ?? "?").join("×")].filter(Boolean).join("  "));
-  return svg("g", { class: "edge" }, svg("title", {}, about.join("\n")), svg("path", { d: path(points), "marker-end": "url(#arrow)" }));
+  const about = tensors.map((name) =>
+    [name, (known.get(name)?.shape ?? []).map((size) => size ?? "?").join("×")].filter(Boolean).join("  "),
+  );
+  return svg(
+    "g",
+    { class: "edge" },
+    svg("title", {}, about.join("\n")),
+    svg("path", { d: path(points), "marker-end": "url(#arrow)" }),
+  );
 }
 
 function elementOf(canvas, id) {
@@ -200,7 +238,10 @@ function mark(canvas, store) {
     element.classList.toggle("selected", selected);
     if (name !== undefined) {
       element.setAttribute("aria-pressed", String(selected));
-      element.classList.toggle("missed", store.search !== "" && !store.matches(store.model.byName.get(name) ?? { name }));
+      element.classList.toggle(
+        "missed",
+        store.search !== "" && !store.matches(store.model.byName.get(name) ?? { name }),
+      );
     }
     element.setAttribute("tabindex", "-1");
     if (selected) stop = element;

@@ -63,14 +63,32 @@ export function duration(seconds) {
 export function metricOf(name) {
   if (FRACTIONS.has(name)) {
     const label = name === "cosine" ? "cosine similarity" : "top-1 agreement";
-    return { name, label, text: percent, drop: percent, loss: (value) => 1 - value, value: (loss) => 1 - loss, perfect: 1, axis: percent };
+    return {
+      name,
+      label,
+      text: percent,
+      drop: percent,
+      loss: (value) => 1 - value,
+      value: (loss) => 1 - loss,
+      perfect: 1,
+      axis: percent,
+    };
   }
   if (DECIBELS.has(name)) {
     const label = name === "sqnr" ? "SQNR" : "SQNR, mean taken out";
     return { name, label, text: (value) => decibels(value, 2), drop: number, loss: null };
   }
   if (ERRORS.has(name)) {
-    return { name, label: name, text: number, drop: number, loss: (value) => value, value: (loss) => loss, perfect: 0, axis: number };
+    return {
+      name,
+      label: name,
+      text: number,
+      drop: number,
+      loss: (value) => value,
+      value: (loss) => loss,
+      perfect: 0,
+      axis: number,
+    };
   }
   return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
 }

@@ -27,7 +27,10 @@ export function startGraph(store) {
 
 function controls(graph) {
   const { state, store } = graph;
-  show(byId("shade"), Object.entries(SHADES).map(([value, text]) => h("option", { value }, text)));
+  show(
+    byId("shade"),
+    Object.entries(SHADES).map(([value, text]) => h("option", { value }, text)),
+  );
   byId("shade").addEventListener("change", (event) => {
     state.shade = event.target.value;
     paint(graph);
@@ -40,7 +43,10 @@ function controls(graph) {
     state.open = new Set();
     refresh(graph, {});
   });
-  for (const [id, factor] of [["zoom-in", 1.4], ["zoom-out", 1 / 1.4]]) {
+  for (const [id, factor] of [
+    ["zoom-in", 1.4],
+    ["zoom-out", 1 / 1.4],
+  ]) {
     byId(id).addEventListener("click", () => state.canvas.zoomBy(factor));
   }
   byId("zoom-fit").addEventListener("click", () => state.canvas.fit());
@@ -121,7 +127,8 @@ async function refresh(graph, { reveal = false, anchor = null, first = false }) 
     else if (reveal) state.canvas.reveal(store.row());
     else if (anchor) state.canvas.keep(anchor);
     else state.canvas.fit();
-    byId("graph-state").textContent = `${plural(wanted.nodes.filter((node) => !node.frame).length, "node")} drawn of ${plural(store.model.rows.length, "layer")}`;
+    byId("graph-state").textContent =
+      `${plural(wanted.nodes.filter((node) => !node.frame).length, "node")} drawn of ${plural(store.model.rows.length, "layer")}`;
     performance.mark("graph");
   } catch (error) {
     byId("graph-state").textContent = `This part could not be laid out (${error.message}); fold some groups.`;

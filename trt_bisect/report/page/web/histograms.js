@@ -20,17 +20,24 @@ export function drawHistogram(element, tensor) {
     opacity: 0.6,
     hovertemplate: `%{x:.4g}: %{y} values<extra>${name}</extra>`,
   });
-  draw(element, [steps(fp32, "FP32", colour("high")), steps(int8, "INT8", colour("int8"))], {
-    height: 190,
-    barmode: "overlay",
-    bargap: 0,
-    margin: { l: 44, t: 26, b: 34, r: 8 },
-    showlegend: true,
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
-    xaxis: axis("value", { nticks: 6 }),
-    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
-    shapes: limits(tensor),
-  });
+  draw(
+    element,
+    [
+      steps(fp32, "FP32", colour("high")),
+      steps(int8, tensor.scale === null ? "INT8" : "INT8, rounded", colour("int8")),
+    ],
+    {
+      height: 190,
+      barmode: "overlay",
+      bargap: 0,
+      margin: { l: 58, t: 26, b: 34, r: 8 },
+      showlegend: true,
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+      xaxis: axis("value", { nticks: 6 }),
+      yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
+      shapes: limits(tensor),
+    },
+  );
 }
 
 // Where INT8's range ends, if that is in sight.
@@ -57,7 +64,7 @@ export function drawChannels(element, { min, max, outlier }) {
   draw(element, [bars], {
     height: 180,
     bargap: min.length > 64 ? 0 : 0.2,
-    margin: { l: 44, t: 18, b: 34, r: 8 },
+    margin: { l: 58, t: 18, b: 34, r: 8 },
     xaxis: axis("output channel, min to max", { nticks: 8 }),
     yaxis: axis("", { nticks: 5 }),
     annotations: marked,
@@ -65,5 +72,12 @@ export function drawChannels(element, { min, max, outlier }) {
 }
 
 function mark(channel, top) {
-  return { x: channel, y: top, text: `channel ${channel}`, yshift: 10, showarrow: false, font: { size: 12, color: colour("culprit") } };
+  return {
+    x: channel,
+    y: top,
+    text: `channel ${channel}`,
+    yshift: 10,
+    showarrow: false,
+    font: { size: 12, color: colour("culprit") },
+  };
 }

@@ -17,9 +17,16 @@ function showInputs({ model: { report, metric } }) {
   const several = (similarities?.length ?? 0) > 1;
   offerSection("inputs", several);
   if (!several) return;
-  const samples = ordered(similarities.map((value, sample) => ({ sample, value })), metric, places ?? []);
-  const passedOver = faint?.length ? `; ${count(faint.length)} passed over, since FP32's output on them is almost zero` : "";
-  byId("inputs-words").textContent = `${count(samples.length)} inputs of ${source ?? "the data"} in full INT8${passedOver}.`;
+  const samples = ordered(
+    similarities.map((value, sample) => ({ sample, value })),
+    metric,
+    places ?? [],
+  );
+  const passedOver = faint?.length
+    ? `; ${count(faint.length)} passed over, since FP32's output on them is almost zero`
+    : "";
+  byId("inputs-words").textContent =
+    `${count(samples.length)} inputs of ${source ?? "the data"} in full INT8${passedOver}.`;
   show(byId("inputs-list"), [quantiles(samples, metric), list(samples, metric, new Set(places ?? []))]);
   plot(byId("inputs-plot"), samples, report, metric, new Set(places ?? []));
 }
@@ -33,17 +40,41 @@ function ordered(samples, metric, places) {
 
 function quantiles(samples, metric) {
   const at = (share) => metric.text(samples[Math.min(samples.length - 1, Math.floor(share * samples.length))]?.value);
-  const figures = [["Worst", at(0)], ["Worst 10%", at(0.1)], ["Median", at(0.5)], ["Best", at(1)]];
-  return h("dl", { class: "facts" }, figures.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, text))));
+  const figures = [
+    ["Worst", at(0)],
+    ["Worst 10%", at(0.1)],
+    ["Median", at(0.5)],
+    ["Best", at(1)],
+  ];
+  return h(
+    "dl",
+    { class: "facts" },
+    figures.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, text))),
+  );
 }
 
 function list(samples, metric, judged) {
-  const line = ({ sample, value }) => h("tr", {}, h("td", { class: "number" }, count(sample)), h("td", { class: "number" }, metric.text(value)), h("td", {}, judged.has(sample) ? "judged" : ""));
+  const line = ({ sample, value }) =>
+    h(
+      "tr",
+      {},
+      h("td", { class: "number" }, count(sample)),
+      h("td", { class: "number" }, metric.text(value)),
+      h("td", {}, judged.has(sample) ? "judged" : ""),
+    );
   return h(
     "table",
     { class: "plain" },
     h("caption", {}, samples.length > LISTED ? `The ${LISTED} worst` : "From the worst"),
-    h("thead", {}, h("tr", {}, ["Sample", metric.label, ""].map((title) => h("th", { scope: "col" }, title)))),
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        ["Sample", metric.label, ""].map((title) => h("th", { scope: "col" }, title)),
+      ),
+    ),
     h("tbody", {}, samples.slice(0, LISTED).map(line)),
   );
 }
@@ -64,10 +95,12 @@ function plot(element, samples, report, metric, judged) {
     hovertemplate: "%{text}<extra></extra>",
   };
   const style = { color: colour("good"), width: 1.5, dash: "dash" };
-  const threshold = isNumber(report.threshold) ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: report.threshold, y1: report.threshold, line: style }] : [];
+  const threshold = isNumber(report.threshold)
+    ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: report.threshold, y1: report.threshold, line: style }]
+    : [];
   draw(element, [points], {
     height: 260,
-    margin: { l: 64 },
+    margin: { l: 80 },
     xaxis: axis("inputs, from the worst; diamonds are judged", { zeroline: false }),
     yaxis: axis(metric.label, { zeroline: false, tickformat: metric.text(1) === "100.0000%" ? ".1%" : "" }),
     shapes: threshold,

@@ -19,7 +19,12 @@ export function laidOut(nodes, edges) {
   const short = new Map(nodes.map((node, place) => [node.id, String(place)]));
   const request = {
     id,
-    nodes: nodes.map(({ id: name, parent, width, height }) => ({ id: short.get(name), parent: short.get(parent), width, height })),
+    nodes: nodes.map(({ id: name, parent, width, height }) => ({
+      id: short.get(name),
+      parent: short.get(parent),
+      width,
+      height,
+    })),
     edges: edges.map(({ from, to }) => ({ from: short.get(from), to: short.get(to) })),
   };
   return new Promise((resolve, reject) => {

@@ -14,7 +14,7 @@ export function axis(title, settings = {}) {
     linecolor: colour("line"),
     zerolinecolor: colour("line"),
     tickfont: { size: 12 },
-    title: { text: plain(title), font: { size: 12 } },
+    title: { text: plain(title), font: { size: 12 }, standoff: 10 },
     ...settings,
   };
 }

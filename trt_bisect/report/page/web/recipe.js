@@ -7,7 +7,11 @@ const FORMS = [
   ["trtexec.flags", "trtexec", "Flags for trtexec with weak typing."],
   ["polygraphy_postprocess.py", "Polygraphy", "A script for --trt-network-postprocess-script."],
   ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude of modelopt.onnx.quantization."],
-  ["network.qdq.onnx", "Q/DQ ONNX", "The network with Q/DQ pairs, the culprits left out: for strong typing, TensorRT 10, 11 and RTX."],
+  [
+    "network.qdq.onnx",
+    "Q/DQ ONNX",
+    "The network with Q/DQ pairs, the culprits left out: for strong typing, TensorRT 10, 11 and RTX.",
+  ],
   ["plan.json", "Plan", "The precision of every layer, by name."],
   ["calibration.cache", "Scales", "The scales as TensorRT reads them."],
 ];
@@ -22,7 +26,10 @@ export function startRecipe(store) {
 function showRecipe({ model: { data, report } }, view) {
   const files = new Map(Object.entries(data.recipe ?? {}));
   const known = FORMS.filter(([name]) => files.has(name));
-  const forms = [...known, ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""])];
+  const forms = [
+    ...known,
+    ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""]),
+  ];
   byId("recipe-words").textContent = words(report);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
@@ -33,8 +40,19 @@ function showRecipe({ model: { data, report } }, view) {
     byId("recipe-body").querySelector('[aria-selected="true"]').focus();
   };
   show(byId("recipe-body"), [
-    h("div", { role: "tablist", "aria-label": "Forms of the recipe", on: { keydown: (event) => onKey(event, forms, view, choose) } }, forms.map((form, place) => tab(form, place, view, choose))),
-    content(forms.find(([name]) => name === view.chosen), files.get(view.chosen)),
+    h(
+      "div",
+      {
+        role: "tablist",
+        "aria-label": "Forms of the recipe",
+        on: { keydown: (event) => onKey(event, forms, view, choose) },
+      },
+      forms.map((form, place) => tab(form, place, view, choose)),
+    ),
+    content(
+      forms.find(([name]) => name === view.chosen),
+      files.get(view.chosen),
+    ),
   ]);
 }
 
@@ -42,13 +60,27 @@ function words({ recipe, precision, similarity }) {
   const high = recipe?.high ?? [];
   if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
   if (!high.length) return "Every layer that can be is in INT8.";
-  const added = recipe.added?.length ? `, ${plural(recipe.added.length, "of them is no culprit and was", "of them are no culprits and were")} added because the rest did not suffice` : "";
+  const added = recipe.added?.length
+    ? `, ${plural(recipe.added.length, "of them is no culprit and was", "of them are no culprits and were")} added because the rest did not suffice`
+    : "";
   return `${plural(high.length, "layer")} left in ${(precision ?? "fp32").toUpperCase()}${added}.`;
 }
 
 function tab([name, title], place, view, choose) {
   const chosen = name === view.chosen;
-  return h("button", { type: "button", role: "tab", id: `tab-${place}`, "aria-selected": String(chosen), "aria-controls": "recipe-panel", tabindex: chosen ? 0 : -1, on: { click: () => choose(name) } }, title);
+  return h(
+    "button",
+    {
+      type: "button",
+      role: "tab",
+      id: `tab-${place}`,
+      "aria-selected": String(chosen),
+      "aria-controls": "recipe-panel",
+      tabindex: chosen ? 0 : -1,
+      on: { click: () => choose(name) },
+    },
+    title,
+  );
 }
 
 function content([name, , about], file) {
@@ -56,7 +88,13 @@ function content([name, , about], file) {
   return h(
     "div",
     { role: "tabpanel", id: "recipe-panel" },
-    h("p", { class: "bar-line" }, h("code", {}, `recipe/${name}`), h("span", { class: "under" }, about), text === null ? null : copyButton(text)),
+    h(
+      "p",
+      { class: "bar-line" },
+      h("code", {}, `recipe/${name}`),
+      h("span", { class: "under" }, about),
+      text === null ? null : copyButton(text),
+    ),
     text === null ? h("p", {}, `A file of ${bytes(file?.bytes)} in the run folder.`) : h("pre", { tabindex: 0 }, text),
   );
 }

@@ -11,10 +11,16 @@ export const SHADES = { precision: "Precision in the recipe", drop: "Drop", simi
 export function shader(shade, { rows, metric }) {
   if (shade === "precision") return (node) => ({ class: `p-${precision(node)}` });
   const value = shade === "drop" ? (row) => row.drop : lossOf(metric);
-  const all = rows.filter((row) => row.quantizable).map(value).filter((found) => isNumber(found) && found > 0);
+  const all = rows
+    .filter((row) => row.quantizable)
+    .map(value)
+    .filter((found) => isNumber(found) && found > 0);
   const top = all.reduce((one, other) => Math.max(one, other), 0);
   return (node) => {
-    const found = leaves(node).filter((row) => row.quantizable).map(value).filter(isNumber);
+    const found = leaves(node)
+      .filter((row) => row.quantizable)
+      .map(value)
+      .filter(isNumber);
     if (!found.length) return { class: "p-follows" };
     return { class: "heated", heat: heat(Math.max(...found), top) };
   };
@@ -49,8 +55,18 @@ export function legendOf(shade, { report }) {
   const swatch = (kind, words) => h("li", {}, h("i", { class: `swatch ${kind}`, "aria-hidden": true }), words);
   const culprit = swatch("ring", "culprit");
   if (shade === "precision") {
-    return [swatch("p-int8", "INT8"), swatch("p-high", high), swatch("p-mixed", "both, in a folded group"), swatch("p-follows", "follows its neighbours"), culprit];
+    return [
+      swatch("p-int8", "INT8"),
+      swatch("p-high", high),
+      swatch("p-mixed", "both, in a folded group"),
+      swatch("p-follows", "follows its neighbours"),
+      culprit,
+    ];
   }
   const what = shade === "drop" ? "drop" : "loss of similarity";
-  return [h("li", {}, `no ${what}`, h("i", { class: "ramp", "aria-hidden": true }), "the largest, in four decades"), swatch("p-follows", "no figure"), culprit];
+  return [
+    h("li", {}, `no ${what}`, h("i", { class: "ramp", "aria-hidden": true }), "the largest, in four decades"),
+    swatch("p-follows", "no figure"),
+    culprit,
+  ];
 }

@@ -20,7 +20,16 @@ const FILTERS = {
 
 export function startTable(store) {
   const parts = { scroller: byId("table"), head: byId("table-head"), body: byId("table-body") };
-  const view = { key: "index", descending: false, filter: "all", op: "", cursor: 0, rows: [], columns: [], printing: false };
+  const view = {
+    key: "index",
+    descending: false,
+    filter: "all",
+    op: "",
+    cursor: 0,
+    rows: [],
+    columns: [],
+    printing: false,
+  };
   const table = { store, parts, view };
   const reorder = () => {
     arrange(table);
@@ -47,7 +56,10 @@ export function startTable(store) {
   parts.scroller.addEventListener("keydown", (event) => onKey(table, event));
   parts.body.addEventListener("click", (event) => onClick(table, event));
   window.addEventListener("resize", () => paint(table));
-  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+  for (const [event, printing] of [
+    ["beforeprint", true],
+    ["afterprint", false],
+  ]) {
     window.addEventListener(event, () => {
       view.printing = printing;
       paint(table);
@@ -58,11 +70,22 @@ export function startTable(store) {
   follow(table);
 }
 
+// Left alone where nothing changed: one of them may be open.
 function fillFilters({ store, view }) {
-  const options = (pairs, chosen) => pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
+  const options = (pairs, chosen) =>
+    pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
   const useful = Object.entries(FILTERS).filter(([key, [, test]]) => key === "all" || store.model.rows.some(test));
-  show(byId("filter"), options(useful.map(([key, [text]]) => [key, text]), view.filter));
   const ops = [...new Set(store.model.rows.map((row) => row.op_type))].sort();
+  const offered = JSON.stringify([useful.map(([key]) => key), ops]);
+  if (offered === view.offered) return;
+  view.offered = offered;
+  show(
+    byId("filter"),
+    options(
+      useful.map(([key, [text]]) => [key, text]),
+      view.filter,
+    ),
+  );
   show(byId("op"), options([["", "Every op"], ...ops.map((op) => [op, op])], view.op));
 }
 
@@ -78,15 +101,24 @@ function arrange({ store, view, parts }) {
   parts.scroller.style.setProperty("--columns", widths.join(" "));
   parts.scroller.setAttribute("aria-rowcount", String(view.rows.length + 1));
   parts.scroller.setAttribute("aria-colcount", String(view.columns.length));
-  show(parts.head, view.columns.map((column) => headCell(column, view, () => sortBy({ store, view, parts }, column))));
+  show(
+    parts.head,
+    view.columns.map((column) => headCell(column, view, () => sortBy({ store, view, parts }, column))),
+  );
   byId("table-count").textContent =
-    kept.length === rows.length ? `${count(rows.length)} layers` : `${count(kept.length)} of ${count(rows.length)} layers`;
+    kept.length === rows.length
+      ? `${count(rows.length)} layers`
+      : `${count(kept.length)} of ${count(rows.length)} layers`;
   byId("table-empty").hidden = kept.length > 0;
 }
 
 function headCell(column, view, click) {
   const state = view.key === column.key ? (view.descending ? "descending" : "ascending") : "none";
-  const button = h("button", { type: "button", title: column.help, "data-key": column.key, on: { click } }, column.title);
+  const button = h(
+    "button",
+    { type: "button", title: column.help, "data-key": column.key, on: { click } },
+    column.title,
+  );
   return h("div", { role: "columnheader", "aria-sort": state, class: column.numeric ? "number" : null }, button);
 }
 
@@ -106,9 +138,13 @@ function paint({ store, parts, view }) {
   const [from, to] = view.printing ? [0, Math.min(PRINTED, total)] : [top, Math.min(total, top + inSight)];
   parts.body.style.height = `${(view.printing ? to : total) * ROW}px`;
   byId("table-cut").hidden = !view.printing || total <= PRINTED;
-  const active = from <= view.cursor && view.cursor < to ? `row-${view.cursor}` : "";
-  parts.scroller.setAttribute("aria-activedescendant", active);
-  show(parts.body, view.rows.slice(from, to).map((row, place) => rowElement(row, from + place, store, view)));
+  if (from <= view.cursor && view.cursor < to)
+    parts.scroller.setAttribute("aria-activedescendant", `row-${view.cursor}`);
+  else parts.scroller.removeAttribute("aria-activedescendant");
+  show(
+    parts.body,
+    view.rows.slice(from, to).map((row, place) => rowElement(row, from + place, store, view)),
+  );
 }
 
 function rowElement(row, place, store, view) {
@@ -131,7 +167,11 @@ function rowElement(row, place, store, view) {
 function cell(row, column) {
   const text = column.text(row);
   const kind = column.key === "name" ? "name" : column.key === "verdict" ? "verdict" : column.numeric ? "number" : null;
-  return h("div", { role: "gridcell", class: kind, title: column.key === "name" || column.key === "verdict" ? titleOf(row) : null }, text);
+  return h(
+    "div",
+    { role: "gridcell", class: kind, title: column.key === "name" || column.key === "verdict" ? titleOf(row) : null },
+    text,
+  );
 }
 
 function titleOf(row) {

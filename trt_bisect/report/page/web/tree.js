@@ -7,23 +7,27 @@ const STRETCH = 40;
 // A tree of { id, label, first, last, size, children, layer }; leaves have `layer`, the row.
 export function treeOf(rows) {
   const entries = rows.map((row) => ({ row, path: row.name.split(SEPARATORS).filter(Boolean) }));
-  const root = { id: "", label: "", size: rows.length, children: inStretches(children(entries, 0, "g"), "g") };
+  const root = { id: "", label: "", size: rows.length, children: inStretches(children(entries, 0, "g", ""), "g") };
   return root;
 }
 
-function children(entries, depth, id) {
+// A part that is a number alone is named with the part before it: layer1.0.
+function children(entries, depth, id, above) {
   const buckets = new Map();
   for (const entry of entries) {
     const part = entry.path.length > depth + 1 ? entry.path[depth] : null;
     if (!buckets.has(part)) buckets.set(part, []);
     buckets.get(part).push(entry);
   }
-  if (buckets.size === 1 && !buckets.has(null)) return children(entries, depth + 1, id);
+  if (buckets.size === 1 && !buckets.has(null)) return children(entries, depth + 1, id, "");
   const made = [];
   const leaf = (entry) => leafOf(entry, depth);
   for (const [part, bucket] of buckets) {
     if (part === null || bucket.length < 2 || !isStretch(bucket)) made.push(...bucket.map(leaf));
-    else made.push(group(`${id}/${part}`, part, children(bucket, depth + 1, `${id}/${part}`)));
+    else {
+      const label = /^\d+$/.test(part) && above ? `${above}.${part}` : part;
+      made.push(group(`${id}/${part}`, label, children(bucket, depth + 1, `${id}/${part}`, label)));
+    }
   }
   return made.sort((one, other) => one.first - other.first);
 }
@@ -37,7 +41,14 @@ function isStretch(bucket) {
 // A layer is labelled by its name without the prefixes that the groups around it have.
 function leafOf({ row }, depth) {
   const prefix = new RegExp(`^[/.]*(?:[^/.]+[/.]+){${depth}}`);
-  return { id: `l${row.index}`, label: row.name.replace(prefix, "") || row.name, layer: row, first: row.index, last: row.index, size: 1 };
+  return {
+    id: `l${row.index}`,
+    label: row.name.replace(prefix, "") || row.name,
+    layer: row,
+    first: row.index,
+    last: row.index,
+    size: 1,
+  };
 }
 
 function group(id, label, made) {
@@ -79,7 +90,9 @@ export function openAtFirst(root, most) {
   let seen = root.children.length;
   let level = root.children;
   while (level.length) {
-    const groups = level.filter((node) => node.children).sort((one, other) => one.children.length - other.children.length);
+    const groups = level
+      .filter((node) => node.children)
+      .sort((one, other) => one.children.length - other.children.length);
     for (const node of groups) {
       if (seen + node.children.length > most) return open;
       seen += node.children.length;

@@ -41,7 +41,10 @@ function standing({ report }, plan) {
 function under(model, plan) {
   const { report, metric, rows } = model;
   const quantizable = rows.filter((row) => row.quantizable);
-  if (plan === "fp32") return isNumber(report.threshold) ? `the reference; the threshold is ${metric.text(report.threshold)}` : "the reference";
+  if (plan === "fp32")
+    return isNumber(report.threshold)
+      ? `the reference; the threshold is ${metric.text(report.threshold)}`
+      : "the reference";
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8`;
   const kept = (report.recipe?.high ?? []).length;
   if (!isNumber(report.similarity?.recipe)) return "";
@@ -49,7 +52,10 @@ function under(model, plan) {
   const left = `${plural(kept, "layer")} left in ${(report.precision ?? "fp32").toUpperCase()}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
   if (!shares.length || !shares.every(isNumber)) return left;
-  return `${left}, ${percent(shares.reduce((sum, share) => sum + share, 0), 1)} of the multiply-adds in INT8`;
+  return `${left}, ${percent(
+    shares.reduce((sum, share) => sum + share, 0),
+    1,
+  )} of the multiply-adds in INT8`;
 }
 
 function speed(report, plan) {
@@ -86,12 +92,24 @@ function facts(data, report, metric) {
     ["Inputs judged", inputs],
     ["Ranges", report.ranges?.origin],
     ["Strategy", report.strategy],
-    ["Plans tried", isNumber(report.plans) ? `${count(report.plans)}, ${plural(report.builds ?? 0, "engine")} built` : ""],
+    [
+      "Plans tried",
+      isNumber(report.plans) ? `${count(report.plans)}, ${plural(report.builds ?? 0, "engine")} built` : "",
+    ],
     ["Time", isNumber(report.seconds?.total) ? duration(report.seconds.total) : ""],
     ["Memory", report.peak_bytes ? bytes(report.peak_bytes) : ""],
-    ["Versions", Object.entries(report.versions ?? {}).map(([name, version]) => `${name} ${version}`).join(" · ")],
+    [
+      "Versions",
+      Object.entries(report.versions ?? {})
+        .map(([name, version]) => `${name} ${version}`)
+        .join(" · "),
+    ],
   ].filter(([, value]) => value);
-  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 function command(text) {
@@ -102,7 +120,12 @@ function command(text) {
 function notes(report) {
   const said = report.notes ?? [];
   if (!said.length) return null;
-  const items = (some) => h("ul", {}, some.map((note) => h("li", {}, note)));
+  const items = (some) =>
+    h(
+      "ul",
+      {},
+      some.map((note) => h("li", {}, note)),
+    );
   const rest = said.slice(NOTES_SHOWN);
   return [
     h("h3", {}, "Notes"),
@@ -110,4 +133,3 @@ function notes(report) {
     rest.length ? h("details", {}, h("summary", {}, `${count(rest.length)} more`), items(rest)) : null,
   ];
 }
-

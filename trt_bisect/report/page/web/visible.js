@@ -13,7 +13,10 @@ export function visibleGraph(root, graph, open) {
     }
   };
   root.children.forEach((child) => walk(child, null));
-  for (const [kind, names] of [["input", graph?.inputs ?? []], ["output", graph?.outputs ?? []]]) {
+  for (const [kind, names] of [
+    ["input", graph?.inputs ?? []],
+    ["output", graph?.outputs ?? []],
+  ]) {
     names.forEach((name, place) => nodes.push({ id: `${kind}${place}`, end: name, kind, parent: null, frame: false }));
   }
   return { nodes, edges: edgesOf(graph, shownAs) };

@@ -1,0 +1,52 @@
+"""Takes the README's and the guide's pictures of ``report.html``, from a finished run, in Chromium.
+
+python tools/make_page_pictures.py demo-run docs
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from playwright.sync_api import Browser, Page
+
+from tests.browser import chromium, open_page
+
+LARGEST = 400_000
+"""Bytes that a picture may have."""
+
+
+def main(run: str, docs: str) -> None:
+    """Writes page.png, page-graph.png and page-phone.png into ``docs``."""
+    with chromium() as browser:
+        wide = {"viewport": {"width": 1440, "height": 1000}}
+        picture(browser, run, Path(docs) / "page.png", **wide)
+        picture(browser, run, Path(docs) / "page-graph.png", at="#network", color_scheme="dark", **wide)
+        phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+        picture(browser, run, Path(docs) / "page-phone.png", **phone)
+
+
+def picture(browser: Browser, run: str, to: Path, *, at: str = "", **context: object) -> None:
+    """One picture of the screen, scrolled to the element ``at``."""
+    page = open_page(browser, Path(run) / "report.html", **context).page
+    if at:
+        page.evaluate("at => document.querySelector(at).scrollIntoView({ behavior: 'instant' })", at)
+        page.evaluate("document.querySelector('#details').scrollTop = document.querySelector('.tensor').offsetTop - 90")
+    settle(page)
+    page.screenshot(path=to)
+    page.context.close()
+    if to.stat().st_size > LARGEST:
+        raise SystemExit(f"{to} has {to.stat().st_size} bytes, more than {LARGEST}")
+
+
+def settle(page: Page) -> None:
+    """Waits until the plots of the selected layer are drawn."""
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#details .plot')].every(plot => plot.querySelector('.main-svg'))"
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
