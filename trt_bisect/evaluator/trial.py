@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -102,7 +103,7 @@ class Trial:
         """
         fields = dict(record)
         fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
-        fields["ran"] = {int(index): precision for index, precision in record["ran"].items()}
+        fields["ran"] = {int(index): sys.intern(precision) for index, precision in record["ran"].items()}
         return cls(**fields)
 
 

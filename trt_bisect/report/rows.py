@@ -66,7 +66,7 @@ def _filled_rows(measured: Measured, blank: Sequence[LayerRow], rule: Rule, roun
         else:
             drop = step.rise if len(step.layers) == 1 and step.loss is not None else None
             filled = _filled(measured, row, rule, trial, trial.outcome, drop)
-            if row.index in step.plan.int8:
+            if step.plan.precisions[row.index] is Precision.INT8:
                 filled = replace(filled, asked=str(Precision.INT8))
             if not step.culprit and not trial.failed:
                 standing = trial

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedRandom
 from pathlib import Path
 from types import TracebackType
@@ -122,20 +122,18 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         file.truncate(whole)
-    return records_of(content[:whole])
+    return list(records_of(content[:whole].splitlines()))
 
 
-def records_of(lines: bytes) -> list[dict[str, Any]]:
+def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records in whole lines of a journal; what is none is passed over."""
-    records = []
-    for line in lines.splitlines():
+    for line in lines:
         try:
             record = json.loads(line)
         except ValueError:
             continue
         if isinstance(record, dict):
-            records.append(record)
-    return records
+            yield record
 
 
 def trial_of(record: Mapping[str, Any]) -> Trial | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.runs.journal import JOURNAL, records_of, trial_of
@@ -31,24 +32,27 @@ class JournalTail:
         self._inode = 0
 
     def read(self) -> bool:
-        """Takes the trials that were added; whether there may be any."""
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._read:
-                    self.changed += bool(self.trials)
-                    self.trials, self._read, self._inode = {}, 0, status.st_ino
-                file.seek(self._read)
-                added = file.read()
-        except OSError:
-            return False
-        whole = added[: added.rfind(b"\n") + 1]
-        self._read += len(whole)
-        found = [trial_of(record) for record in records_of(whole) if record.get("run") == self.fingerprint]
-        for trial in filter(None, found):
-            self.changed += trial.plan in self.trials
-            self.trials[trial.plan] = trial
-        return bool(found)
+        """Takes the trials that were added; whether there were any."""
+        found = 0
+        with suppress(OSError), self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._read:
+                self.changed += bool(self.trials)
+                self.trials, self._read, self._inode = {}, 0, status.st_ino
+            file.seek(self._read)
+            for record in records_of(self._whole_lines(file)):
+                trial = trial_of(record) if record.get("run") == self.fingerprint else None
+                if trial is not None:
+                    found += 1
+                    self.changed += trial.plan in self.trials
+                    self.trials[trial.plan] = trial
+        return found > 0
+
+    def _whole_lines(self, file: BinaryIO) -> Iterator[bytes]:
+        for line in file:
+            if line.endswith(b"\n"):
+                self._read += len(line)
+                yield line
 
 
 class Replaced(Generic[Content]):
