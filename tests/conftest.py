@@ -23,6 +23,16 @@ def ocr() -> Path:
     return SAMPLES / "ocr"
 
 
+@pytest.fixture(scope="session")
+def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run, in a parent with nothing else; not to be changed."""
+    import trt_bisect
+
+    folder = tmp_path_factory.mktemp("runs") / "lenet"
+    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=folder, strategy="exhaustive")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A running Chromium, for one module: the event loop that Playwright keeps running would be in others' way."""

@@ -186,6 +186,17 @@ def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, 
     return made
 
 
+def streamed(count: int):
+    """A function that yields so many samples for ``x`` of 3x16x16, and keeps none."""
+
+    def samples():
+        random = np.random.default_rng(0)
+        for _ in range(count):
+            yield {"x": random.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)}
+
+    return samples
+
+
 def save(model: onnx.ModelProto, folder: Path, name: str = "network.onnx") -> Path:
     """Checked and written."""
     onnx.checker.check_model(model, full_check=True)

@@ -272,13 +272,8 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
 
     def peak(count):
-        def samples():
-            random = np.random.default_rng(0)
-            for _ in range(count):
-                yield {"x": random.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)}
-
         tracemalloc.start()
-        found = trt_bisect.compare(network, ranges, samples)
+        found = trt_bisect.compare(network, ranges, networks.streamed(count))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert found.samples == count

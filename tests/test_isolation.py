@@ -111,8 +111,7 @@ def test_a_worker_that_dies_between_builds_costs_nothing():
     builder = isolated()
     before = pid_of(builder)
     os.kill(before, signal.SIGKILL)
-    while is_running(before):
-        time.sleep(0.01)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
     assert pid_of(builder) != before
 
 

@@ -17,7 +17,10 @@ from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.page.graph import NETWORK, network_facts
 from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
+from trt_bisect.report.tensorboard.board import open_board
+from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
+from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
@@ -53,6 +56,8 @@ def run(
     explain: str = EXPLAIN_TENSORS,
     try_remedies: bool = False,
     output: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    tensorboard_channels: int = 0,
     progress: Progress | None = None,
     command: str = "",
 ) -> Report:
@@ -94,6 +99,8 @@ def run(
         try_remedies: whether other calibrators, and each culprit alone in high precision, are tried as well.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
+        tensorboard: a folder for TensorBoard's logs of FP32, full INT8, both sides of each culprit, and the recipe.
+        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
         progress: where progress is shown; tqdm in a notebook by default.
         command: the command line that asks for this, for the report.
 
@@ -128,17 +135,22 @@ def run(
     )
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))
+    board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
+    display = progress or default_progress()
+    with Showing(display if folder is None else Beat(folder, display)) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             graph = network_facts(bench.network, bench.ranges.scales)
             if folder is not None:
                 write_json(folder / NETWORK, graph)
-            report = replace(verdict(job, bench), command=command, graph=graph)
+            found, measured = verdict(job, bench, command)
+            report = replace(found, graph=graph)
             if folder is not None:
                 report.save(folder)
             report = explained(job, bench, report, calibration, inputs)
-    if folder is not None:
-        replace(report, files=None, graph=None).save(folder)
+        if folder is not None:
+            replace(report, files=None, graph=None).save(folder)
+        if board is not None:
+            write_run(board, bench.network, bench.ranges.scales, bench.feeds, bench.rule, measured, report, shown)
     return report

@@ -25,6 +25,8 @@ from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.exports import PLAN
+from trt_bisect.report.tensorboard.board import Board, open_board
+from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.runs.folder import make_folder
 
 SAVED = "saved"
@@ -46,6 +48,8 @@ def compare(
     keep_mask_ranges: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     output: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    tensorboard_channels: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
     """Every tensor and weight of a network in FP32 and in INT8, over all samples, and the abnormal layers with reasons.
@@ -69,6 +73,8 @@ def compare(
         keep_mask_ranges: quantize tensors with mask-like ranges too.
         shapes: sizes of dynamic inputs, by name.
         output: a folder for ``compare.json`` and the tables as CSV.
+        tensorboard: a folder for TensorBoard's logs of both runs.
+        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
         progress: where progress is shown; tqdm in a notebook by default.
 
     Raises:
@@ -79,6 +85,7 @@ def compare(
     if not 0 <= threshold <= 1:
         raise BadInput(f"The threshold {threshold:g} is no cosine.", "Give --threshold from 0 to 1.")
     folder = None if output is None else make_folder(Path(output))
+    board = open_board(tensorboard, tensorboard_channels)
     how = Calibrating(calibrator, percentile, keep_mask_ranges)
     with Showing(progress or default_progress()) as shown:
         network = model if model is None or isinstance(model, Network) else load_network(model, shapes)
@@ -90,12 +97,14 @@ def compare(
         if network is not None and knows_scales:
             planned = _planned(network, calibration, recipe, high, how, shown)
         if saved:
-            found = _saved_runs(network, planned, fp32, int8, threshold, shown)
+            found, logs = _saved_runs(network, planned, fp32, int8, threshold, shown, board)
         else:
             assert planned is not None
-            found = _emulated(planned, inputs, engine, threshold, shown)
+            found, logs = _emulated(planned, inputs, engine, threshold, shown, board)
     if folder is not None:
         found.save(folder)
+    if logs is not None:
+        logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
     return found
 
 
@@ -136,7 +145,9 @@ def _planned(
     return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
 
 
-def _emulated(planned: _Planned, inputs: Any, engine: str, threshold: float, progress: Progress) -> Comparison:
+def _emulated(
+    planned: _Planned, inputs: Any, engine: str, threshold: float, progress: Progress, board: Board | None
+) -> tuple[Comparison, ComparisonLogs | None]:
     samples = planned.data if inputs is None else open_dataset(inputs, planned.network.inputs)
     if samples is None:
         raise BadInput(
@@ -146,9 +157,10 @@ def _emulated(planned: _Planned, inputs: Any, engine: str, threshold: float, pro
     origins, counted = planned.origins(), _Counted(progress)
     both = BothRuns(planned.writer, planned.plan, origins)
     runs = (both.on(feeds, position) for position, feeds in enumerate(samples))
-    tensors = compare_tensors(runs, origins, counted)
+    logs = None if board is None else ComparisonLogs(board, origins, planned.network)
+    tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights())
-    return Comparison(
+    found = Comparison(
         model=planned.network.source,
         arithmetic=EMULATED,
         source=samples.source,
@@ -166,6 +178,7 @@ def _emulated(planned: _Planned, inputs: Any, engine: str, threshold: float, pro
             ),
         ),
     )
+    return found, logs
 
 
 def final_outputs_only(engine: str) -> str:
@@ -183,7 +196,8 @@ def _saved_runs(
     int8: str | Path | None,
     threshold: float,
     progress: Progress,
-) -> Comparison:
+    board: Board | None,
+) -> tuple[Comparison, ComparisonLogs | None]:
     if fp32 is None or int8 is None:
         raise BadInput("One saved run has nothing to be compared with.", "Give both --fp32 and --int8.")
     names, pairs, unmatched = open_dumps(fp32, int8)
@@ -196,9 +210,10 @@ def _saved_runs(
     origins = {name: origin for name, origin in known.items() if name in names}
     origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
     counted = _Counted(progress)
-    tensors = compare_tensors(pairs, origins, counted)
+    logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
+    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights()) if planned else ((), ())
-    return Comparison(
+    found = Comparison(
         model=network.source if network else "",
         arithmetic=SAVED,
         source=f"{fp32} and {int8}",
@@ -209,6 +224,7 @@ def _saved_runs(
         advice=advise(tensors, weights, threshold),
         notes=(*(planned.notes if planned else ()), *unmatched),
     )
+    return found, logs
 
 
 class _Counted:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 
 class TrtBisectError(Exception):
     """What was wrong and where, and, in ``remedy``, what to do about it: one line each."""
@@ -49,3 +52,12 @@ class TrialFailed(Exception):
 def first_line(error: Exception) -> str:
     """What an error says, in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def own_fault(error: Exception) -> str:
+    """What is said of an error that nobody foresaw: its type, where it was raised, its first line."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"an error of trt-bisect itself, {type(error).__name__} at {Path(where.filename).name}:{where.lineno}: "
+        f"{first_line(error)}\nPlease report it."
+    )

@@ -35,10 +35,10 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
 from trt_bisect.report.advice import CulpritAdvice, Facts, Tried, advice_on
-from trt_bisect.report.assemble import counts
 from trt_bisect.report.commands import Setting
 from trt_bisect.report.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
 from trt_bisect.report.report import Report
+from trt_bisect.report.rows import counts
 from trt_bisect.request import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.sensitive import measure_alone
 from trt_bisect.trying import try_remedies

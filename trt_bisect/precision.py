@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from itertools import groupby
 
 
 class Precision(str, Enum):
@@ -67,14 +69,12 @@ class PrecisionPlan:
         >>> prefix(5, 2).key()
         '8*3.f*2'
         """
-        runs: list[tuple[str, int]] = []
-        for precision in self.precisions:
-            letter = _LETTERS[precision]
-            if runs and runs[-1][0] == letter:
-                runs[-1] = (letter, runs[-1][1] + 1)
-            else:
-                runs.append((letter, 1))
-        return ".".join(f"{letter}*{count}" for letter, count in runs)
+        return self._key
+
+    @cached_property
+    def _key(self) -> str:
+        runs = groupby(_LETTERS[precision] for precision in self.precisions)
+        return ".".join(f"{letter}*{sum(1 for _ in run)}" for letter, run in runs)
 
     @classmethod
     def from_key(cls, key: str) -> PrecisionPlan:

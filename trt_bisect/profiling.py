@@ -21,6 +21,8 @@ from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.profile import Profile, ProfiledTensor
+from trt_bisect.report.tensorboard.board import open_board
+from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
 from trt_bisect.runs.folder import make_folder
 
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
@@ -40,6 +42,8 @@ def profile(
     keep_mask_ranges: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     output: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    tensorboard_channels: int = 0,
     progress: Progress | None = None,
 ) -> Profile:
     """Inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments of all samples.
@@ -57,6 +61,8 @@ def profile(
         keep_mask_ranges: give tensors with mask-like ranges a scale too.
         shapes: sizes of dynamic inputs, by name.
         output: a folder for ``profile.json`` and ``profile.csv``.
+        tensorboard: a folder for TensorBoard's logs.
+        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
         progress: where progress is shown; tqdm in a notebook by default.
 
     Raises:
@@ -64,19 +70,23 @@ def profile(
     """
     how = Calibrating(calibrator, percentile, keep_mask_ranges)
     folder = None if output is None else make_folder(Path(output))
+    board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
     layers = _chosen(network, prefix, op_types)
     with Showing(progress or default_progress()) as shown:
         gives_scales = calibration is not None or network.has_pairs
         ranges, data = ranges_of(network, calibration, how, shown) if gives_scales else (Ranges({}), None)
         samples = data if inputs is None else open_dataset(inputs, network.inputs)
-        seen = _seen(network, layers, samples, shown)
+        known = _Known.of(network, ranges)
+        logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
+        seen = _seen(network, layers, samples, shown, logs)
     notes = [] if samples else ["without --input or --calibration only what is constant has figures"]
-    known = _Known.of(network, ranges)
     rows = [row for layer in layers for row in _rows(known, layer, seen)]
     found = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
     if folder is not None:
         found.save(folder)
+    if logs is not None:
+        logs.write(notes)
     return found
 
 
@@ -130,7 +140,9 @@ def _chosen(network: Network, prefix: str, op_types: Sequence[str]) -> list[Laye
     return layers
 
 
-def _seen(network: Network, layers: Sequence[Layer], samples: Dataset | None, progress: Progress) -> _Seen:
+def _seen(
+    network: Network, layers: Sequence[Layer], samples: Dataset | None, progress: Progress, logs: ProfileLogs | None
+) -> _Seen:
     if samples is None:
         return _Seen(0, {}, {}, {})
     progress.stage("Profiling", samples.length)
@@ -151,6 +163,8 @@ def _seen(network: Network, layers: Sequence[Layer], samples: Dataset | None, pr
     count = 0
     for tensors in observe(network, names, samples):
         take(tensors)
+        if logs is not None:
+            logs.add(tensors)
         del tensors
         count += 1
         progress.step(f"sample {count}")

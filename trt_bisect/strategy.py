@@ -29,7 +29,7 @@ from trt_bisect.model.qdq import Scales
 from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.progress import Progress
-from trt_bisect.report.assemble import Measured
+from trt_bisect.report.measured import Measured
 
 BRANCH, EXHAUSTIVE, BISECT = "branch", "exhaustive", "bisect"
 STRATEGIES = (BRANCH, EXHAUSTIVE, BISECT)
@@ -56,6 +56,11 @@ class Way:
     strategy: str
     curve: str
     memory: int
+
+    @property
+    def every_boundary(self) -> bool:
+        """Every boundary is measured, not only those that the verdict needs."""
+        return self.strategy == EXHAUSTIVE or (self.strategy == BRANCH and self.curve == FULL)
 
 
 def branch_evaluator(
@@ -136,11 +141,11 @@ def search(
         return rule.loss(evaluator.measure(plan))
 
     if isinstance(evaluator, BranchEvaluator):
-        findings = _search_ahead(way.curve, question, evaluator, rule, progress)
+        findings = _search_ahead(way, question, evaluator, rule, progress)
     else:
         count = len(question.quantizable)
-        progress.stage("Measuring plans", count + 2 if way.strategy == EXHAUSTIVE else _few(count))
-        findings = drive((exhaustive if way.strategy == EXHAUSTIVE else bisect)(question), measure)
+        progress.stage("Measuring plans", count + 2 if way.every_boundary else _few(count))
+        findings = drive((exhaustive if way.every_boundary else bisect)(question), measure)
     progress.stage("Measuring the recipe", None)
     recipe = _recipe(question, findings, evaluator, measure, rule)
     mark = evaluator.mark if isinstance(evaluator, BranchEvaluator) else ""
@@ -171,16 +176,14 @@ def _confirm(
     return sides
 
 
-def _search_ahead(
-    curve: str, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
-) -> Findings:
+def _search_ahead(way: Way, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress) -> Findings:
     def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
         progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
-    if curve == CULPRITS:
-        return drive_ahead(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
-    return drive_ahead(lambda: exhaustive(question), measure_all, Rises(question))
+    if way.every_boundary:
+        return drive_ahead(lambda: exhaustive(question), measure_all, Rises(question))
+    return drive_ahead(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
 
 
 def _recipe(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, time
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
-from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Bench, Job
-from trt_bisect.report.assemble import assemble
+from trt_bisect.report.asked import Asked
+from trt_bisect.report.assemble import assemble, blank_report
+from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import Report
 from trt_bisect.strategy import search
 
@@ -24,12 +25,20 @@ def _broken_off(bench: Bench) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(job: Job, bench: Bench) -> Report:
-    """The culprits, the recipe, and all that was measured on the way."""
+def verdict(job: Job, bench: Bench, command: str = "") -> tuple[Report, Measured]:
+    """The culprits, the recipe, and all that was measured on the way; and the trials behind it.
+
+    Args:
+        job: that ``bench`` belongs to.
+        bench: where it is measured.
+        command: that asked for it.
+    """
     high = job.request.options.high
-    question = Question(len(bench.network.layers), bench.network.quantizable, bench.rule.budget, bench.rule.step, high)
+    asked = _asked(job, bench, command)
+    if job.folder is not None:
+        asked.save(job.folder)
     names = [layer.name for layer in bench.network.layers]
-    measured = search(job.request.way, question, bench.evaluator, bench.rule, names, job.progress)
+    measured = search(job.request.way, asked.question, bench.evaluator, bench.rule, names, job.progress)
     warning = sqnr_disagreement(bench.rule, measured.full)
     latencies = measure_latencies(
         bench.builder, bench.network, measured.recipe.plan, high, bench.feeds[0], job.progress
@@ -41,18 +50,36 @@ def verdict(job: Job, bench: Bench) -> Report:
         "infer": sum(trial.infer_seconds for trial in trials.values()),
         "total": perf_counter() - job.began,
     }
-    return assemble(
-        replace(measured, trials=trials, canonical=bench.whole.canonical),
+    measured = replace(measured, trials=trials, canonical=bench.whole.canonical)
+    report = assemble(
+        measured,
+        asked.blank,
         bench.network,
         bench.ranges,
         bench.rule,
-        strategy=job.request.way.strategy,
-        builder=bench.builder,
         high=high,
-        versions={**versions(), **bench.builder.versions},
-        inputs=bench.about,
-        notes=[*job.notes, *([warning] if warning else []), *_broken_off(bench)],
+        notes=[*([warning] if warning else []), *_broken_off(bench)],
         seconds=seconds,
         latencies=latencies,
+    )
+    return report, measured
+
+
+def _asked(job: Job, bench: Bench, command: str) -> Asked:
+    """What is known before anything is measured."""
+    way = job.request.way
+    blank = blank_report(
+        bench.network,
+        bench.ranges,
+        bench.rule,
+        strategy=way.strategy,
+        builder=bench.builder,
+        high=job.request.options.high,
+        versions={**versions(), **bench.builder.versions},
+        inputs=bench.about,
+        notes=job.notes,
         fingerprint=bench.key,
     )
+    mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
+    began = time() - (perf_counter() - job.began)
+    return Asked(replace(blank, command=command), bench.rule, way.every_boundary, mark, began)

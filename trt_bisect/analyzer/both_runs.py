@@ -1,15 +1,45 @@
-"""A network's tensors on the same inputs in FP32 and in a plan, emulated on ONNX Runtime, all of them as outputs."""
+"""A network's tensors under a plan, and beside it in FP32, emulated on ONNX Runtime, all of them as outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from trt_bisect.analyzer.compared import Tensors
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.data import Feeds
 from trt_bisect.model.observe import Observer
-from trt_bisect.model.qdq import PlanWriter, Written
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.precision import PrecisionPlan, int8_set
+
+
+def plan_observer(
+    writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]
+) -> Callable[[Feeds, int], dict[str, np.ndarray]]:
+    """Sees tensors as their layers make them in a plan, a sample at a time; inputs of the network as they are given.
+
+    Args:
+        writer: of the network's plans, for ONNX Runtime.
+        plan: the precisions; all high, or those that the origins are of.
+        origins: by tensor: one that is rounded as a result is seen before that.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network, or, when called, a sample.
+    """
+    network, unrounded = writer.network, f"{writer.tag}unrounded"
+    as_made = {
+        f"{name}{unrounded}" if origin.rounded_as_result and plan.int8 else name: name
+        for name, origin in origins.items()
+        if name in network.producers
+    }
+    observer = Observer(writer.write(plan), list(as_made), network.source)
+
+    def see(feeds: Feeds, position: int) -> dict[str, np.ndarray]:
+        given = {name: feeds[name] for name in origins if name in feeds}
+        return {**given, **{as_made[name]: values for name, values in observer.see(feeds, position).items()}}
+
+    return see
 
 
 class BothRuns:
@@ -22,14 +52,8 @@ class BothRuns:
     """
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]) -> None:
-        network = writer.network
-        self._wanted = tuple(origins)
-        inside = [name for name in origins if name in network.producers]
-        self._as_made = {
-            f"{name}{writer.tag}unrounded" if origins[name].rounded_as_result else name: name for name in inside
-        }
-        self._fp32 = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
-        self._int8 = Observer(writer.write(plan), list(self._as_made), network.source)
+        self._fp32 = plan_observer(writer, int8_set(len(plan), ()), origins)
+        self._int8 = plan_observer(writer, plan, origins)
 
     def on(self, feeds: Feeds, position: int) -> tuple[Tensors, Tensors]:
         """The tensors of both runs on sample number ``position``, as their layers made them, by the FP32 run's names.
@@ -37,6 +61,4 @@ class BothRuns:
         Raises:
             BadInput: ONNX Runtime refuses the sample.
         """
-        given = {name: feeds[name] for name in self._wanted if name in feeds}
-        seen = {self._as_made[name]: values for name, values in self._int8.see(feeds, position).items()}
-        return {**given, **self._fp32.see(feeds, position)}, {**given, **seen}
+        return self._fp32(feeds, position), self._int8(feeds, position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,11 @@ class Metric:
     def knowing_perfect(self, reference: np.ndarray) -> Metric:
         """This metric with the figure of ``reference`` against itself as the perfect one, where it had none."""
         return self if self.perfect is not None else replace(self, perfect=self.function(reference, reference))
+
+    def facts(self) -> dict[str, Any]:
+        """What figures can be judged by without the function, in JSON's types; ``metric_of_facts`` reads it."""
+        perfect = None if self.perfect is None else repr(self.perfect)
+        return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
 
 def cosine(reference: np.ndarray, output: np.ndarray) -> float:
@@ -208,6 +213,22 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
     return _user_metric(label, function, direction == "higher")
 
 
+def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
+    """A metric that judges figures which were measured before; only a built-in one can measure others.
+
+    Raises:
+        KeyError, TypeError, ValueError: the facts are not what ``Metric.facts`` gives.
+    """
+    if not facts["own"]:
+        return BUILT_IN[facts["name"]]
+
+    def unknown(*_: np.ndarray) -> float:
+        raise BadInput(f"The metric '{facts['name']}' is known by its figures alone.", "Give its function.")
+
+    perfect = None if facts["perfect"] is None else float(facts["perfect"])
+    return Metric(facts["name"], unknown, _plain, perfect, _below if facts["higher"] else _above)
+
+
 def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metric:
     def figure(reference: np.ndarray, output: np.ndarray) -> float:
         try:
@@ -218,10 +239,11 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
                 "It is called with two float64 arrays, reference and output, and must return a number.",
             ) from error
 
-    return Metric(label, figure, _plain, None, _below if higher else _above, _code_digest(function, higher))
+    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, higher))
 
 
-def _code_digest(function: Callable[..., Any], higher: bool) -> str:
+def code_digest(function: Callable[..., Any], higher: bool) -> str:
+    """What tells a user's function from others, as far as its own code does."""
     code = getattr(function, "__code__", None)
     seen = (code.co_code, repr(code.co_consts), code.co_names) if code else repr(function)
     return hashlib.sha256(repr((seen, higher)).encode()).hexdigest()

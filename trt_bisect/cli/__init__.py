@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from pathlib import Path
 
-from trt_bisect.errors import NothingMeasured, TrtBisectError, first_line
+from trt_bisect.errors import NothingMeasured, TrtBisectError, own_fault
 
 
 def main() -> None:
@@ -25,11 +23,8 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
         print(
-            f"trt-bisect: an error of trt-bisect itself, {type(error).__name__} at {Path(where.filename).name}:"
-            f"{where.lineno}: {first_line(error)}\n"
-            "Please report it; TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
+            f"trt-bisect: {own_fault(error)} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
             file=sys.stderr,
         )
         sys.exit(NothingMeasured.exit_code)

@@ -15,8 +15,10 @@ from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
+from trt_bisect.cli.recover import recover_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
+from trt_bisect.cli.view import view_command
 from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
 
@@ -60,6 +62,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
+    "recover": recover_command,
     "sensitivity": sensitivity_command,
     "layers": layers_command,
     "compare": compare_command,
@@ -67,6 +70,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate_command,
     "check": check_command,
     "worst": worst_command,
+    "view": view_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():

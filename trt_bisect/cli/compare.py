@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Percentile, Shape, Top, parse_shapes, wide_console
+from trt_bisect.cli.options import (
+    Calibrator,
+    KeepMasks,
+    Percentile,
+    Shape,
+    Tensorboard,
+    TensorboardChannels,
+    Top,
+    parse_shapes,
+    wide_console,
+)
 
 
 def compare_command(
@@ -58,6 +68,8 @@ def compare_command(
         Path | None,
         typer.Option("--output", "-o", help="A folder for compare.json and the tables as CSV.", show_default=False),
     ] = None,
+    tensorboard: Tensorboard = None,
+    tensorboard_channels: TensorboardChannels = 0,
 ) -> None:
     """Compare every tensor and weight in FP32 and INT8, or in two saved runs; say which layers are abnormal and why."""
     from trt_bisect.comparison import compare
@@ -81,6 +93,8 @@ def compare_command(
         keep_mask_ranges=keep_mask_ranges,
         shapes=parse_shapes(shape),
         output=output,
+        tensorboard=tensorboard,
+        tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),
     )
     print_comparison(found, wide_console(), sort=sort, top=top)

@@ -24,6 +24,15 @@ KeepMasks = Annotated[
     bool, typer.Option("--keep-mask-ranges", help="Quantize tensors whose range is a mask's (-1e9, -3e38) too.")
 ]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option("--tensorboard", help="A folder for TensorBoard's logs.", show_default=False)
+]
+TensorboardChannels = Annotated[
+    int,
+    typer.Option(
+        "--tensorboard-channels", help="Of how many channels of a tensor, the loudest, logs have histograms as well."
+    ),
+]
 
 _WIDE = 220
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")

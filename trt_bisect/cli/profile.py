@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, Top, parse_shapes, wide_console
+from trt_bisect.cli.options import (
+    Calibrator,
+    KeepMasks,
+    Model,
+    Percentile,
+    Shape,
+    Tensorboard,
+    TensorboardChannels,
+    Top,
+    parse_shapes,
+    wide_console,
+)
 
 
 def profile_command(
@@ -36,6 +47,8 @@ def profile_command(
         Path | None,
         typer.Option("--output", "-o", help="A folder for profile.json and profile.csv.", show_default=False),
     ] = None,
+    tensorboard: Tensorboard = None,
+    tensorboard_channels: TensorboardChannels = 0,
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
     from trt_bisect.profiling import profile
@@ -53,6 +66,8 @@ def profile_command(
         keep_mask_ranges=keep_mask_ranges,
         shapes=parse_shapes(shape),
         output=output,
+        tensorboard=tensorboard,
+        tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),
     )
     print_profile(found, wide_console(), top=top)

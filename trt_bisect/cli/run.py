@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import (
+    Calibrator,
+    KeepMasks,
+    Model,
+    Percentile,
+    Shape,
+    Tensorboard,
+    TensorboardChannels,
+    parse_shapes,
+)
 
 
 def run_command(
@@ -96,6 +105,8 @@ def run_command(
     try_remedies: Annotated[
         bool, typer.Option("--try-remedies", help="Try other calibrators, and each culprit alone in high precision.")
     ] = False,
+    tensorboard: Tensorboard = None,
+    tensorboard_channels: TensorboardChannels = 0,
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Print every layer, also those that only follow.")
     ] = False,
@@ -143,6 +154,8 @@ def run_command(
         explain=explain,
         try_remedies=try_remedies,
         output=folder,
+        tensorboard=tensorboard,
+        tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),
         command=shlex.join(["trt-bisect", *sys.argv[1:]]),
     )

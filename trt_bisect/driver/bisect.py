@@ -22,18 +22,22 @@ class _Span:
     after: Loss
 
 
-def bisect(question: Question) -> Search[Findings]:
-    """Finds the culprits, and the layers that cannot be built, one after another from the left."""
+def bisect(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
+    """Finds the culprits, and the layers that cannot be built, one after another from the left.
+
+    The steps are added to ``watched`` as they are settled.
+    """
+    settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
     last = len(question.quantizable) - 1
     if full is not None and question.meets(full):
-        whole = Step(question.quantizable, 0.0, full, question.all_but(()))
-        return Findings(full, (whole,) if question.quantizable else (), (), ())
+        if question.quantizable:
+            settled.append(Step(question.quantizable, 0.0, full, question.all_but(())))
+        return Findings(full, tuple(settled), (), ())
     start = yield question.prefix(-1)
     low, base = -1, 0.0 if start is None else start
     culprits: list[int] = []
     set_aside: list[int] = []
-    settled: list[Step] = []
     while low < last:
         noted: list[Step] = []
         found = yield from _next_step(question, low, base, tuple(culprits + set_aside), noted)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from trt_bisect.driver.search import Findings, Question, Search, Step, added
 
 
-def exhaustive(question: Question) -> Search[Findings]:
+def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
     """Measures prefix(k) for every quantizable layer k.
 
     Where full INT8 is good no layer is a culprit. A layer whose plan cannot be measured is kept high, as a culprit is,
-    so that the plans after it can be.
+    so that the plans after it can be. The steps are added to ``watched`` as they are settled.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
     before = yield question.prefix(-1)
     base = 0.0 if before is None else before
-    steps: list[Step] = []
+    steps: list[Step] = [] if watched is None else watched
     culprits: list[int] = []
     set_aside: list[int] = []
     for k in question.quantizable:

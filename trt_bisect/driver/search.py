@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -85,6 +85,14 @@ class Findings:
     steps: tuple[Step, ...]
     culprits: tuple[int, ...]
     set_aside: tuple[int, ...]
+
+    @classmethod
+    def so_far(cls, full: Loss, steps: Sequence[Step]) -> Findings:
+        """What a search has found that is not at its end, by the steps that it settled."""
+        alone = [step for step in steps if step.culprit and len(step.layers) == 1]
+        aside = [step for step in steps if step.loss is None or (step.culprit and len(step.layers) > 1)]
+        culprits, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
+        return cls(full, tuple(steps), culprits, set_aside)
 
 
 def added(before: float, after: float) -> float:

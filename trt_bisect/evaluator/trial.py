@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -87,7 +88,7 @@ class Trial:
     @property
     def failed(self) -> bool:
         """There are no outputs to judge: neither good nor bad accuracy."""
-        return self.outcome in (BUILD_FAILED, INFERENCE_FAILED, TIMED_OUT)
+        return self.outcome not in (MEASURED, NOT_FINITE)
 
     def to_json(self) -> dict[str, Any]:
         """The trial as JSON's types."""
@@ -102,5 +103,9 @@ class Trial:
         """
         fields = dict(record)
         fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
-        fields["ran"] = {int(index): precision for index, precision in record["ran"].items()}
+        fields["ran"] = {int(index): sys.intern(precision) for index, precision in record["ran"].items()}
         return cls(**fields)
+
+
+UNTRIED = Trial("", "not tried", builds=0)
+"""Stands for a plan that was not tried."""

@@ -112,7 +112,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     recipe = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={written}", "--stronglyTyped"]))
     again = _run(setting, setting.calibration, "--precision", str(high), network=setting.model)
     first = recipe if high is setting.high else again
-    arguments, unsayable = trtexec_arguments([layer], high, cache)
+    arguments, unsayable = trtexec_arguments({layer: high}, cache)
     if setting.has_pairs or unsayable:
         return (first, excluding)
     constraints = ["--precision-constraints", "obey", "--layer-precisions", f"{layer}:{_POLYGRAPHY_TYPES[high]}"]

@@ -174,7 +174,8 @@ class Report:
         """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
         apart = ("files", "graph", "layers", "explanation")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
-        record = {"schema": self.schema, **fields, "layers": [asdict(row) for row in self.layers]}
+        layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
+        record = {"schema": self.schema, **fields, "layers": layers}
         types = plain(record)
         assert isinstance(types, dict)
         return types

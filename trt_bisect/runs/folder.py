@@ -25,8 +25,8 @@ def fingerprint(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def make_folder(folder: Path) -> Path:
-    """The folder, made if need be.
+def make_folder(folder: Path, option: str = "--output") -> Path:
+    """The folder that ``option`` names, made if need be.
 
     Raises:
         BadInput: it cannot be made or written.
@@ -37,7 +37,7 @@ def make_folder(folder: Path) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable(folder, error, option) from error
     return folder
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedRandom
 from pathlib import Path
 from types import TracebackType
@@ -58,11 +58,9 @@ class Journal:
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
-        for record in mine:
-            if "trial" in record:
-                trial = _trial_of(record)
-                if trial is not None and trial.outcome != TIMED_OUT:
-                    self.trials[trial.plan] = trial
+        for trial in filter(None, map(trial_of, mine)):
+            if trial.outcome != TIMED_OUT:
+                self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
             self._append({"run": fingerprint, "about": dict(about)})
@@ -124,26 +122,30 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         file.truncate(whole)
-    records = []
-    for line in content[:whole].splitlines():
+    return list(records_of(content[:whole].splitlines()))
+
+
+def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The records in whole lines of a journal; what is none is passed over."""
+    for line in lines:
         try:
             record = json.loads(line)
         except ValueError:
             continue
         if isinstance(record, dict):
-            records.append(record)
-    return records
+            yield record
 
 
-def _trial_of(record: Mapping[str, Any]) -> Trial | None:
+def trial_of(record: Mapping[str, Any]) -> Trial | None:
+    """The trial that a record holds, None where it holds none."""
     try:
         return Trial.from_json(record["trial"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def unwritable(folder: Path, error: OSError) -> BadInput:
-    """The error for a folder that cannot be written."""
+def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:
+    """The error for a folder that cannot be written, which ``option`` named."""
     return BadInput(
-        f"The folder '{folder}' cannot be written: {error.strerror or error}.", "Choose another with --output."
+        f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
     )

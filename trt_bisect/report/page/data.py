@@ -54,7 +54,7 @@ def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
     """The files of a recipe by name: their text, or for what is no text, or too long, ``{"bytes": size}``."""
     found: dict[str, str | dict[str, int]] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_file() and not path.name.startswith("."):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
             found[path.name] = _text(path)
     return found
 

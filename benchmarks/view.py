@@ -1,0 +1,183 @@
+"""What ten viewers cost a running sweep: the same sweep alone and watched, by turns, on this machine.
+
+    python -m benchmarks.view --repeat 7
+
+The sweep is ``run --strategy exhaustive``, the server ``trt-bisect view`` on its folder. The viewers are real HTTP
+clients in a process of their own: each opens the page, and then asks for news every two seconds as the page does, from
+before the sweep begins to its end. On one machine they cost something themselves, which a browser elsewhere does
+not; the processor time of server and viewers is printed apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "ocr"
+COMMAND = str(Path(sys.executable).with_name("trt-bisect"))
+EVERY = 2.0
+"""Seconds between two questions of a page: EVERY in trt_bisect/report/page/web/live.js."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep: its seconds, and the processor seconds and answers of those who watched."""
+
+    seconds: float
+    server: float = 0.0
+    viewers: float = 0.0
+    answers: int = 0
+    news: int = 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--viewers", type=int, default=10)
+    parser.add_argument("--repeat", type=int, default=5, help="sweeps of each kind")
+    parser.add_argument("--model", type=Path, default=SAMPLES / "network.onnx")
+    parser.add_argument("--calibration", type=Path, default=SAMPLES / "calibration.npz")
+    parser.add_argument("--input", type=Path, default=SAMPLES / "inputs.npz")
+    parser.add_argument("--json", type=Path, default=None, help="also write every figure there")
+    parser.add_argument("--watch", nargs=2, metavar=("ADDRESS", "COUNT"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.watch:
+        watch(asked.watch[0], int(asked.watch[1]))
+        return
+    arguments = [asked.model, "--calibration", asked.calibration, "--input", asked.input, "--samples", "1"]
+    alone, watched = [], []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sweep(arguments, folder, 0)  # files into memory, and a run to be listed
+        (folder / "sweep").rename(folder / "before")
+        for turn in range(asked.repeat):
+            kinds = [(alone, 0), (watched, asked.viewers)]
+            for found, viewers in kinds if turn % 2 else kinds[::-1]:
+                found.append(sweep(arguments, folder, viewers))
+                print(f"{viewers or 'no':>3} viewers: {found[-1].seconds:6.2f} s", flush=True)
+    figures = summary(alone, watched, asked.viewers)
+    for name, value in figures.items():
+        print(f"{name}: {value:.4g}")
+    if asked.json:
+        asked.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def summary(alone: list[Sweep], watched: list[Sweep], viewers: int) -> dict[str, float]:
+    """Medians, and the ratio of the sweep's own time; processor time as a share of one core."""
+
+    def median(sweeps: list[Sweep], field: str) -> float:
+        return statistics.median(getattr(found, field) for found in sweeps)
+
+    seconds = median(watched, "seconds")
+    return {
+        "cores": float(len(os.sched_getaffinity(0))),
+        "viewers": float(viewers),
+        "sweep alone, s": median(alone, "seconds"),
+        "sweep watched, s": seconds,
+        "watched / alone": seconds / median(alone, "seconds"),
+        "spread alone, slowest / fastest": max(s.seconds for s in alone) / min(s.seconds for s in alone),
+        "server, share of one core": median(watched, "server") / seconds,
+        "viewers, share of one core": median(watched, "viewers") / seconds,
+        "answers a sweep": median(watched, "answers"),
+        "answers with news": median(watched, "news"),
+    }
+
+
+def sweep(arguments: list[object], folder: Path, viewers: int) -> Sweep:
+    """A sweep in a new folder under ``folder``; ``viewers`` are there before it begins."""
+    run = folder / "sweep"
+    shutil.rmtree(run, ignore_errors=True)
+    command = [COMMAND, "run", *map(str, arguments), "--strategy", "exhaustive", "--explain", "none", "-o", str(run)]
+    if not viewers:
+        return Sweep(_seconds(command))
+    server, address = _serve(folder)
+    viewer = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.view", "--watch", address, str(viewers)],
+        stdout=subprocess.PIPE,
+        cwd=SAMPLES.parent.parent,
+    )
+    time.sleep(2 * EVERY)  # until all of them ask
+    before = [_processor_seconds(process.pid) for process in (server, viewer)]
+    seconds = _seconds(command)
+    used = [_processor_seconds(process.pid) - was for process, was in zip((server, viewer), before, strict=True)]
+    viewer.send_signal(signal.SIGTERM)
+    told = json.loads(viewer.communicate()[0])
+    server.send_signal(signal.SIGINT)
+    server.wait()
+    return Sweep(seconds, *used, told["answers"], told["news"])
+
+
+def _seconds(command: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return time.perf_counter() - began
+
+
+def _serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """The server of a folder, and its address."""
+    server = subprocess.Popen([COMMAND, "view", str(folder), "--port", "0"], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    for line in server.stdout:
+        found = re.search(r"http://\S+", line)
+        if found:
+            return server, found[0]
+    raise SystemExit("trt-bisect view did not start")
+
+
+def _processor_seconds(pid: int) -> float:
+    """What a process has used so far: fields 14 and 15 of ``/proc/<pid>/stat`` in proc(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def watch(address: str, count: int) -> None:
+    """Viewers until SIGTERM, spread over the two seconds between two questions; then what they did, as JSON."""
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    told: list[int] = []
+    viewers = [
+        threading.Thread(target=_view, args=(address, EVERY * place / count, stopped, told)) for place in range(count)
+    ]
+    for viewer in viewers:
+        viewer.start()
+    stopped.wait()
+    for viewer in viewers:
+        viewer.join()
+    print(json.dumps({"processor": time.process_time(), "answers": len(told), "news": told.count(200)}))
+
+
+def _view(address: str, late: float, stopped: threading.Event, told: list[int]) -> None:
+    """One viewer: the page as soon as it is there, then what is new, as the page asks for it."""
+    place = urlsplit(address)
+    assert place.hostname is not None
+    connection = http.client.HTTPConnection(place.hostname, place.port)
+    headers = {"Accept-Encoding": "gzip"}
+    opened = False
+    stopped.wait(late)
+    while not stopped.is_set():
+        connection.request("GET", f"/run/sweep/{'data.json' if opened else ''}?{place.query}", headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        told.append(answer.status)
+        headers["If-None-Match"] = answer.headers.get("ETag") or ""
+        opened = opened or answer.status == 200
+        stopped.wait(EVERY)
+
+
+if __name__ == "__main__":
+    if shutil.which(COMMAND) is None:
+        raise SystemExit(f"There is no {COMMAND}: pip install -e '.[dev]' in this environment.")
+    main()

@@ -1,0 +1,1 @@
+"""TensorBoard's logs: runs, graph, histograms and scalars, written with the ``tensorboard`` package alone."""

@@ -1,0 +1,130 @@
+"""Histograms of one run's tensors while the samples pass by: none of them is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from trt_bisect.analyzer.growing_histogram import GrowingHistogram
+from trt_bisect.analyzer.origins import Origin
+from trt_bisect.analyzer.tensors import parts
+from trt_bisect.machine import cores
+from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
+from trt_bisect.report.tensorboard.writer import LogRun
+
+_BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
+
+
+class LoudChannels:
+    """Which channels of a tensor get histograms of their own: those that reach furthest where it is first seen.
+
+    Args:
+        most: how many of a tensor; none for 0.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._chosen: dict[str, tuple[int, np.ndarray]] = {}
+
+    def of(self, tag: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """The channels' numbers, ascending, and their values ``[channels, values]``.
+
+        None where there are no channels, or not as many as there were first.
+        """
+        if not self._most or axis is None or values.ndim < 2:
+            return None
+        rows = np.moveaxis(values, axis % values.ndim, 0)
+        rows = rows.reshape(len(rows), -1)
+        if tag not in self._chosen:
+            peaks = np.max(np.abs(rows), axis=1, where=np.isfinite(rows), initial=0.0)
+            self._chosen[tag] = len(rows), np.sort(np.argsort(-peaks, kind="stable")[: self._most])
+        count, chosen = self._chosen[tag]
+        return (chosen, rows[chosen]) if len(rows) == count else None
+
+
+class Seen:
+    """One tensor's histogram, and those of its channels."""
+
+    def __init__(self) -> None:
+        self._whole = GrowingHistogram()
+        self._channels: GrowingHistogram | None = None
+        self._numbers = np.zeros(0, np.int64)
+
+    def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Takes in a sample's values, and those of its channels as ``LoudChannels`` gives them."""
+        flat = values.reshape(1, -1)
+        for part in parts(values.size):
+            self._whole.add(flat[:, part])
+        if channels is not None:
+            self._numbers, rows = channels
+            self._channels = self._channels or GrowingHistogram(len(rows), _CHANNEL_BINS)
+            self._channels.add(rows)
+
+    @property
+    def nonfinite(self) -> int:
+        """How many values were NaN or infinite; they are in no histogram."""
+        return self._whole.nonfinite
+
+    def write(self, run: LogRun, tag: str) -> None:
+        """Writes the histogram under a tag, and those of channels under ``<tag>/channels``: the step is the channel."""
+        run.histogram(tag, self._whole.seen(most=_BUCKETS))
+        if self._channels is not None:
+            for group, number in enumerate(self._numbers):
+                run.histogram(f"{tag}/channels", self._channels.seen(group, _CHANNEL_BUCKETS), int(number))
+
+
+class TensorHistograms:
+    """Histograms of the floating-point tensors of one run.
+
+    Args:
+        kind: ``fp32``, or ``int8`` for a plan's: then tensors that INT8 layers read rounded have a second histogram.
+        origins: by tensor.
+        tags: by tensor (see ``output_tags``); other tensors are passed over.
+        channels: chosen at the first run that sees a tensor.
+    """
+
+    def __init__(
+        self, kind: str, origins: Mapping[str, Origin], tags: Mapping[str, str], channels: LoudChannels
+    ) -> None:
+        self._kind, self._origins, self._tags, self._channels = kind, origins, tags, channels
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._pool = ThreadPoolExecutor(cores())
+
+    def add(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Takes in a sample's tensors."""
+        names = [name for name in self._tags if name in tensors and tensors[name].dtype.kind == "f"]
+        list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
+
+    def _take(self, name: str, values: np.ndarray) -> None:
+        self._count(name, self._kind, values)
+        quantizers = self._origins[name].quantizers
+        if self._kind == INT8 and quantizers:
+            self._count(name, ROUNDED, rounded(values, quantizers))
+
+    def _count(self, name: str, kind: str, values: np.ndarray) -> None:
+        tag = self._tags[name]
+        channels = self._channels.of(tag, values, self._origins[name].channel_axis)
+        self._seen.setdefault((tag, kind), Seen()).add(values, channels)
+
+    def write(self, run: LogRun) -> None:
+        """Writes what was seen."""
+        for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0]):
+            seen.write(run, f"{tag}/{kind}")
+
+    def not_finite(self) -> list[str]:
+        """A sentence on each tensor that held NaN or infinite values."""
+        return [
+            f"{tag}/{kind}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
+            for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0])
+            if seen.nonfinite
+        ]
+
+
+def rounded(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
+    """A tensor after its quantizers, float32."""
+    for quantizer in quantizers:
+        values = quantizer.round_trip(values)
+    return values

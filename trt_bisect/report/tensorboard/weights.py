@@ -1,0 +1,84 @@
+"""Histograms of a network's weights, as they are and as INT8 rounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from trt_bisect.model.layers import TensorTypes, weight_axis
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.report.tensorboard.gather import LoudChannels, Seen, rounded
+from trt_bisect.report.tensorboard.tags import FP32, INT8, numbered
+from trt_bisect.report.tensorboard.writer import LogRun
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant that a layer weighs its inputs with.
+
+    Attributes:
+        tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second.
+        quantizers: what INT8 rounds it with; empty where it does not.
+        axis: of its channels; None where there are none.
+    """
+
+    layer: int
+    tensor: str
+    tag: str
+    quantizers: tuple[Quantizer, ...]
+    axis: int | None
+
+
+def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
+    """The floating-point constants of each layer that INT8 can round, or that have two axes and more.
+
+    Args:
+        network: in FP32.
+        writer: of its plans.
+        layers: what the layers' tags begin with; others are passed over.
+    """
+    types, found = TensorTypes.of(network.skeleton.graph), []
+    for layer in network.layers:
+        node, number = network.skeleton.graph.node[layer.index], 0
+        roundings = {each.slot: each for each in layer.roundings if each.is_weight}
+        for slot, name in enumerate(node.input if layer.name in layers else ()):
+            if not writer.is_constant(name) or types.dtypes[name].kind != "f":
+                continue
+            if slot not in roundings and len(types.shapes[name]) < 2:
+                continue
+            rounding = roundings.get(slot)
+            quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
+            axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
+            found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
+            number += 1
+    return found
+
+
+class WeightHistograms:
+    """Histograms of weights as they are and rounded, made once for all runs."""
+
+    def __init__(self, network: Network, weights: Iterable[Weight], channels: LoudChannels) -> None:
+        self._network, self._weights, self._channels = network, list(weights), channels
+        self._made: dict[tuple[str, str], Seen] = {}
+
+    def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
+        """Writes the weights in FP32; with ``int8``, those that are rounded where these layers are in INT8."""
+        for weight in self._weights:
+            if int8 is None:
+                self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}")
+            elif weight.quantizers and weight.layer in int8:
+                self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}")
+
+    def _histogram(self, weight: Weight, kind: str) -> Seen:
+        key = weight.tag, kind
+        if key not in self._made:
+            values = self._network.constant(weight.tensor)
+            channels = self._channels.of(weight.tag, values, weight.axis)
+            if kind == INT8:
+                values = rounded(values, weight.quantizers)
+                channels = self._channels.of(weight.tag, values, weight.axis)
+            self._made[key] = Seen()
+            self._made[key].add(values, channels)
+        return self._made[key]

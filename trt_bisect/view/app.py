@@ -1,0 +1,92 @@
+"""The application: a run's page and its live data, and the list of runs."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from trt_bisect.errors import own_fault
+from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
+from trt_bisect.view.look import Gone
+from trt_bisect.view.pace import Paced
+from trt_bisect.view.state import LIVE, LiveRun, State
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+FindState = Callable[[Request], State]
+
+
+def make_app(folder: Path) -> Starlette:
+    """The application for one run folder, or for all those directly under a folder. It lets anybody in.
+
+    What all viewers share is found out on the event loop: they never wait for each other's copy of the same work.
+    """
+    if is_run_folder(folder):
+        known = Paced(LiveRun(folder).state)
+        routes = _run_routes("/", lambda _: known())
+    else:
+        routes = _index_routes(Runs(folder))
+    app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing, Gone: _nothing, Exception: _fault})
+    app.router.redirect_slashes = False
+    return app
+
+
+def _run_routes(path: str, find: FindState) -> list[Route]:
+    async def page(request: Request) -> Response:
+        return HTMLResponse(find(request).page, headers={"content-security-policy": "frame-ancestors 'none'"})
+
+    async def live(request: Request) -> Response:
+        state = find(request)
+        zips = "gzip" in request.headers.get("accept-encoding", "")
+        headers = {"content-encoding": "gzip"} if zips else {}
+        return _unless_known(request, state.etag, state.zipped if zips else state.body, "application/json", headers)
+
+    return [Route(path, page), Route(f"{path}{LIVE}", live)]
+
+
+def _index_routes(runs: Runs) -> list[Route]:
+    states: dict[LiveRun, Paced[State]] = {}
+    rows = Paced(lambda: render_rows(runs).encode())
+
+    def state(request: Request) -> State:
+        run = runs.named(request.path_params["name"])
+        if run is None:
+            raise Gone
+        return states.setdefault(run, Paced(run.state))()
+
+    async def index(_: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        policy = (
+            f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        return HTMLResponse(render_index(runs, nonce), headers={"content-security-policy": policy})
+
+    async def table(request: Request) -> Response:
+        body = rows()
+        return _unless_known(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
+
+    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name}/", state)]
+
+
+def _unless_known(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    """The body; 304 without one for who has it already."""
+    headers = {**headers, "etag": etag, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=media_type, headers=headers)
+
+
+async def _nothing(_: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return PlainTextResponse("There is nothing here.\n", status)
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"There is {own_fault(error)}\n", 500)

@@ -1,0 +1,159 @@
+"""Certificates for ``--tls``: one that signs itself, kept for the next time, or the user's own."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import ipaddress
+import os
+import shutil
+import socket
+import ssl
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trt_bisect.errors import BadInput, first_line
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+_DAYS = 365
+_DAYS_LEFT = 7
+"""One that ends sooner is made anew."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key, both in PEM; the key may stand in the same file.
+
+    Attributes:
+        fingerprint: SHA-256 of the certificate, as browsers show it.
+    """
+
+    path: Path
+    key: Path
+    fingerprint: str
+
+
+def given_certificate(path: Path, key: Path | None) -> Certificate:
+    """The user's own.
+
+    Raises:
+        BadInput: the two cannot be read, do not belong together, or the key is locked by a passphrase.
+    """
+
+    def no_passphrase() -> str:
+        raise ValueError("the key is locked by a passphrase")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key, password=no_passphrase)
+        return Certificate(path, key or path, _fingerprint(path))
+    except (OSError, ValueError) as error:
+        beside = f" with the key '{key}'" if key else ""
+        raise BadInput(
+            f"The certificate '{path}'{beside} cannot be used: {first_line(error)}",
+            "Give --certificate and --key in PEM, the key without a passphrase, or --tls alone for one that is made.",
+        ) from error
+
+
+def own_certificate(host: str, folder: Path | None = None) -> Certificate:
+    """One that signs itself, for ``host``, this machine's name and loopback; that of the last time if it still will do.
+
+    Args:
+        folder: where it is kept, by default the user's configuration; where that cannot be written, in a folder that is
+            taken away at the end.
+
+    Raises:
+        BadInput: the package ``cryptography`` is not installed.
+    """
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise BadInput(
+            "--tls needs the package 'cryptography' to make a certificate.",
+            "pip install 'trt-bisect[view]', or give --certificate and --key.",
+        ) from error
+    names = sorted({host, socket.gethostname(), "localhost", "127.0.0.1", "::1"} - {"", "0.0.0.0", "::"})
+    names = [name for name in names if name.isascii()]
+    home = folder or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "trt-bisect"
+    path, key = home / "view.crt", home / "view.key"
+    if _will_do(path, key, names):
+        return Certificate(path, key, _fingerprint(path))
+    try:
+        _make(path, key, names)
+    except OSError:
+        home = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        path, key = home / "view.crt", home / "view.key"
+        _make(path, key, names)
+    return Certificate(path, key, _fingerprint(path))
+
+
+def _fingerprint(path: Path) -> str:
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text(encoding="ascii", errors="replace"))))
+    return digest.digest().hex(":").upper()
+
+
+def _first(text: str) -> str:
+    """The first certificate of a chain."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    return f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"
+
+
+def _will_do(path: Path, key: Path, names: list[str]) -> bool:
+    """Whether a certificate is there, is for these names, and is not about to end."""
+    from cryptography import x509
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key)
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        left = certificate.not_valid_after_utc - datetime.now(timezone.utc)
+        return {str(name.value) for name in known} >= set(names) and left > timedelta(days=_DAYS_LEFT)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+
+
+def _make(path: Path, key: Path, names: list[str]) -> None:
+    """Writes a new certificate and its key; nobody else can read the key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    secret = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "trt-bisect view")])
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(secret.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=_DAYS))
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(secret, hashes.SHA256())
+    )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(key, secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    _write(path, made.public_bytes(Encoding.PEM), 0o644)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)

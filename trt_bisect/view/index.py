@@ -1,0 +1,195 @@
+"""The run folders under one folder, and the page that lists them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from trt_bisect.report.asked import ASKED
+from trt_bisect.report.page.render import asset
+from trt_bisect.report.report import REPORT
+from trt_bisect.report.screen import figure_text
+from trt_bisect.runs.beat import PROGRESS
+from trt_bisect.view.look import FINISHED, RUNNING, Gone, Look
+from trt_bisect.view.pace import Paced
+from trt_bisect.view.state import LiveRun
+
+_COLUMNS = (
+    ("Run", ""),
+    ("Model", ""),
+    ("Began", "number"),
+    ("Status", ""),
+    ("Verdict", ""),
+    ("INT8", "number"),
+    ("Recipe", "number"),
+    ("Culprits", "number"),
+    ("Engine", ""),
+    ("History", ""),
+)
+"""Titles, each with its cells' class."""
+_WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run in the list.
+
+    Attributes:
+        history: the figure of full INT8 in the runs of the same model and metric, the oldest first, up to this one.
+    """
+
+    name: str
+    look: Look
+    history: tuple[float, ...]
+
+    @property
+    def address(self) -> str:
+        """Of its page, relative to that of the list."""
+        return f"run/{quote(self.name, safe='')}/"
+
+    @property
+    def model(self) -> str:
+        """The file's name; the whole path is in the report."""
+        return Path(self.look.report.model).name
+
+    @property
+    def began(self) -> str:
+        """When, in this machine's time."""
+        try:
+            return datetime.fromtimestamp(self.look.when).isoformat(" ", "minutes") if self.look.when else ""
+        except (OSError, OverflowError, ValueError):
+            return ""
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        look, report = self.look, self.look.report
+        if look.status == RUNNING:
+            return _stage(look)
+        if look.status != FINISHED:
+            return f"interrupted after {report.plans} plans"
+        if report.exit_code == 0:
+            return "INT8 meets the threshold"
+        if report.exit_code != 1:
+            return "nothing measured"
+        repaired = "the recipe meets it" if report.recipe.get("meets") else "and so does the recipe"
+        return f"INT8 misses the threshold, {repaired}"
+
+    @property
+    def engine(self) -> str:
+        """The engine and its arithmetic."""
+        report = self.look.report
+        return f"{report.engine} ({report.arithmetic})" if report.engine else ""
+
+    def value(self, plan: str) -> str:
+        """The metric of ``int8`` or ``recipe``, to sort by; empty where there is none."""
+        value = self.look.report.similarity.get(plan)
+        return "" if value is None else repr(value)
+
+    def figure(self, plan: str) -> str:
+        """The same for a person."""
+        report = self.look.report
+        return figure_text(report.metric, report.similarity.get(plan)) if self.value(plan) else ""
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """The history as points of a small line, from left to right, larger figures higher."""
+        return sparkline(self.history)
+
+
+def _stage(look: Look) -> str:
+    progress = look.progress or {}
+    count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
+    return f"{progress.get('stage') or 'starting'}{count}"
+
+
+def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Points in a box of 96 by 22, y downwards; a single one, and equal ones, in the middle."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
+    heights = [0.5 if high == low else (value - low) / (high - low) for value in values]
+    return [
+        (round(_MARGIN + place * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
+        for place, height in enumerate(heights)
+    ]
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a run has written there."""
+    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS))
+
+
+class Runs:
+    """The run folders directly under ``folder``; links are not followed, and names that are no text are left out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._found: dict[str, LiveRun] = {}
+        self._search = Paced(self._find)
+
+    def named(self, name: str) -> LiveRun | None:
+        """The run in the folder of that name, None where there is none."""
+        return self._search().get(name)
+
+    def entries(self) -> list[Entry]:
+        """All of them, the latest first."""
+        looks: list[tuple[str, Look]] = []
+        for name, run in self._search().items():
+            try:
+                looks.append((name, run.folder.look()))
+            except Gone:
+                continue
+        looks.sort(key=lambda found: found[1].when)
+        histories: dict[tuple[str, str], list[float]] = {}
+        entries = []
+        for name, look in looks:
+            history = histories.setdefault((look.report.model, look.report.metric), [])
+            figure = look.report.similarity.get("int8")
+            if figure is not None:
+                history.append(figure)
+            entries.append(Entry(name, look, tuple(history)))
+        return entries[::-1]
+
+    def _find(self) -> dict[str, LiveRun]:
+        try:
+            with os.scandir(self.folder) as found:
+                names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            names = []
+        kept = [name for name in sorted(names) if _is_text(name) and is_run_folder(self.folder / name)]
+        self._found = {name: self._found.get(name) or LiveRun(self.folder / name) for name in kept}
+        return self._found
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def render_index(runs: Runs, nonce: str) -> str:
+    """The page that lists the runs; its script and its style carry ``nonce``."""
+    template = _templates().get_template("index.html.j2")
+    title, style = runs.folder.resolve().name, Markup(asset("page.css"))
+    return template.render(title=title, entries=runs.entries(), columns=_COLUMNS, nonce=nonce, style=style)
+
+
+def render_rows(runs: Runs) -> str:
+    """The rows of that page's table."""
+    return _templates().get_template("rows.html.j2").render(entries=runs.entries())
+
+
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader("trt_bisect.view")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

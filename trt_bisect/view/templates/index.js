@@ -1,0 +1,76 @@
+"use strict";
+const EVERY = 3000;
+const THEME = "trt-bisect theme";
+const rows = document.getElementById("rows");
+const live = document.getElementById("live");
+const theme = document.getElementById("theme");
+const heads = [...document.querySelectorAll("thead th")];
+let sorted = heads.find((head) => head.hasAttribute("aria-sort"));
+let tag = "";
+
+function compare(one, other) {
+  if (one === "" || other === "") return (one === "") - (other === "");
+  const difference = Number(one) - Number(other);
+  return Number.isNaN(difference) ? one.localeCompare(other) : difference;
+}
+
+function sort() {
+  const column = heads.indexOf(sorted);
+  const sign = sorted.getAttribute("aria-sort") === "ascending" ? 1 : -1;
+  const value = (row) => row.children[column].dataset.value;
+  rows.append(...[...rows.children].sort((one, other) => sign * compare(value(one), value(other))));
+}
+
+for (const head of heads) {
+  head.querySelector("button").addEventListener("click", () => {
+    const order = head === sorted && head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+    sorted.removeAttribute("aria-sort");
+    sorted = head;
+    sorted.setAttribute("aria-sort", order);
+    sort();
+  });
+}
+
+function tell(words, kind) {
+  live.hidden = false;
+  live.className = `live ${kind}`;
+  if (live.textContent !== words) live.textContent = words;
+}
+
+async function refresh() {
+  const answer = await fetch(`rows${location.search}`, { headers: tag ? { "If-None-Match": tag } : {} });
+  if (answer.status === 200) {
+    tag = answer.headers.get("ETag");
+    const focused = document.activeElement?.getAttribute("href");
+    rows.innerHTML = await answer.text();
+    document.getElementById("none").hidden = rows.children.length > 0;
+    sort();
+    if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  } else if (answer.status !== 304) {
+    throw new Error(String(answer.status));
+  }
+}
+
+async function watch() {
+  try {
+    if (!document.hidden) await refresh();
+    tell("live", "running");
+  } catch {
+    tell("connection lost", "lost");
+  }
+  setTimeout(watch, EVERY);
+}
+
+function paint(chosen) {
+  document.documentElement.dataset.theme = chosen;
+  theme.textContent = chosen === "dark" ? "Light" : "Dark";
+}
+
+theme.addEventListener("click", () => {
+  const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem(THEME, other);
+  paint(other);
+});
+
+paint(localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+watch();
