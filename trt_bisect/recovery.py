@@ -12,6 +12,7 @@ import numpy as np
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import code_digest
+from trt_bisect.bench import Bench
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
 from trt_bisect.calibration.collect import magnitudes, recalibrated
 from trt_bisect.data import load_function, open_dataset
@@ -19,7 +20,7 @@ from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for

@@ -10,10 +10,11 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.front import Point, knee, pareto
+from trt_bisect.bench import Bench
 from trt_bisect.driver.path import path
 from trt_bisect.driver.search import Loss
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.model.network import Network
 from trt_bisect.moves import Moves
 from trt_bisect.precision import Precision, PrecisionPlan

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from trt_bisect.bench import Bench
 from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import AccuracyEvaluator, accuracy_in
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.job import Bench
 from trt_bisect.precision import PrecisionPlan
 
 OnPlan = Callable[[PrecisionPlan], None]

@@ -92,15 +92,13 @@ class BranchEvaluator:
                 on_plan(plan)
         if self._switch:
             return self._switch.measure_all(plans, on_plan)
-        return [self._found(plan) or self._measure(plan, on_plan) for plan in plans]
+        unknown = [plan for plan in plans if self._found(plan) is None]
+        self._whole.measure_all(unknown, on_plan)
+        return [self._found(plan) or self._whole.measure(plan) for plan in plans]
 
     def _found(self, plan: PrecisionPlan) -> Trial | None:
         """The trial of a plan on a whole engine, or else in pieces."""
         return self._store.find(self._whole.canonical(plan).key()) or self._known(plan)
-
-    def _measure(self, plan: PrecisionPlan, on_plan: Callable[[PrecisionPlan], None]) -> Trial:
-        on_plan(plan)
-        return self._whole.measure(plan)
 
     def _one_apart(self, plan: PrecisionPlan) -> bool:
         """One layer alone is in INT8, or one alone is not."""
@@ -114,7 +112,7 @@ class BranchEvaluator:
             job = around(self._whole.canonical(trunk), unknown, self._pieces)
             if len(job.branches) >= _FAMILY:
                 self._measure_pass(job, on_piece)
-        return [self._whole.measure(plan) for plan in plans]
+        return self._whole.measure_all(plans, lambda _: None)
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """How many rows will run through pieces to measure ``plans``, for a progress bar."""
