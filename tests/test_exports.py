@@ -79,7 +79,7 @@ def test_trtexec_flags(recipe):
 
 
 def test_names_that_trtexec_cannot_hold_are_said():
-    flags = trtexec_flags(["plain name", "a:b", "c,d"], Precision.FP16, with_cache=False).splitlines()
+    flags = trtexec_flags(dict.fromkeys(["plain name", "a:b", "c,d"], Precision.FP16), with_cache=False).splitlines()
     assert shlex.split(flags[3]) == ["--layerPrecisions=plain name:fp16"]
     assert flags[-1].startswith("# trtexec cannot name ['a:b', 'c,d']")
 
@@ -106,9 +106,9 @@ def test_the_polygraphy_script_sets_the_culprits_precision(monkeypatch):
     layers = [Layer("a'b", "f32"), Layer("other", "f32"), Layer("shape", "i32")]
     network = SimpleNamespace(num_layers=len(layers), get_layer=lambda i: layers[i])
     scope = {}
-    exec(polygraphy_script(["a'b", "shape"], Precision.FP16), scope)
+    exec(polygraphy_script({"a'b": Precision.FP16, "shape": Precision.FP32}), scope)
     scope["postprocess"](network)
-    assert [(layer.precision, layer.types) for layer in layers] == [("f16", {0: "f16"}), (None, {}), ("f16", {})]
+    assert [(layer.precision, layer.types) for layer in layers] == [("f16", {0: "f16"}), (None, {}), ("f32", {})]
     layers.pop(0)
     network.num_layers = 2
     with pytest.raises(RuntimeError, match="not the one that was measured"):

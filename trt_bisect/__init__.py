@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.profiling import profile
+    from trt_bisect.recovery import recover
     from trt_bisect.report.check_report import CheckReport
     from trt_bisect.report.comparison import Comparison
     from trt_bisect.report.profile import Profile
+    from trt_bisect.report.recovered import Recovery
     from trt_bisect.report.report import Report
     from trt_bisect.report.worst_report import WorstReport
     from trt_bisect.sensitive import Sensitivity, sensitivity
@@ -73,6 +75,8 @@ _HOME = {
     "prefix": "precision",
     "profile": "profiling",
     "read_cache": "calibration.cache",
+    "Recovery": "report.recovered",
+    "recover": "recovery",
     "repair": "driver.recipe",
     "run": "api",
     "Sensitivity": "sensitive",
@@ -94,6 +98,7 @@ __all__ = [
     "PrecisionPlan",
     "Profile",
     "Question",
+    "Recovery",
     "Report",
     "Sensitivity",
     "TrtBisectError",
@@ -117,6 +122,7 @@ __all__ = [
     "prefix",
     "profile",
     "read_cache",
+    "recover",
     "repair",
     "run",
     "sensitivity",

@@ -123,12 +123,15 @@ class Job:
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
             yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key, data, compare)
 
-    def with_ranges(self, bench: Bench, ranges: Ranges) -> RebuildEvaluator:
-        """Whole engines of a bench's network with other ranges, their trials journaled under a key of their own."""
+    def with_ranges(self, bench: Bench, ranges: Ranges) -> Bench:
+        """A bench with other ranges, its trials journaled under a key of their own."""
         builder = self._builder(bench.builder.engine, ranges, bench.feeds)
         parts = self._fingerprint_parts(builder, ranges, bench.feeds)
-        store = bench.store.under(fingerprint(parts), parts)
-        return RebuildEvaluator(bench.network, builder, bench.feeds, bench.compare, store, bench.whole.high)
+        key = fingerprint(parts)
+        store = bench.store.under(key, parts)
+        whole = RebuildEvaluator(bench.network, builder, bench.feeds, bench.compare, store, bench.whole.high)
+        evaluator = self._evaluator(whole, builder, ranges, bench.feeds, bench.compare, store)
+        return replace(bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=evaluator, key=key)
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]

@@ -89,7 +89,7 @@ def _by_calibrator(job: Job, bench: Bench, ranges: Ranges, calibrator: Calibrato
     what = f"{calibrator} for {where}"
     job.progress.step(what)
     full = int8_set(len(bench.network.layers), bench.network.quantizable, bench.whole.high)
-    similarity, loss, meets = _judged(bench, job.with_ranges(bench, ranges), full)
+    similarity, loss, meets = _judged(bench, job.with_ranges(bench, ranges).whole, full)
     tried = Tried(None, CALIBRATOR, what, similarity, loss, meets, calibrator)
     if layer is None:
         return tried

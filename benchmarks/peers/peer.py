@@ -107,6 +107,7 @@ def report(
         "seconds_per_layer": round(seconds / layers, 4) if layers else None,
         "peak_mb": round(_peak_mb(), 1),
         "named": list(worst_first[:NAMED]),
+        "ranking": list(worst_first),
     }
     sys.stdout.flush()
     print(json.dumps(line), flush=True)

@@ -218,10 +218,11 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
                 "It is called with two float64 arrays, reference and output, and must return a number.",
             ) from error
 
-    return Metric(label, figure, _plain, None, _below if higher else _above, _code_digest(function, higher))
+    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, higher))
 
 
-def _code_digest(function: Callable[..., Any], higher: bool) -> str:
+def code_digest(function: Callable[..., Any], higher: bool) -> str:
+    """What tells a user's function from others, as far as its own code does."""
     code = getattr(function, "__code__", None)
     seen = (code.co_code, repr(code.co_consts), code.co_names) if code else repr(function)
     return hashlib.sha256(repr((seen, higher)).encode()).hexdigest()

@@ -96,6 +96,10 @@ class OnnxRuntimeBuilder:
         """The session of all plans; raises TrialFailed where ONNX Runtime refuses it."""
         return SwitchSession(write_switch(self._writer, self._options.high), self.provider, self._options.threads)
 
+    def switches(self, plan: PrecisionPlan) -> bool:
+        """Whether that session runs a plan: each layer in INT8 or in the one high precision that it holds."""
+        return set(plan.precisions) <= {Precision.INT8, self._options.high}
+
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """What each layer of a plan runs in, by index."""
         return precisions_in(self._network, plan)

@@ -15,6 +15,7 @@ from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
+from trt_bisect.cli.recover import recover_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
 from trt_bisect.cli.worst import worst_command
@@ -60,6 +61,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
+    "recover": recover_command,
     "sensitivity": sensitivity_command,
     "layers": layers_command,
     "compare": compare_command,

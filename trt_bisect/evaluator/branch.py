@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from trt_bisect.builder.pieces import PieceBuilder
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.arrange import Pass, arrange
+from trt_bisect.evaluator.arrange import Pass, around, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Found, Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
@@ -14,6 +14,9 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+
+_FAMILY = 4
+"""How many plans are worth a pass."""
 
 OnPiece = Callable[[str, int], None]
 """Told, before each piece, the name of its last layer and how many rows run through it."""
@@ -64,6 +67,7 @@ class BranchEvaluator:
         self._store = store
         self._whole = whole
         self._switch = switch
+        self._quantizable = len(network.quantizable)
         self._nothing = int8_set(len(network.layers), (), high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
@@ -73,6 +77,44 @@ class BranchEvaluator:
     def choose(self, plan: PrecisionPlan) -> Trial:
         """A trial of one plan that is good enough to choose by."""
         return self._switch.measure(plan) if self._switch else self._whole.measure(plan)
+
+    def choose_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
+        """Trials that are good enough to choose by: whole families of plans in passes, others one by one.
+
+        Args:
+            plans: to measure.
+            on_plan: told of each that had to be measured.
+        """
+        family = [plan for plan in dict.fromkeys(plans) if self._known(plan) is None and self._one_apart(plan)]
+        if len(family) >= _FAMILY:
+            self.measure_all(family, lambda *_: None)
+            for plan in family:
+                on_plan(plan)
+        if self._switch:
+            return self._switch.measure_all(plans, on_plan)
+        return [self._found(plan) or self._measure(plan, on_plan) for plan in plans]
+
+    def _found(self, plan: PrecisionPlan) -> Trial | None:
+        """The trial of a plan on a whole engine, or else in pieces."""
+        return self._store.find(self._whole.canonical(plan).key()) or self._known(plan)
+
+    def _measure(self, plan: PrecisionPlan, on_plan: Callable[[PrecisionPlan], None]) -> Trial:
+        on_plan(plan)
+        return self._whole.measure(plan)
+
+    def _one_apart(self, plan: PrecisionPlan) -> bool:
+        """One layer alone is in INT8, or one alone is not."""
+        count = len(self._whole.canonical(plan).int8)
+        return count in (1, self._quantizable - 1)
+
+    def measure_around(self, trunk: PrecisionPlan, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
+        """The trial of each plan, as on whole engines; those one layer apart from a trunk in a pass of their own."""
+        if not self.mark:
+            unknown = [self._whole.canonical(plan) for plan in plans if self._known(plan) is None]
+            job = around(self._whole.canonical(trunk), unknown, self._pieces)
+            if len(job.branches) >= _FAMILY:
+                self._measure_pass(job, on_piece)
+        return [self._whole.measure(plan) for plan in plans]
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """How many rows will run through pieces to measure ``plans``, for a progress bar."""

@@ -42,7 +42,7 @@ class RebuildEvaluator:
         high: Precision = Precision.FP32,
     ) -> None:
         self._followers = [layer.index for layer in network.layers if not layer.quantizable]
-        self._builder = builder
+        self.builder = builder
         self._inputs = inputs
         self._compare = compare
         self._store = store
@@ -66,7 +66,7 @@ class RebuildEvaluator:
         began = perf_counter()
         built = began
         try:
-            with self._builder.build(plan) as engine:
+            with self.builder.build(plan) as engine:
                 built = perf_counter()
                 outputs = [engine.infer(feeds) for feeds in self._inputs]
                 ran, messages = engine.ran, engine.messages

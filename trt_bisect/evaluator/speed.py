@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trt_bisect.builder.base import MEASURED, Builder, Engine
 from trt_bisect.builder.timing import Latency
 from trt_bisect.data import Feeds
-from trt_bisect.errors import TrialFailed
+from trt_bisect.errors import BadInput, TrialFailed
+from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress
 
+_OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = dict[str, Latency | None]
 """By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None where it could not be built or run."""
 
@@ -50,3 +54,37 @@ def measure_latencies(
 
 def _engine(builder: Builder, plan: PrecisionPlan | None) -> Engine:
     return builder.reference() if plan is None else builder.build(plan)
+
+
+def layer_times(timed: Latency, network: Network) -> dict[int, float]:
+    """Milliseconds by quantizable layer; those that one layer of the engine does together share its time alike."""
+    index = {network.layers[k].name: k for k in network.quantizable}
+    times = dict.fromkeys(network.quantizable, 0.0)
+    for part in timed.layers:
+        own = [index[name] for name in part.layers if name in index]
+        for k in own:
+            times[k] += part.milliseconds / len(own)
+    return times
+
+
+def measure_times(builder: Builder, network: Network, high: Iterable[Precision], feeds: Feeds) -> Times:
+    """What each quantizable layer takes on the engine, in milliseconds.
+
+    Raises:
+        BadInput: the arithmetic is emulated, or an engine does not run or does not tell.
+    """
+    count = len(network.layers)
+    plans = {Precision.INT8: int8_set(count, network.quantizable), **{p: int8_set(count, (), p) for p in high}}
+    found = {}
+    for precision, plan in plans.items():
+        try:
+            with builder.build(plan) as engine:
+                timed = engine.latency(feeds)
+        except TrialFailed as failure:
+            raise BadInput(
+                f"The time of layers in {precision} cannot be measured: {failure.message}", _OTHER_COSTS
+            ) from failure
+        if timed is None or not timed.layers:
+            raise BadInput(f"The engine '{builder.engine}' does not tell what layers take.", _OTHER_COSTS)
+        found[precision] = layer_times(timed, network)
+    return {k: {precision: times[k] for precision, times in found.items()} for k in network.quantizable}

@@ -7,7 +7,8 @@ that is chosen is measured on a whole engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
@@ -15,6 +16,7 @@ from trt_bisect.data import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.machine import cores
 from trt_bisect.precision import PrecisionPlan
 
 _MARK = "switch "
@@ -38,25 +40,49 @@ class SwitchEvaluator:
         self._store = store
         self._whole = whole
         self._session: SwitchSession | None = None
+        self._refused = False
+        self._building = 0.0
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """The trial of ``plan``; that of a whole engine if the store has it."""
-        plan = self._whole.canonical(plan)
-        known = self._store.find(plan.key()) or self._store.find(_MARK + plan.key())
-        if known is not None:
-            return known
-        try:
-            trial = self._try(plan)
-        except TrialFailed:
-            return self._whole.measure(plan)
-        self._store.keep(trial)
-        return trial
+        return self.measure_all([plan], lambda _: None)[0]
 
-    def _try(self, plan: PrecisionPlan) -> Trial:
+    def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
+        """The trial of each plan, several at the same time; ``on_plan`` is told of each that had to be measured."""
+        plans = [self._whole.canonical(plan) for plan in plans]
+        unknown = [plan for plan in dict.fromkeys(plans) if self.known(plan) is None]
+        if unknown and self._ready():
+            served = [plan for plan in unknown if self._builder.switches(plan)]
+            with ThreadPoolExecutor(cores()) as pool:
+                for plan, trial in zip(served, pool.map(self._try, served), strict=True):
+                    if trial is not None:
+                        self._store.keep(trial)
+                    on_plan(plan)
+        return [self.known(plan) or self._whole.measure(plan) for plan in plans]
+
+    def known(self, plan: PrecisionPlan) -> Trial | None:
+        """What the store has of a plan as the builder writes it, that of a whole engine first."""
+        return self._store.find(plan.key()) or self._store.find(_MARK + plan.key())
+
+    def _ready(self) -> bool:
+        """Whether there is a session; the first time it is made."""
+        if self._session is None and not self._refused:
+            began = perf_counter()
+            try:
+                self._session = self._builder.switch()
+            except TrialFailed:
+                self._refused = True
+            self._building = perf_counter() - began
+        return self._session is not None
+
+    def _try(self, plan: PrecisionPlan) -> Trial | None:
+        """The trial of a plan; None where the session cannot run it."""
+        assert self._session is not None
         began = perf_counter()
-        fresh = self._session is None
-        session = self._session = self._session or self._builder.switch()
-        built = perf_counter()
-        outputs = [session.infer(plan, feeds) for feeds in self._inputs]
-        cost = Cost(built - began, perf_counter() - built, len(outputs), int(fresh))
-        return Trial.judged(_MARK + plan.key(), self._compare(outputs), self._builder.ran(plan), cost)
+        try:
+            outputs = [self._session.infer(plan, feeds) for feeds in self._inputs]
+        except TrialFailed:
+            return None
+        built, self._building = self._building, 0.0
+        cost = Cost(built, perf_counter() - began, len(outputs), int(built > 0.0))
+        return Trial.judged(_MARK + plan.key(), self._compare(outputs), {}, cost)

@@ -1,11 +1,26 @@
-"""What a layer costs to run: its multiply-adds."""
+"""What a layer costs to run: its multiply-adds, or times that were measured."""
 
 from __future__ import annotations
 
+import csv
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 
+from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
+from trt_bisect.precision import Precision
+
+Times = Mapping[int, Mapping[Precision, float]]
+"""By layer and precision what a layer takes, in any unit."""
+_UNITS = {Precision.INT8: 1.0, Precision.FP16: 2.0, Precision.FP32: 4.0}
+"""What a multiply-add takes, in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
+as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS."""
+_NEARLY_FREE = 1e-6
+_COLUMNS = "CSV with the columns layer, int8, fp32 and, where FP16 may be chosen, fp16"
 
 
 def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
@@ -32,3 +47,66 @@ def _macs(network: Network, index: int, facts: TensorFacts) -> int:
 
 def _count(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64))
+
+
+def times_by_macs(network: Network, facts: TensorFacts) -> Times:
+    """What each quantizable layer takes by its multiply-adds; one that has none counts one for each value it makes."""
+    counted = macs(network, facts)
+    times = {}
+    for k in network.quantizable:
+        shape = facts.shapes.get(network.layers[k].outputs[0], ())
+        work = counted[k] or max(_count(shape), 1)
+        times[k] = {precision: work * units for precision, units in _UNITS.items()}
+    return times
+
+
+def shares(times: Times) -> dict[int, dict[Precision, float]]:
+    """By layer and precision the share of INT8's gain in speed that is given up if the layer runs in it.
+
+    All layers in FP32 give up 1, all in INT8 none. A layer that is no faster in INT8 gives up next to nothing.
+    """
+    gain = sum(max(by[Precision.FP32] - by[Precision.INT8], 0.0) for by in times.values()) or 1.0
+    return {
+        k: {
+            precision: max((time - by[Precision.INT8]) / gain, _NEARLY_FREE)
+            for precision, time in by.items()
+            if precision is not Precision.INT8
+        }
+        for k, by in times.items()
+    }
+
+
+def times_from_csv(path: Path, network: Network) -> Times:
+    """What the user measured: columns ``layer``, ``int8``, ``fp32`` and, if FP16 is to be chosen, ``fp16``.
+
+    Raises:
+        BadInput: the file cannot be read, lacks a column or a quantizable layer, or holds something else than times.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"The costs '{path}' cannot be read: {first_line(error)}", f"Give {_COLUMNS}.") from error
+    known = {row.get("layer"): row for row in rows}
+    times: dict[int, dict[Precision, float]] = {}
+    for k in network.quantizable:
+        name = network.layers[k].name
+        if name not in known:
+            raise BadInput(f"'{path}' has no row for layer '{name}'.", f"Give {_COLUMNS}, a row for each layer.")
+        times[k] = {
+            p: _time(known[name], p, path) for p in _UNITS if p is not Precision.FP16 or known[name].get("fp16")
+        }
+    return times
+
+
+def _time(row: Mapping[str, str | None], precision: Precision, path: Path) -> float:
+    text = row.get(str(precision))
+    try:
+        time = float(text or "")
+    except ValueError:
+        time = math.nan
+    if not (math.isfinite(time) and time >= 0.0):
+        raise BadInput(
+            f"'{path}' has '{text or ''}' as the time of layer '{row['layer']}' in {precision}.", f"Give {_COLUMNS}."
+        )
+    return time

@@ -24,6 +24,7 @@ TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
 MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
+TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16"}
 
 
 @dataclass(frozen=True)
@@ -58,56 +59,54 @@ def recipe_files(
     Args:
         scales: of all activations, for the calibration cache and the Q/DQ network.
         plan: as the recipe has it.
-        high: the precision of layers not in INT8.
+        high: the precision of the layers that are never in INT8.
     """
     in_int8 = {layer.index for layer in network.layers if layer.quantizable} & plan.int8
-    kept = [layer.name for layer in network.layers if layer.roundings and layer.index not in in_int8]
+    kept = {
+        layer.name: plan.precisions[layer.index] if layer.quantizable else high
+        for layer in network.layers
+        if layer.roundings and layer.index not in in_int8
+    }
     texts = {
         PLAN: plan_json(network, kept, high),
-        TRTEXEC: trtexec_flags(kept, high, with_cache=bool(scales)),
-        POLYGRAPHY: polygraphy_script(kept, high),
-        MODELOPT: modelopt_list(kept),
+        TRTEXEC: trtexec_flags(kept, with_cache=bool(scales)),
+        POLYGRAPHY: polygraphy_script(kept),
+        MODELOPT: modelopt_list(list(kept)),
     }
     if scales:
         texts[CACHE] = format_cache(scales)
     return RecipeFiles(texts, PlanWriter(network, scales, Target.TENSORRT).write(plan))
 
 
-def plan_json(network: Network, kept: list[str], high: Precision) -> str:
+def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision) -> str:
     """The precision of every layer that INT8 would round at, by name."""
-    layers = {
-        layer.name: str(high if layer.name in kept else Precision.INT8) for layer in network.layers if layer.roundings
-    }
+    layers = {layer.name: str(kept.get(layer.name, Precision.INT8)) for layer in network.layers if layer.roundings}
     return json.dumps({"model": network.source, "high": str(high), "layers": layers}, indent=1) + "\n"
 
 
-def trtexec_flags(kept: list[str], high: Precision, *, with_cache: bool) -> str:
+def trtexec_flags(kept: Mapping[str, Precision], *, with_cache: bool) -> str:
     """Flags for trtexec with weak typing, one a line, quoted for ``xargs``; what it cannot name is in a comment.
 
     Source of the syntax: ``trtexec --help``: ``--layerPrecisions=spec``, ``spec ::= layerName ":" precision``, joined
     by commas.
     """
-    flags, unsayable = trtexec_arguments(kept, high, CACHE if with_cache else None)
+    flags, unsayable = trtexec_arguments(kept, CACHE if with_cache else None)
     lines = [shlex.quote(flag) for flag in flags]
     if unsayable:
         lines.append(f"# trtexec cannot name {unsayable}; use {POLYGRAPHY} or {QDQ_NETWORK} for these layers")
     return "\n".join(lines) + "\n"
 
 
-def trtexec_arguments(kept: list[str], high: Precision, cache: str | None) -> tuple[list[str], list[str]]:
+def trtexec_arguments(kept: Mapping[str, Precision], cache: str | None) -> tuple[list[str], list[str]]:
     """The flags that keep layers high, with a calibration cache if there is one, and the layers it cannot name."""
-    unsayable = [name for name in kept if set(name) & set(":,*")]
-    sayable = [name for name in kept if name not in unsayable]
-    flags = ["--int8", *(["--fp16"] if high is Precision.FP16 else [])]
+    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(":,*")}
+    flags = ["--int8", *(["--fp16"] if Precision.FP16 in kept.values() else [])]
     if cache:
         flags.append(f"--calib={cache}")
     if sayable:
-        flags += [
-            "--precisionConstraints=obey",
-            "--layerPrecisions=" + ",".join(f"{name}:{high}" for name in sayable),
-            "--layerOutputTypes=" + ",".join(f"{name}:{high}" for name in sayable),
-        ]
-    return flags, unsayable
+        spec = ",".join(f"{name}:{precision}" for name, precision in sayable.items())
+        flags += ["--precisionConstraints=obey", f"--layerPrecisions={spec}", f"--layerOutputTypes={spec}"]
+    return flags, [name for name in kept if name not in sayable]
 
 
 def modelopt_list(kept: list[str]) -> str:
@@ -118,31 +117,32 @@ def modelopt_list(kept: list[str]) -> str:
     return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
 
 
-def polygraphy_script(kept: list[str], high: Precision) -> str:
+def polygraphy_script(kept: Mapping[str, Precision]) -> str:
     """A script for Polygraphy's ``--trt-network-postprocess-script``, for ``--precision-constraints obey``."""
-    trt_type = {Precision.FP32: "float32", Precision.FP16: "float16"}[high]
-    return f'''"""Keeps the layers that trt-bisect found to lose accuracy in INT8 in {high}.
+    types = {name: TRT_TYPES[precision] for name, precision in kept.items()}
+    fp16 = " --fp16" if Precision.FP16 in kept.values() else ""
+    return f'''"""Keeps the layers that trt-bisect found to lose accuracy in INT8 in higher precision.
 
-polygraphy convert MODEL --int8 --calibration-cache {CACHE} --precision-constraints obey \\\\
+polygraphy convert MODEL --int8{fp16} --calibration-cache {CACHE} --precision-constraints obey \\\\
     --trt-network-postprocess-script {POLYGRAPHY} -o model.engine
 """
 
 import tensorrt as trt
 
-KEPT_HIGH = {json.dumps(kept, indent=4)}
+KEPT_HIGH = {json.dumps(types, indent=4)}
 
 
 def postprocess(network):
-    kept = set(KEPT_HIGH)
+    kept = {{name: getattr(trt, kind) for name, kind in KEPT_HIGH.items()}}
     for index in range(network.num_layers):
         layer = network.get_layer(index)
         if layer.name not in kept:
             continue
-        kept.discard(layer.name)
-        layer.precision = trt.{trt_type}
+        precision = kept.pop(layer.name)
+        layer.precision = precision
         for slot in range(layer.num_outputs):
             if layer.get_output(slot).dtype == trt.float32:
-                layer.set_output_type(slot, trt.{trt_type})
+                layer.set_output_type(slot, precision)
     if kept:
         raise RuntimeError(f"the network has no layers {{sorted(kept)}}: it is not the one that was measured")
 '''

@@ -48,11 +48,11 @@ def summary(
             if len(names) == 1
             else "are the culprits, each judged with those before it in high precision"
         )
-        parts.append(f"{_listed(names)} {blamed}.")
+        parts.append(f"{listed(names)} {blamed}.")
     elif findings.full is not None:
         parts.append(_accumulates(network, rule, findings))
     if findings.set_aside:
-        aside = _listed([network.layers[k].name for k in findings.set_aside])
+        aside = listed([network.layers[k].name for k in findings.set_aside])
         parts.append(f"{aside} could not be judged: no engine with it in INT8 could be measured there.")
     if recipe.meets:
         parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text(restored)}.")
@@ -63,7 +63,7 @@ def summary(
         )
     if recipe.added:
         parts.append(
-            f"Of these, {_listed([network.layers[k].name for k in recipe.added])} cost less than a culprit each and "
+            f"Of these, {listed([network.layers[k].name for k in recipe.added])} cost less than a culprit each and "
             "were added because the rest did not suffice."
         )
     return " ".join(parts)
@@ -89,10 +89,11 @@ def _span(names: Sequence[str]) -> str:
 
 def _what_is_left_high(network: Network, recipe: Recipe) -> str:
     names = [network.layers[k].name for k in recipe.kept]
-    return f"{_listed(names)} left in high precision" if names else "nothing left in high precision"
+    return f"{listed(names)} left in high precision" if names else "nothing left in high precision"
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names in quotes, as a sentence has them; of many the first ones and how many more there are."""
     shown = [f"'{name}'" for name in names[:most]]
     if len(names) > most:
         return ", ".join(shown) + f" and {len(names) - most} more"

@@ -1,0 +1,254 @@
+"""The searches for the cheapest plan, on invented losses, against every plan there is."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trt_bisect.analyzer.front import Point, knee, pareto
+from trt_bisect.driver.blocks import minimal_by_blocks, open_blocks
+from trt_bisect.driver.minimal import minimal
+from trt_bisect.driver.path import path
+from trt_bisect.driver.space import Space, drive_batches
+from trt_bisect.driver.surrogate import all_sets, fit, walks
+from trt_bisect.driver.within import within
+from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+
+
+def space_of(units, budget, costs=None):
+    return Space(int8_set(units, ()), tuple((i,) for i in range(units)), costs or (1.0 / units,) * units, budget)
+
+
+class Network:
+    """Output errors as vectors, one a layer, that add up; the loss is 1 - cosine, or whatever ``loss`` says."""
+
+    def __init__(self, seed, units):
+        random = np.random.default_rng(seed)
+        size = int(random.integers(8, 60))
+        self.reference = random.normal(size=size)
+        self.errors = random.normal(size=(units, size)) * 10 ** random.uniform(-2.5, 0.3, units)[:, None]
+        costs = random.uniform(0.1, 1.0, units) ** 3
+        self.costs = tuple(costs / costs.sum())
+        self.asked = []
+
+    def loss(self, int8):
+        output = self.reference + self.errors[sorted(int8)].sum(axis=0)
+        r = self.reference
+        return 1.0 - float(output @ r / math.sqrt((output @ output) * (r @ r)))
+
+    def measure_all(self, plans):
+        self.asked += plans
+        return [self.loss(plan.int8) for plan in plans]
+
+
+def every_set(units):
+    return (frozenset(chosen) for count in range(units + 1) for chosen in combinations(range(units), count))
+
+
+def best_of_all(space, loss):
+    good = [kept for kept in every_set(len(space.units)) if loss(space.all - kept) <= space.budget]
+    return min(map(space.price, good))
+
+
+def test_the_cheapest_plan_is_that_of_brute_force():
+    """A hundred networks of 4 to 11 layers; 95 % of them equal, none a layer worse."""
+    equal, worse = 0, []
+    for seed in range(100):
+        units = 4 + seed % 8
+        network = Network(seed, units)
+        share = np.random.default_rng(seed).uniform(0.02, 0.6)
+        space = space_of(units, share * network.loss(range(units)), network.costs)
+        chosen = drive_batches(minimal(space), network.measure_all)
+        best = best_of_all(space, network.loss)
+        assert network.loss(space.all - chosen.kept) <= space.budget
+        equal += space.price(chosen.kept) == best
+        worse.append(space.price(chosen.kept)[1] - best[1])
+    assert equal >= 95
+    assert max(worse) <= 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), units=st.integers(1, 24), share=st.floats(0.01, 0.99))
+def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
+    network = Network(seed, units)
+    space = space_of(units, share * network.loss(range(units)), network.costs)
+    chosen = drive_batches(minimal(space, 60), network.measure_all)
+    asked = set(network.asked)
+    assert len(asked) == len(network.asked), "no plan is asked for twice"
+    assert chosen.meets
+    assert space.plan(chosen.kept) in asked
+    for unit in chosen.kept:
+        back = chosen.kept - {unit}
+        assert space.plan(back) in asked
+        assert network.loss(space.all - back) > space.budget
+
+
+def planted(*groups):
+    """A layer of each group has to be high; the noise of the others is far below the budget."""
+
+    def measure_all(plans):
+        return [sum(0.3 for group in groups if group <= plan.int8) + 1e-5 * len(plan.int8) for plan in plans]
+
+    return measure_all
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
+def test_planted_layers_are_left_high_and_no_other(count):
+    bad = [7 * i + 3 for i in range(count)]
+    chosen = drive_batches(minimal(space_of(48, 0.01)), planted(*({k} for k in bad)))
+    assert chosen.kept == set(bad)
+
+
+def test_layers_that_are_bad_only_together_cost_the_cheaper_one():
+    costs = tuple(0.5 if k == 9 else 0.5 / 39 for k in range(40))
+    chosen = drive_batches(minimal(space_of(40, 0.01, costs)), planted({9, 30}, {2, 3, 4}))
+    assert chosen.kept - {2, 3, 4} == {30}
+    assert len(chosen.kept) == 2
+
+
+def test_layers_that_look_bad_alone_but_cancel_stay_in_int8():
+    def measure_all(plans):
+        return [0.4 * abs((5 in p.int8) - (20 in p.int8)) + 0.3 * (12 in p.int8) for p in plans]
+
+    assert drive_batches(minimal(space_of(30, 0.01)), measure_all).kept == {12}
+
+
+def test_two_outputs_that_are_bad_alike_need_a_layer_each():
+    """Leaving one of the two high gains nothing at all."""
+
+    def measure_all(plans):
+        return [max(0.3 * (5 in p.int8), 0.3 * (20 in p.int8)) for p in plans]
+
+    assert drive_batches(minimal(space_of(30, 0.01)), measure_all).kept == {5, 20}
+
+
+def test_nothing_is_kept_where_full_int8_is_good_and_all_is_said_where_nothing_is():
+    space = space_of(6, 0.5)
+    good = drive_batches(minimal(space), lambda plans: [0.1 for _ in plans])
+    bad = drive_batches(minimal(space), lambda plans: [1.0 + len(plan.int8) for plan in plans])
+    assert (good.kept, good.meets) == (frozenset(), True)
+    assert (bad.kept, bad.meets) == (space.all, False)
+
+
+def test_plans_that_cannot_be_measured_are_gone_around():
+    def measure_all(plans):
+        return [None if 4 in plan.int8 else 0.3 * (2 in plan.int8) for plan in plans]
+
+    assert drive_batches(minimal(space_of(8, 0.1)), measure_all).kept == {2, 4}
+
+
+def test_units_go_to_fp16_where_that_is_enough():
+    """Of four layers that are high only one needs FP32."""
+    base = int8_set(6, {0, 5})
+    space = Space(base, ((1,), (2,), (3,), (4,)), (0.25,) * 4, 0.1, Precision.FP16, Precision.FP32)
+
+    def measure_all(plans):
+        assert all(plan.int8 == {0, 5} for plan in plans)
+        return [0.5 * (3 in plan.fp16) for plan in plans]
+
+    chosen = drive_batches(minimal(space), measure_all)
+    assert space.plan(chosen.kept).key() == "8*1.h*2.f*1.h*1.8*1"
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), most=st.floats(0.0, 1.0))
+def test_the_most_accurate_plan_within_a_cost(seed, most):
+    network = Network(seed, 7)
+    space = space_of(7, 0.01, network.costs)
+    chosen = drive_batches(within(space, most), network.measure_all)
+    payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
+    assert space.cost(chosen.kept) <= most + 1e-9
+    assert chosen.loss <= 1.02 * min(payable) + 1e-12
+
+
+NAMES = {k: f"/encoder/layer.{k // 20}/part{k % 20 // 5}/MatMul_{k}" for k in range(1000)}
+
+
+@pytest.mark.parametrize(("bad", "plans"), [({517}, 60), ({3, 999}, 100)])
+@pytest.mark.parametrize("names", [NAMES, {k: f"MatMul_{k}" for k in range(1000)}], ids=["prefixes", "plain"])
+def test_a_thousand_layers_take_tens_of_plans(bad, plans, names):
+    asked = []
+
+    def measure_all(wanted):
+        asked.extend(wanted)
+        return planted(*({k} for k in bad))(wanted)
+
+    chosen = drive_batches(minimal_by_blocks(space_of(1000, 0.02), names), measure_all)
+    assert chosen.kept == bad
+    assert len(asked) <= plans
+
+
+def test_blocks_are_those_of_the_names():
+    names = dict(enumerate(["stem.conv", "layer1.0.a", "layer1.0.b", "layer1.1.a", "layer2.0.a", "layer2.0.b", "head"]))
+    assert open_blocks([tuple(range(7))], names, 4) == ((0,), (1, 2, 3), (4, 5), (6,))
+    assert open_blocks([(1, 2, 3)], names, 2) == ((1, 2), (3,))
+    assert open_blocks([(1, 2, 3)], names, 9) == ((1,), (2,), (3,))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    names=st.lists(st.text("ab/._1", max_size=8), min_size=1, max_size=60),
+    wanted=st.integers(1, 70),
+)
+def test_blocks_hold_every_unit_once(names, wanted):
+    units = tuple(range(len(names)))
+    blocks = open_blocks([units], dict(enumerate(names)), wanted)
+    assert sorted(unit for block in blocks for unit in block) == list(units)
+    assert len(blocks) >= min(wanted, len(units))
+
+
+def quadratic(units, seed=3):
+    root = np.random.default_rng(seed).normal(size=(units, units))
+    squares = root @ root.T
+    sets = all_sets(units)
+    assert sets.shape == (2**units, units)
+    return {frozenset(np.flatnonzero(row).tolist()): 0.5 + float(~row @ squares @ ~row) for row in sets}
+
+
+def test_losses_that_are_sums_over_pairs_are_foretold():
+    losses = quadratic(6)
+    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
+    surrogate = fit(some, range(6), 1.0)
+    assert surrogate.losses(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
+
+
+def test_walks_come_by_the_best_set_of_a_surrogate():
+    losses = quadratic(10)
+    surrogate = fit(losses, range(10), 1.0)
+    everything = frozenset(range(10))
+    high, found, costs = walks(
+        surrogate, np.full(10, 0.1), everything, lambda cost, loss: cost + np.maximum(loss - 10.0, 0.0)
+    )
+    best = min(len(kept) for kept, loss in losses.items() if loss <= 10.0)
+    assert high[found <= 10.0].sum(axis=1).min() == best
+    assert len(np.unique(high, axis=0)) == len(high)
+    assert costs == pytest.approx(high.sum(axis=1) * 0.1)
+    assert found == pytest.approx([losses[frozenset(np.flatnonzero(row).tolist())] for row in high], rel=1e-2, abs=1e-2)
+
+
+def test_the_front_and_its_knee():
+    """By hand: the log of the loss falls from 0 to -2; (0.2, -1.5) is 0.8 - 0.25 above the line, (0.5, -1.6) 0.3."""
+
+    def point(cost, loss):
+        return Point(PrecisionPlan(()), cost, loss)
+
+    points = [point(0.0, 1.0), point(0.2, 10**-1.5), point(0.5, 10**-1.6), point(0.6, 0.5), point(1.0, 0.0)]
+    front = pareto([*points, point(0.3, math.inf)])
+    assert [p.cost for p in front] == [0.0, 0.2, 0.5, 1.0]
+    assert knee(front, 1.0) == front[1]
+    assert knee(front[:2], 1.0) is None
+
+
+def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
+    space = space_of(40, 0.01)
+    chosen = drive_batches(minimal(space), planted({3}, {8}))
+    sets = path(space, chosen, 10)
+    assert sets[0] == frozenset()
+    assert sets[-1] == space.all
+    assert frozenset({3, 8}) in sets
+    assert all(one < other for one, other in pairwise(sets))

@@ -1,0 +1,135 @@
+"""``trt-bisect recover``: the best recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+
+
+def recover_command(
+    model: Model,
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False),
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Data to search for the worst inputs; the samples of --labels.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="The worst similarity that is still good. [default: the metric's own]", show_default=False),
+    ] = None,
+    accuracy: Annotated[
+        str | None,
+        typer.Option(
+            help="module:function of yours, called with infer(feeds) -> outputs; returns a number, higher for better.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Or the right classes of the samples of --dataset, .npy or text.", show_default=False),
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="The least accuracy that is still good.", show_default=False)
+    ] = None,
+    drop: Annotated[
+        str | None,
+        typer.Option(help="Or how much of FP32's accuracy may be lost: 0.01, or 1% of it.", show_default=False),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="The most accurate plan that gives up at most this share of INT8's gain in speed, such as 5%.",
+            show_default=False,
+        ),
+    ] = None,
+    cost: Annotated[str, typer.Option(help="macs, measured, auto, or a CSV with layer, int8, fp16, fp32.")] = "auto",
+    precision: Annotated[str, typer.Option(help="Of the layers not in INT8: fp32, fp16, or mixed.")] = "fp32",
+    together: Annotated[str, typer.Option(help="layers, or fused: what TensorRT fuses moves together.")] = "layers",
+    blocks: Annotated[str, typer.Option(help="Blocks of layers first: auto, always or never.")] = "auto",
+    plans: Annotated[
+        int | None,
+        typer.Option(help="How many are tried before it stops looking for cheaper ones.", show_default=False),
+    ] = None,
+    remedies: Annotated[bool, typer.Option(help="Try other calibrators for single tensors first.")] = True,
+    engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
+    typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
+    metric: Annotated[str, typer.Option(help="Of the similarity, or module:function.")] = "cosine",
+    direction: Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")] = "higher",
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="How many of the worst inputs are judged together.", show_default=False)
+    ] = None,
+    calibrator: Calibrator = "entropy",
+    percentile: Percentile = 99.99,
+    keep_mask_ranges: KeepMasks = False,
+    shape: Shape = None,
+    memory: Annotated[int, typer.Option(help="MiB of tensors held at once.")] = 512,
+) -> None:
+    """Find the plan that meets the threshold, or an accuracy, at the least cost in speed, and the front it lies on.
+
+    Exit codes: 0 the recipe meets the target; 1 no plan does; 2 bad use or input; 3 nothing could be measured.
+    """
+    from rich.console import Console
+
+    from trt_bisect.progress import RichProgress
+    from trt_bisect.recovery import recover
+    from trt_bisect.report.recovery_words import print_recovery
+
+    folder = output or Path(f"trt-bisect-{model.stem}")
+    found = recover(
+        model,
+        calibration,
+        inputs,
+        dataset=dataset,
+        engine=engine,
+        typing=typing,
+        metric=metric,
+        direction=direction,
+        threshold=threshold,
+        accuracy=accuracy,
+        labels=labels,
+        target=target,
+        drop=drop,
+        budget=budget,
+        cost=cost,
+        precision=precision,
+        together=together,
+        blocks=blocks,
+        plans=plans,
+        remedies=remedies,
+        outputs=tuple(outputs or ()),
+        samples=samples,
+        calibrator=calibrator,
+        percentile=percentile,
+        keep_mask_ranges=keep_mask_ranges,
+        shapes=parse_shapes(shape),
+        memory=memory << 20,
+        output=folder,
+        progress=RichProgress(),
+    )
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=140, highlight=False)
+    print_recovery(found, console)
+    console.print(f"\nThe recipe, the front and all figures: {folder}", markup=False, soft_wrap=True)
+    if not found.meets:
+        raise typer.Exit(1)

@@ -1,0 +1,171 @@
+"""The user's accuracy of a plan: a function of theirs runs the network over labelled data and counts what is right."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.builder.base import Engine
+from trt_bisect.data import Dataset, Feeds
+from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
+from trt_bisect.precision import PrecisionPlan
+
+Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""From feeds by input name to outputs by name."""
+ACCURACY = "accuracy"
+_REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How accurate a network is on labelled data.
+
+    Attributes:
+        function: runs it as often as it likes and returns a number, higher for better.
+        code: tells this function and its data from others: their trials are kept apart.
+    """
+
+    function: Callable[[Infer], float]
+    code: str
+
+    def of(self, infer: Infer) -> float:
+        """The figure of a network.
+
+        Raises:
+            BadInput: the function fails, or returns something else than a finite number.
+            TrialFailed: the network does not run.
+        """
+        try:
+            value = float(self.function(infer))
+        except (TrialFailed, BadInput):
+            raise
+        except Exception as error:
+            raise BadInput(
+                f"The accuracy function fails: {type(error).__name__}: {first_line(error)}",
+                "It is called with a function from feeds to outputs, both by name, and returns a number.",
+            ) from error
+        if not math.isfinite(value):
+            raise BadInput(f"The accuracy function returned {value}.", "It has to return a finite number.")
+        return value
+
+
+def top1(samples: Dataset, labels: np.ndarray, output: str) -> Accuracy:
+    """The share of samples whose largest value along the last axis is at the label.
+
+    Args:
+        samples: one or more rows each; together as many as labels.
+        labels: integers, one a row.
+        output: its last axis holds the classes.
+    """
+
+    def counted(infer: Infer) -> float:
+        right = place = 0
+        for feeds in samples:
+            found = np.asarray(infer(feeds)[output]).argmax(axis=-1).reshape(-1)
+            wanted = labels[place : place + len(found)]
+            if len(wanted) != len(found):
+                raise BadInput(
+                    f"There are {len(labels)} labels, and the data set has more samples.", "Give one label a sample."
+                )
+            right += int((found == wanted).sum())
+            place += len(found)
+        if place != len(labels):
+            raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label a sample.")
+        return right / len(labels)
+
+    sha = hashlib.sha256(f"{output} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
+    return Accuracy(counted, sha.hexdigest())
+
+
+def read_labels(path: Path) -> np.ndarray:
+    """Labels from ``.npy``, or from text with one a line.
+
+    Returns:
+        int64 ``[count]``.
+
+    Raises:
+        BadInput: the file cannot be read, or holds something else.
+    """
+    try:
+        found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadInput(
+            f"The labels '{path}' cannot be read: {first_line(error)}", "Give .npy, or a text file with one a line."
+        ) from error
+    labels = np.asarray(found).reshape(-1)
+    if labels.dtype.kind not in "iu" or not labels.size:
+        raise BadInput(f"'{path}' holds {labels.size} values of type {labels.dtype}.", "Labels are whole numbers.")
+    return labels.astype(np.int64)
+
+
+class AccuracyEvaluator:
+    """Measures plans by the user's accuracy, each once, on whole engines."""
+
+    def __init__(self, accuracy: Accuracy, whole: RebuildEvaluator, store: TrialStore) -> None:
+        self._accuracy = accuracy
+        self._whole = whole
+        self._store = store
+        self._mark = f"accuracy {accuracy.code[:16]} "
+
+    def reference(self) -> float:
+        """The figure of the network in FP32.
+
+        Raises:
+            TrialFailed: it does not run.
+        """
+        known = self._store.find(self._mark + _REFERENCE)
+        if known is None:
+            known = self._tried(_REFERENCE, self._whole.builder.reference)
+            if known.failed:
+                raise TrialFailed(known.outcome, known.message)
+            self._store.keep(known)
+        return accuracy_in(known) or 0.0
+
+    def measure(self, plan: PrecisionPlan) -> Trial:
+        """The trial of a plan; its output ``accuracy`` holds the figure."""
+        key = self._whole.canonical(plan).key()
+        known = self._store.find(self._mark + key)
+        if known is None:
+            known = self._tried(key, lambda: self._whole.builder.build(self._whole.canonical(plan)))
+            self._store.keep(known)
+        return known
+
+    def measure_all(self, plans: Sequence[PrecisionPlan]) -> list[Trial]:
+        """The trial of each plan."""
+        return [self.measure(plan) for plan in plans]
+
+    def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
+        began = perf_counter()
+        count = 0
+        try:
+            with build() as engine:
+                built = perf_counter()
+
+                def infer(feeds: Mapping[str, Any]) -> Feeds:
+                    nonlocal count
+                    count += 1
+                    return engine.infer(dict(feeds))
+
+                figure = self._accuracy.of(infer)
+                ran, messages = engine.ran, engine.messages
+        except TrialFailed as failure:
+            return Trial(
+                self._mark + key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began
+            )
+        figures = {ACCURACY: OutputFigures({ACCURACY: figure})}
+        cost = Cost(built - began, perf_counter() - built, count)
+        return Trial.judged(self._mark + key, figures, ran, cost, "\n".join(messages))
+
+
+def accuracy_in(trial: Trial) -> float | None:
+    """The figure of a trial of ``AccuracyEvaluator``; None where it failed."""
+    return None if trial.failed else trial.outputs[ACCURACY].values[ACCURACY]

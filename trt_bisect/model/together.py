@@ -1,0 +1,68 @@
+"""Layers that move together: taking one of them out of INT8 alone costs a change of format beside it."""
+
+from __future__ import annotations
+
+from trt_bisect.model.network import Network
+
+LAYERS, FUSED = "layers", "fused"
+TOGETHER = (LAYERS, FUSED)
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
+    """The quantizable layers in the groups that move together, each in execution order.
+
+    ``layers``: each by itself. ``fused``: an Add with the convolution or product whose result it takes up, which
+    TensorRT fuses with it (developer guide, "Types of Fusions"), and layers with weights that read the same tensor:
+    rounded for one and not for another it would be kept in two formats.
+    """
+    if together == LAYERS:
+        return tuple((k,) for k in network.quantizable)
+    leader = {k: k for k in network.quantizable}
+
+    def find(k: int) -> int:
+        while leader[k] != k:
+            k = leader[k]
+        return k
+
+    for one, other in (*_sums(network), *_siblings(network)):
+        first, second = sorted((find(one), find(other)))
+        leader[second] = first
+    groups: dict[int, list[int]] = {}
+    for k in network.quantizable:
+        groups.setdefault(find(k), []).append(k)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def _sums(network: Network) -> list[tuple[int, int]]:
+    """Each quantizable Add with the latest layer with weights that makes one of its inputs for it alone."""
+    readers: dict[str, int] = {}
+    for layer in network.layers:
+        for tensor in layer.inputs:
+            readers[tensor] = readers.get(tensor, 0) + 1
+    pairs = []
+    for layer in network.layers:
+        if layer.op_type != "Add" or not layer.quantizable:
+            continue
+        makers = (network.producers[tensor] for tensor in layer.inputs if tensor in network.producers)
+        fusible = [
+            maker.index
+            for maker in makers
+            if maker.quantizable and maker.op_type in _WEIGHTED and readers[maker.outputs[0]] == 1
+        ]
+        if fusible:
+            pairs.append((max(fusible), layer.index))
+    return pairs
+
+
+def _siblings(network: Network) -> list[tuple[int, int]]:
+    """Layers with weights that read the same activation."""
+    first: dict[str, int] = {}
+    pairs = []
+    for k in network.quantizable:
+        layer = network.layers[k]
+        if layer.op_type in _WEIGHTED and any(rounding.is_weight for rounding in layer.roundings):
+            for rounding in layer.roundings:
+                if not rounding.is_weight and not rounding.at_output:
+                    pairs.append((first.setdefault(rounding.tensor, k), k))
+    return [(one, other) for one, other in pairs if one != other]

@@ -1,0 +1,157 @@
+"""What ``recover`` found: the plan, and the front of accuracy against cost that it lies on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect.report.exports import RecipeFiles
+from trt_bisect.report.plain import csv_text, plain, write_json
+from trt_bisect.runs.folder import make_folder, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+JSON, CSV = "recovery.json", "front.csv"
+ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
+
+
+@dataclass(frozen=True)
+class LeftHigh:
+    """One layer that the plan leaves high.
+
+    Attributes:
+        cost: the share of INT8's gain in speed that it gives up.
+        back: what the plan measures when this layer, with what moves together with it, goes back to INT8; None where
+            that was not measured.
+    """
+
+    layer: str
+    op_type: str
+    precision: str
+    cost: float
+    back: float | None
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """One plan of the front.
+
+    Attributes:
+        cost: the share of INT8's gain in speed that it gives up.
+        figure: what it measures: the similarity, or the accuracy.
+        loss: how bad that is.
+        names: what it is known as, such as ``recipe`` or ``knee``.
+        high: by layer that is not in INT8 its precision.
+    """
+
+    cost: float
+    figure: float | None
+    loss: float
+    names: tuple[str, ...]
+    high: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A scale that was chosen anew, at no cost in speed.
+
+    Attributes:
+        before: what the network in full INT8 measured without it, and ``after`` with it.
+    """
+
+    tensor: str
+    calibrator: str
+    scale_before: float
+    scale: float
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The plan that meets the target at the least cost, or the most accurate one within a cost.
+
+    Attributes:
+        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` that
+            of FP32; ``most`` the largest cost where that was asked for.
+        figure: what is measured, such as ``cosine`` or ``accuracy``.
+        costs: where the costs come from: ``macs``, ``measured`` or a file.
+        measured: by ``int8``, ``recipe`` and ``high`` the figure.
+        meets: the plan meets the target.
+        minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
+        cost: the share of INT8's gain in speed that the plan gives up.
+        plans: how many were measured.
+    """
+
+    model: str
+    engine: str
+    typing: str
+    arithmetic: str
+    metric: str
+    target: Mapping[str, Any]
+    figure: str
+    costs: str
+    precision: str
+    measured: Mapping[str, float | None]
+    meets: bool
+    minimal: bool
+    cost: float
+    high: tuple[LeftHigh, ...]
+    moves: tuple[Move, ...]
+    front: tuple[FrontPoint, ...]
+    latency: Mapping[str, Any] | None
+    plans: int
+    builds: int
+    inferences: int
+    seconds: float
+    notes: tuple[str, ...]
+    summary: str
+    versions: Mapping[str, str]
+    fingerprint: str
+    schema: int = SCHEMA
+    files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+
+    def table(self) -> pd.DataFrame:
+        """The front as a pandas table, the cheapest plan first."""
+        import pandas as pd
+
+        table: pd.DataFrame = pd.DataFrame(self._records())
+        return table
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "cost": point.cost,
+                self.figure: point.figure,
+                "loss": point.loss,
+                "names": ", ".join(point.names),
+                "layers": len(point.high),
+                "high": " ".join(f"{layer}:{precision}" for layer, precision in point.high.items()),
+            }
+            for point in self.front
+        ]
+
+    def to_csv(self) -> str:
+        """The front as CSV."""
+        return csv_text(self._records(), ("cost", self.figure, "loss", "names", "layers", "high"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole as JSON's types, no NaN and no infinity."""
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "files"}
+        lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
+        types = plain({**record, **lists})
+        assert isinstance(types, dict)
+        return types
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``recovery.json``, ``front.csv`` and the recipe's files; raises BadInput where that cannot be."""
+        path = make_folder(Path(folder))
+        if self.files is not None:
+            self.files.write(path / "recipe")
+        write_whole(path / CSV, self.to_csv().encode())
+        write_json(path / JSON, self.to_json())
+        return path
