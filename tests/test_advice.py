@@ -382,3 +382,5 @@ def test_the_command_line(command, lenet, tmp_path):
     assert "the activation is to blame" in " ".join(out.split())
     assert "percentile 99.9 for the whole network gives 100.0000%, which meets the threshold." in " ".join(out.split())
     assert "explanation.json has the commands for every tool." in out
+    assert "     trt-bisect run" in out
+    assert "--percentile 99.9 --output trt-bisect-percentile-99.9\n" in out, "a command is not cut nor wrapped"
