@@ -322,13 +322,14 @@ def test_polygraphy_parses_its_commands():
 
 
 def test_trt_bisect_parses_its_own_commands():
-    command = get_command(app).commands["run"]
+    known = get_command(app).commands
     found = of_tool("trt-bisect")
     for words in found:
-        assert words[:2] == ["trt-bisect", "run"]
-        with command.make_context("run", words[2:]) as context:
+        assert words[0] == "trt-bisect"
+        with known[words[1]].make_context(words[1], words[2:]) as context:
             assert context.params["model"].suffix == ".onnx"
             assert context.params["calibration"] or context.params["inputs"] or context.params["dataset"]
+    assert {words[1] for words in found} == {"run", "recover"}
     assert any("fp16" in words for words in found)
 
 
@@ -381,3 +382,5 @@ def test_the_command_line(command, lenet, tmp_path):
     assert "the activation is to blame" in " ".join(out.split())
     assert "percentile 99.9 for the whole network gives 100.0000%, which meets the threshold." in " ".join(out.split())
     assert "explanation.json has the commands for every tool." in out
+    assert "     trt-bisect run" in out
+    assert "--percentile 99.9 --output trt-bisect-percentile-99.9\n" in out, "a command is not cut nor wrapped"

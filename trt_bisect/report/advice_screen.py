@@ -38,7 +38,7 @@ def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None
     for number, remedy in enumerate(advice.remedies, start=1):
         console.print(Padding(_remedy_text(number, remedy, metric), (0, 0, 0, 2)))
         if number == 1 and remedy.commands:
-            console.print(Padding(Text(remedy.commands[0].text, style="dim"), (0, 0, 0, 5)), soft_wrap=True)
+            console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
     console.print()
 
 
