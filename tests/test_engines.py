@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.metadata
 import sys
 from types import ModuleType
 
 import numpy as np
+import onnxruntime
 import pytest
 from networks import chain, save
 from rich.console import Console
@@ -300,3 +302,13 @@ def test_other_gpus_are_used_if_they_are_of_the_same_kind_and_start(monkeypatch)
     monkeypatch.setattr(engines, "open_builder", opened)
     found = engines.builders_on_other_gpus(Opened("0"), None, {}, BuildOptions())
     assert [builder.versions for builder in found] == [{"device": "NVIDIA H200"}]
+
+
+def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
+    """``onnxruntime-gpu`` has no metadata under the name ``onnxruntime``."""
+
+    def unknown(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    assert engines.engine_version("onnxruntime") == onnxruntime.__version__

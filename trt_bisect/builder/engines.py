@@ -5,7 +5,6 @@ Nothing is imported before it is asked for: TensorRT's libraries are large. DLA 
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,13 +114,15 @@ def choose_engine(name: str) -> str:
 
 
 def engine_version(engine: str) -> str:
-    """The version of an engine that imports.
+    """The version of an engine that imports; ONNX Runtime's own word, since its package has several names.
 
     Raises:
         EngineUnavailable: it does not import.
     """
     if engine == ONNXRUNTIME:
-        return importlib.metadata.version(ONNXRUNTIME)
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
     return str(import_tensorrt(engine).__version__)
 
 
