@@ -91,7 +91,7 @@ def test_modelopt_patterns_match_the_names_and_no_other(recipe):
 
 
 def test_modelopt_leaves_the_nodes_of_the_list_alone(tmp_path):
-    """Run by ModelOpt itself where it is installed (``pip install 'nvidia-modelopt[onnx]'``), with the list and without.
+    """Run by ModelOpt where it is installed (``pip install nvidia-modelopt[onnx]``), with the list and without it.
 
     It leaves convolutions of fewer than 16 channels alone anyhow.
     """

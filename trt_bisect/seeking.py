@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trt_bisect.driver.blocks import minimal_by_blocks
 from trt_bisect.driver.minimal import PLANS, Chosen, minimal
@@ -21,7 +21,8 @@ _MANY = 200
 _MANY_DEAR = 64
 _PLANS_DEAR = 60
 _ROUNDS = 8
-"""How often a choice is made again after whole engines contradicted it."""
+"""How often a choice is made again, more carefully, after whole engines contradicted it."""
+_LEAST_MARGIN = 1.05
 
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer and high precision, the share of INT8's gain in speed that is given up."""
@@ -109,12 +110,15 @@ def seek(
     if not target.cheap and aim.most is None and not _by_blocks(aim, space, target):
         rough = sensitivities(Known(space))
         alone = drive_batches(rough, lambda plans: similarity.choose(plans, tell))
+    margin = 1.0
     for _ in range(_ROUNDS):
-        chosen = drive_batches(_search(network, space, aim, target, alone), choose)
+        tightened = replace(space, budget=space.budget / margin)
+        chosen = drive_batches(_search(network, tightened, aim, target, alone), choose)
         plan = space.plan(chosen.kept)
         (loss,) = target.exact(plan, [plan], tell)
-        if aim.most is not None or _meets(loss, space.budget) == chosen.meets:
+        if aim.most is not None or not chosen.meets or loss is None or loss <= space.budget:
             break
+        margin *= max(_LEAST_MARGIN, loss / chosen.loss)
     if Precision.FP16 in aim.high[1:] and _meets(loss, space.budget):
         plan, loss = _lowered(space, chosen.kept, costs, plan, target, tell)
     return _settled(space, chosen, plan, loss, aim, target, tell)
