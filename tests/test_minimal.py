@@ -268,7 +268,7 @@ class Optimist:
     def choose(self, plans, on_plan):
         return [0.9 * self.network.loss(plan.int8) for plan in plans]
 
-    def exact(self, trunk, plans, on_plan):
+    def exact(self, plans, on_plan):
         return [self.network.loss(plan.int8) for plan in plans]
 
 

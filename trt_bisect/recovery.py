@@ -274,7 +274,7 @@ def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, Si
     plan, budget = found.sought.plan, found.sought.space.budget
 
     def good(moves: Moves) -> bool:
-        (loss,) = other(moves)[1].exact(plan, [plan], lambda _: None)
+        (loss,) = other(moves)[1].exact([plan], lambda _: None)
         return loss is not None and loss <= budget
 
     moves = needed(found.moves, good) if found.sought.meets else found.moves
@@ -282,7 +282,7 @@ def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, Si
         return found
     changed, target, _ = other(moves)
     back = found.sought.back
-    losses = target.exact(plan, [plan, *(each for each, _ in back.values())], lambda _: None)
+    losses = target.exact([plan, *(each for each, _ in back.values())], lambda _: None)
     sought = replace(
         found.sought,
         loss=losses[0],

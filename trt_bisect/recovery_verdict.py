@@ -154,7 +154,7 @@ def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
 
 
 def _exactly(target: Target, plans: Sequence[PrecisionPlan], job: Job) -> list[Loss]:
-    return [target.exact(plan, [plan], lambda _: job.progress.step("a plan of the front"))[0] for plan in plans]
+    return [target.exact([plan], lambda _: job.progress.step("a plan of the front"))[0] for plan in plans]
 
 
 def _points(plans: Sequence[PrecisionPlan], losses: Sequence[Loss], costs: Costs) -> list[Point]:

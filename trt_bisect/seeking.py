@@ -115,7 +115,7 @@ def seek(
         tightened = replace(space, budget=space.budget / margin)
         chosen = drive_batches(_search(network, tightened, aim, target, alone), choose)
         plan = space.plan(chosen.kept)
-        (loss,) = target.exact(plan, [plan], tell)
+        (loss,) = target.exact([plan], tell)
         if aim.most is not None or not chosen.meets or loss is None or loss <= space.budget:
             break
         margin *= max(_LEAST_MARGIN, loss / chosen.loss)
@@ -144,10 +144,10 @@ def _lowered(
     """The plan with as much of what is in FP32 as will do in FP16 instead."""
     units = tuple(space.units[unit] for unit in sorted(kept))
     if not units:
-        return plan, target.exact(plan, [plan], tell)[0]
+        return plan, target.exact([plan], tell)[0]
     shares = tuple(max(sum(costs[k][Precision.FP32] - costs[k][Precision.FP16] for k in unit), 1e-9) for unit in units)
     middle = Space(plan, units, shares, space.budget, Precision.FP16, Precision.FP32)
-    chosen = drive_batches(minimal(middle, _PLANS_DEAR), lambda plans: target.exact(plan, plans, tell))
+    chosen = drive_batches(minimal(middle, _PLANS_DEAR), lambda plans: target.exact(plans, tell))
     return middle.plan(chosen.kept), chosen.loss
 
 
@@ -165,7 +165,7 @@ def _settled(
     while True:
         order = sorted(kept)
         plans = [plan.keeping(space.units[unit], Precision.INT8) for unit in order]
-        losses = target.exact(plan, plans, tell)
+        losses = target.exact(plans, tell)
         back = dict(zip(order, zip(plans, losses, strict=True), strict=True))
         good = [unit for unit in order if _meets(back[unit][1], space.budget)]
         if not good or aim.most is not None or not _meets(loss, space.budget):
