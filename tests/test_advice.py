@@ -367,7 +367,7 @@ def test_strangers_names_are_text_on_the_screen(tmp_path):
     printed = text.getvalue()
     assert "'[bold]conv3[/] $(x)' (Conv) costs" in printed
     assert "1. another calibrator (cost in speed: none)" in printed
-    assert "Tried with every layer in INT8:" in printed
+    assert "Tried on the judged inputs, every layer in INT8:" in printed
     record = json.loads((tmp_path / "run/explanation.json").read_text())
     texts = [c["text"] for remedy in record["advice"][0]["remedies"] for c in remedy["commands"]]
     assert all("$(x)" not in text or "'" in text for text in texts)

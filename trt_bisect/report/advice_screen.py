@@ -56,7 +56,7 @@ def _print_network(tried: Sequence[Tried], metric: str, console: Console) -> Non
     whole = [each for each in tried if each.culprit is None]
     if not whole:
         return
-    console.print(Text("Tried with every layer in INT8:", style="bold"))
+    console.print(Text("Tried on the judged inputs, every layer in INT8:", style="bold"))
     for each in whole:
         console.print(Text(f"  {_tried_text(each, metric)}", style="green" if each.meets else ""))
 
