@@ -93,11 +93,10 @@ class BranchEvaluator:
             self.measure_all(family, lambda *_: None)
             for plan in family:
                 on_plan(plan)
-        if self._switch:
-            return self._switch.measure_all(plans, on_plan)
         unknown = [plan for plan in plans if self._found(plan) is None]
-        self._whole.measure_all(unknown, on_plan)
-        return [self._found(plan) or self._whole.measure(plan) for plan in plans]
+        measured = (self._switch or self._whole).measure_all(unknown, on_plan)
+        chosen = dict(zip(unknown, measured, strict=True))
+        return [self._found(plan) or chosen[plan] for plan in plans]
 
     def _found(self, plan: PrecisionPlan) -> Trial | None:
         """The trial of a plan on a whole engine, or else in pieces."""
