@@ -1,6 +1,7 @@
 // The page: what can be read at once is drawn at once, the plots after the first paint, the graph when nothing else waits.
 
 import { showAdvice } from "./advice.js";
+import { startBest } from "./best.js";
 import { startCurve } from "./curve.js";
 import { closeDetails, startDetails } from "./details.js";
 import { byId, whenIdle } from "./dom.js";
@@ -31,6 +32,7 @@ function start() {
   afterPaint(() => {
     startDetails(store);
     startCurve(store);
+    startBest(store);
     startInputs(store);
     performance.mark("plots");
     whenIdle(() => startGraph(store));
