@@ -120,7 +120,7 @@ function leftHigh(store, { recovery, metric }) {
     percent(row.cost, 2),
     isNumber(row.back) ? metric.text(row.back) : "not measured",
   ];
-  const titles = ["Left high", "op", "in", "cost", `${metric.label} with it in INT8`];
+  const titles = ["Left high", "op", "in", "cost", "with it in INT8"];
   return table("best-high", titles, 3, rows.slice(0, LISTED).map(line), rows.length);
 }
 

@@ -16,9 +16,9 @@ export function frontPlot(element, { front, chosen, metric, recovery }, choose) 
   const height = isNumber(least) ? scale.at(least) : null;
   draw(element, [line(shown, scale), points(shown, scale, chosen, metric)], {
     height: 340,
-    margin: { l: 88 },
+    margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis("cost: the share of INT8's gain in speed that is given up", {
+    xaxis: axis("cost, of INT8's gain in speed", {
       ticksuffix: "%",
       zeroline: false,
       range: [-3, 103],
@@ -61,13 +61,15 @@ function line(shown, scale) {
   };
 }
 
-function points(shown, scale, chosen, metric) {
+function points(front, scale, chosen, metric) {
+  const shown = [...front].sort((one, other) => rank(one) - rank(other));
   return {
     x: shown.map((plan) => 100 * plan.cost),
     y: shown.map((plan) => scale.at(plan.figure)),
     mode: "markers",
     cliponaxis: false,
     marker: {
+      opacity: 1,
       size: shown.map((plan) => (plan.names?.length ? 12 : 8)),
       symbol: shown.map((plan) => (plan.names?.length ? "diamond" : "circle")),
       color: shown.map((plan) => colour(plan.names?.includes("recipe") ? "good" : "int8")),
@@ -80,6 +82,11 @@ function points(shown, scale, chosen, metric) {
     text: shown.map((plan) => hover(plan, metric)),
     hovertemplate: "%{text}<extra></extra>",
   };
+}
+
+// Plans with a name are drawn over those without.
+function rank({ names }) {
+  return names?.length ? 1 : 0;
 }
 
 function hover({ names, cost, figure, high }, metric) {
@@ -95,7 +102,7 @@ function hover({ names, cost, figure, high }, metric) {
   return lines.join("<br>");
 }
 
-// To the side where there is room: the front rises steeply at the left and is flat at the right.
+// Nothing of the front is lower at the right of a plan, or higher at its left; the words stand over the target's line.
 function label({ names, cost, figure }, scale) {
   const left = cost > 0.5;
   const y = scale.at(figure);
@@ -103,9 +110,11 @@ function label({ names, cost, figure }, scale) {
     x: 100 * cost,
     y: scale.axis.type === "log" ? Math.log10(y) : y,
     xanchor: left ? "right" : "left",
-    yanchor: "top",
-    xshift: left ? -6 : 6,
-    yshift: -3,
+    yanchor: left ? "middle" : "top",
+    xshift: left ? -10 : 6,
+    yshift: left ? 0 : -4,
+    bgcolor: colour("background"),
+    borderpad: 1,
     showarrow: false,
     text: plain(names.join(", ")),
     font: { size: 12, color: colour("text") },

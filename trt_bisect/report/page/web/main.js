@@ -17,7 +17,7 @@ import { showVerdict } from "./verdict.js";
 
 const data = JSON.parse(byId("data").textContent);
 const store = makeStore(modelOf(data));
-store.selected = store.model.culprits[0]?.name ?? null;
+store.selected = store.model.culprits[0]?.name ?? data.recovery?.high?.[0]?.layer ?? null;
 
 function start() {
   startTheme(store.repaint);
