@@ -19,6 +19,7 @@ from view_server import QUERY, serving
 
 import trt_bisect
 from trt_bisect import Report
+from trt_bisect.progress import Silent
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
@@ -26,7 +27,7 @@ from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovered import ALL_HIGH, JSON, FrontPoint, Move, Recovery
 from trt_bisect.runs.beat import PROGRESS
 from trt_bisect.view.index import Runs
-from trt_bisect.view.look import FINISHED, Gone, RunFolder
+from trt_bisect.view.look import FINISHED, RUNNING, Gone, RunFolder
 from trt_bisect.view.state import LiveRun
 
 THRESHOLD = 0.99999
@@ -362,3 +363,18 @@ def test_a_second_recovery_is_told(alone, tmp_path, found):
     assert run.state() is before
     replace(found, summary="Another.").save(folder)
     assert run.state().data["recovery"]["summary"] == "Another."
+
+
+def test_a_recovery_that_goes_on_is_told(model, tmp_path):
+    folder = tmp_path / "run"
+    looks = []
+
+    class Looking(Silent):
+        def stage(self, title, total):
+            looks.append(RunFolder(folder).look())
+
+    data = networks.samples(onnx.load(str(model)))
+    trt_bisect.recover(model, data, output=folder, progress=Looking(), **WISHES)
+    assert looks
+    assert {look.status for look in looks} == {RUNNING}
+    assert RunFolder(folder).look().status == FINISHED
