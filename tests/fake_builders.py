@@ -38,6 +38,13 @@ def hang():
     time.sleep(600)
 
 
+def meet(folder, count):
+    """Goes on when as many processes have come here, each leaving the GPU that it sees."""
+    (folder / str(os.getpid())).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.01)
+
+
 def eat_all_memory():
     raise MemoryError("Unable to allocate 1 TiB")
 

@@ -322,13 +322,14 @@ def test_polygraphy_parses_its_commands():
 
 
 def test_trt_bisect_parses_its_own_commands():
-    command = get_command(app).commands["run"]
+    known = get_command(app).commands
     found = of_tool("trt-bisect")
     for words in found:
-        assert words[:2] == ["trt-bisect", "run"]
-        with command.make_context("run", words[2:]) as context:
+        assert words[0] == "trt-bisect"
+        with known[words[1]].make_context(words[1], words[2:]) as context:
             assert context.params["model"].suffix == ".onnx"
             assert context.params["calibration"] or context.params["inputs"] or context.params["dataset"]
+    assert {words[1] for words in found} == {"run", "recover"}
     assert any("fp16" in words for words in found)
 
 
@@ -366,7 +367,7 @@ def test_strangers_names_are_text_on_the_screen(tmp_path):
     printed = text.getvalue()
     assert "'[bold]conv3[/] $(x)' (Conv) costs" in printed
     assert "1. another calibrator (cost in speed: none)" in printed
-    assert "Tried with every layer in INT8:" in printed
+    assert "Tried on the judged inputs, every layer in INT8:" in printed
     record = json.loads((tmp_path / "run/explanation.json").read_text())
     texts = [c["text"] for remedy in record["advice"][0]["remedies"] for c in remedy["commands"]]
     assert all("$(x)" not in text or "'" in text for text in texts)
@@ -381,3 +382,5 @@ def test_the_command_line(command, lenet, tmp_path):
     assert "the activation is to blame" in " ".join(out.split())
     assert "percentile 99.9 for the whole network gives 100.0000%, which meets the threshold." in " ".join(out.split())
     assert "explanation.json has the commands for every tool." in out
+    assert "     trt-bisect run" in out
+    assert "--percentile 99.9 --output trt-bisect-percentile-99.9\n" in out, "a command is not cut nor wrapped"

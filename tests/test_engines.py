@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.metadata
 import sys
 from types import ModuleType
 
 import numpy as np
+import onnxruntime
 import pytest
 from networks import chain, save
 from rich.console import Console
@@ -263,3 +265,50 @@ def test_the_command_prints_a_row_an_engine(capsys):
     engines_command()
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("onnxruntime", "tensorrt", "tensorrt-rtx"))
+
+
+@pytest.mark.parametrize(
+    ("driver", "variable", "found"),
+    [
+        (FakeDriver(count=3), None, ("0", "1", "2")),
+        (FakeDriver(count=2), "3, 1", ("3", "1")),
+        (FakeDriver(count=1), "GPU-aa,nonsense", ("GPU-aa",)),
+        (FakeDriver("cuInit", 100), None, ()),
+    ],
+)
+def test_gpus_are_those_that_this_process_may_use(monkeypatch, driver, variable, found):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    if variable is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert gpu.visible_gpus() == found
+
+
+def test_other_gpus_are_used_if_they_are_of_the_same_kind_and_start(monkeypatch):
+    class Opened:
+        engine, typing = "tensorrt", "strong"
+
+        def __init__(self, device):
+            self.versions = {"device": "NVIDIA A2" if device == "2" else "NVIDIA H200"}
+
+    def opened(engine, typing, network, scales, options, shapes, workshop):
+        device = workshop._environment["CUDA_VISIBLE_DEVICES"]
+        if device == "1":
+            raise EngineUnavailable("It does not start.")
+        return Opened(device)
+
+    monkeypatch.setattr(engines, "visible_gpus", lambda: ("0", "1", "2", "3"))
+    monkeypatch.setattr(engines, "open_builder", opened)
+    found = engines.builders_on_other_gpus(Opened("0"), None, {}, BuildOptions())
+    assert [builder.versions for builder in found] == [{"device": "NVIDIA H200"}]
+
+
+def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
+    """``onnxruntime-gpu`` has no metadata under the name ``onnxruntime``."""
+
+    def unknown(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    assert engines.engine_version("onnxruntime") == onnxruntime.__version__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from trt_bisect.driver.space import Space, drive_batches
 from trt_bisect.driver.surrogate import all_sets, fit, walks
 from trt_bisect.driver.within import within
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.progress import Silent
+from trt_bisect.seeking import Aim, seek
 
 
 def space_of(units, budget, costs=None):
@@ -252,3 +255,32 @@ def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
     assert sets[-1] == space.all
     assert frozenset({3, 8}) in sets
     assert all(one < other for one, other in pairwise(sets))
+
+
+class Optimist:
+    """A target that is told less than the truth by what is quick, more where more was left out."""
+
+    cheap = True
+
+    def __init__(self, network, budget):
+        self.network, self.budget = network, budget
+
+    def choose(self, plans, on_plan):
+        return [0.9 * self.network.loss(plan.int8) for plan in plans]
+
+    def exact(self, plans, on_plan):
+        return [self.network.loss(plan.int8) for plan in plans]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_recipe_meets_the_budget_on_whole_engines_where_what_it_was_chosen_by_flatters(seed):
+    network = Network(seed, 20)
+    space = space_of(20, 0.2 * network.loss(range(20)), network.costs)
+    layers = SimpleNamespace(quantizable=range(20), layers=())
+    target = Optimist(network, space.budget)
+    costs = {k: {Precision.FP32: cost} for k, cost in enumerate(network.costs)}
+    sought = seek(layers, space, costs, Aim(), target, target, Silent())
+    assert sought.meets
+    assert sought.loss == network.loss(space.all - set(sought.kept)) <= space.budget
+    assert sought.minimal
+    assert all(network.loss(space.all - set(sought.kept) | {unit}) > space.budget for unit in sought.kept)

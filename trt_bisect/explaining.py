@@ -19,12 +19,13 @@ from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors, com
 from trt_bisect.analyzer.findings import Finding
 from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, weight_origins
+from trt_bisect.bench import Bench
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.checking import check
 from trt_bisect.comparison import final_outputs_only
 from trt_bisect.data import Feeds
 from trt_bisect.errors import first_line
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.machine import cores
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer, TensorFacts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,9 +23,10 @@ from trt_bisect.analyzer.judge import (
 )
 from trt_bisect.analyzer.metrics import Metric, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
+from trt_bisect.bench import Bench
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, open_builder
+from trt_bisect.builder.engines import ONNXRUNTIME, builders_on_other_gpus, choose_engine, choose_typing, open_builder
 from trt_bisect.builder.isolation import Workshop
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
@@ -46,34 +48,6 @@ from trt_bisect.strategy import BRANCH, branch_evaluator
 
 _FLOAT_NOISE = 1e-3
 _ANOTHER_NETWORK = 0.5
-
-
-@dataclass(frozen=True)
-class Bench:
-    """A network on which plans can be measured.
-
-    Attributes:
-        network: its unusable layers kept high, its shapes those on the first input.
-        feeds: the inputs that are judged together.
-        about: what the report says of them.
-        data: what the ranges come from, if that was data.
-        compare: from outputs to figures.
-        whole: measures on whole engines; ``evaluator`` as the strategy wants it.
-        key: the fingerprint.
-    """
-
-    network: Network
-    ranges: Ranges
-    feeds: list[Feeds]
-    about: dict[str, Any]
-    builder: Builder
-    rule: Rule
-    store: Journal | MemoryStore
-    whole: RebuildEvaluator
-    evaluator: RebuildEvaluator | BranchEvaluator
-    key: str
-    data: Dataset | None
-    compare: Compare
 
 
 class Job:
@@ -119,7 +93,7 @@ class Job:
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
             compare = comparison(reference, rule.metric)
-            whole = RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high)
+            whole = self._whole(builder, ranges, feeds, compare, store)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
             yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key, data, compare)
 
@@ -129,7 +103,7 @@ class Job:
         parts = self._fingerprint_parts(builder, ranges, bench.feeds)
         key = fingerprint(parts)
         store = bench.store.under(key, parts)
-        whole = RebuildEvaluator(bench.network, builder, bench.feeds, bench.compare, store, bench.whole.high)
+        whole = self._whole(builder, ranges, bench.feeds, bench.compare, store)
         return replace(bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key)
 
     def in_pieces(self, bench: Bench) -> Bench:
@@ -277,8 +251,19 @@ class Job:
 
     def _builder(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         typing = choose_typing(engine, self.request.typing)
-        shapes = {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
-        return open_builder(engine, typing, self.network, ranges.scales, self._options(), shapes)
+        return open_builder(engine, typing, self.network, ranges.scales, self._options(), self._profile(engine, feeds))
+
+    def _whole(
+        self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
+    ) -> RebuildEvaluator:
+        """Measures on whole engines, those on other GPUs of the same kind among them where many are wanted at once."""
+        shapes = self._profile(builder.engine, feeds)
+        more = partial(builders_on_other_gpus, builder, self.network, ranges.scales, self._options(), shapes)
+        high = self.request.options.high
+        return RebuildEvaluator(self.network, builder, feeds, compare, store, high, more)
+
+    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
+        return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
 
     def _evaluator(
         self,

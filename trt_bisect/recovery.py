@@ -12,6 +12,7 @@ import numpy as np
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import code_digest
+from trt_bisect.bench import Bench
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
 from trt_bisect.calibration.collect import magnitudes, recalibrated
 from trt_bisect.data import load_function, open_dataset
@@ -19,7 +20,7 @@ from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
@@ -275,7 +276,7 @@ def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, Si
     plan, budget = found.sought.plan, found.sought.space.budget
 
     def good(moves: Moves) -> bool:
-        (loss,) = other(moves)[1].exact(plan, [plan], lambda _: None)
+        (loss,) = other(moves)[1].exact([plan], lambda _: None)
         return loss is not None and loss <= budget
 
     moves = needed(found.moves, good) if found.sought.meets else found.moves
@@ -283,7 +284,7 @@ def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, Si
         return found
     changed, target, _ = other(moves)
     back = found.sought.back
-    losses = target.exact(plan, [plan, *(each for each, _ in back.values())], lambda _: None)
+    losses = target.exact([plan, *(each for each, _ in back.values())], lambda _: None)
     sought = replace(
         found.sought,
         loss=losses[0],

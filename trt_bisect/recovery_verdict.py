@@ -10,10 +10,11 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.front import Point, knee, pareto
+from trt_bisect.bench import Bench
 from trt_bisect.driver.path import path
 from trt_bisect.driver.search import Loss
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.model.network import Network
 from trt_bisect.moves import Moves
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -155,7 +156,7 @@ def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
 
 
 def _exactly(target: Target, plans: Sequence[PrecisionPlan], job: Job) -> list[Loss]:
-    return [target.exact(plan, [plan], lambda _: job.progress.step("a plan of the front"))[0] for plan in plans]
+    return [target.exact([plan], lambda _: job.progress.step("a plan of the front"))[0] for plan in plans]
 
 
 def _points(plans: Sequence[PrecisionPlan], losses: Sequence[Loss], costs: Costs) -> list[Point]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trt_bisect.driver.blocks import minimal_by_blocks
 from trt_bisect.driver.minimal import PLANS, Chosen, minimal
@@ -21,7 +21,8 @@ _MANY = 200
 _MANY_DEAR = 64
 _PLANS_DEAR = 60
 _ROUNDS = 8
-"""How often a choice is made again after whole engines contradicted it."""
+"""How often a choice is made again, more carefully, after whole engines contradicted it."""
+_LEAST_MARGIN = 1.05
 
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer and high precision, the share of INT8's gain in speed that is given up."""
@@ -109,12 +110,15 @@ def seek(
     if not target.cheap and aim.most is None and not _by_blocks(aim, space, target):
         rough = sensitivities(Known(space))
         alone = drive_batches(rough, lambda plans: similarity.choose(plans, tell))
+    margin = 1.0
     for _ in range(_ROUNDS):
-        chosen = drive_batches(_search(network, space, aim, target, alone), choose)
+        tightened = replace(space, budget=space.budget / margin)
+        chosen = drive_batches(_search(network, tightened, aim, target, alone), choose)
         plan = space.plan(chosen.kept)
-        (loss,) = target.exact(plan, [plan], tell)
-        if aim.most is not None or _meets(loss, space.budget) == chosen.meets:
+        (loss,) = target.exact([plan], tell)
+        if aim.most is not None or not chosen.meets or loss is None or loss <= space.budget:
             break
+        margin *= max(_LEAST_MARGIN, loss / chosen.loss)
     if Precision.FP16 in aim.high[1:] and _meets(loss, space.budget):
         plan, loss = _lowered(space, chosen.kept, costs, plan, target, tell)
     return _settled(space, chosen, plan, loss, aim, target, tell)
@@ -140,10 +144,10 @@ def _lowered(
     """The plan with as much of what is in FP32 as will do in FP16 instead."""
     units = tuple(space.units[unit] for unit in sorted(kept))
     if not units:
-        return plan, target.exact(plan, [plan], tell)[0]
+        return plan, target.exact([plan], tell)[0]
     shares = tuple(max(sum(costs[k][Precision.FP32] - costs[k][Precision.FP16] for k in unit), 1e-9) for unit in units)
     middle = Space(plan, units, shares, space.budget, Precision.FP16, Precision.FP32)
-    chosen = drive_batches(minimal(middle, _PLANS_DEAR), lambda plans: target.exact(plan, plans, tell))
+    chosen = drive_batches(minimal(middle, _PLANS_DEAR), lambda plans: target.exact(plans, tell))
     return middle.plan(chosen.kept), chosen.loss
 
 
@@ -161,7 +165,7 @@ def _settled(
     while True:
         order = sorted(kept)
         plans = [plan.keeping(space.units[unit], Precision.INT8) for unit in order]
-        losses = target.exact(plan, plans, tell)
+        losses = target.exact(plans, tell)
         back = dict(zip(order, zip(plans, losses, strict=True), strict=True))
         good = [unit for unit in order if _meets(back[unit][1], space.budget)]
         if not good or aim.most is not None or not _meets(loss, space.budget):

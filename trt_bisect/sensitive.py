@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
+from trt_bisect.bench import Bench
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, EMULATED, BuildOptions
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for

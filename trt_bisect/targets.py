@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from trt_bisect.bench import Bench
 from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import AccuracyEvaluator, accuracy_in
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.job import Bench
 from trt_bisect.precision import PrecisionPlan
 
 OnPlan = Callable[[PrecisionPlan], None]
@@ -32,8 +32,8 @@ class Target(Protocol):
         """The losses, good enough to choose by."""
         ...
 
-    def exact(self, trunk: PrecisionPlan, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
-        """The losses as on whole engines; most of the plans are one layer apart from ``trunk``."""
+    def exact(self, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
+        """The losses on whole engines."""
         ...
 
     def figure(self, plan: PrecisionPlan) -> float | None:
@@ -50,21 +50,20 @@ class SimilarityTarget:
         assert isinstance(bench.evaluator, BranchEvaluator)
         self.budget = bench.rule.budget
         self._evaluator = bench.evaluator
+        self._whole = bench.whole
         self._rule = bench.rule
 
     def choose(self, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
         """The losses by passes and by a switch, see ``BranchEvaluator``."""
         return [self._rule.loss(trial) for trial in self._evaluator.choose_all(plans, on_plan)]
 
-    def exact(self, trunk: PrecisionPlan, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
-        """The losses by a pass around the trunk, or by whole engines."""
-        for plan in plans:
-            on_plan(plan)
-        return [self._rule.loss(trial) for trial in self._evaluator.measure_around(trunk, plans, lambda *_: None)]
+    def exact(self, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
+        """The losses on whole engines."""
+        return [self._rule.loss(trial) for trial in self._whole.measure_all(plans, on_plan)]
 
     def figure(self, plan: PrecisionPlan) -> float | None:
         """The metric on the worst output."""
-        return self._rule.similarity(self._evaluator.measure(plan))
+        return self._rule.similarity(self._whole.measure(plan))
 
 
 class AccuracyTarget:
@@ -127,7 +126,7 @@ class AccuracyTarget:
             losses.append(lost)
         return losses
 
-    def exact(self, trunk: PrecisionPlan, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:  # noqa: ARG002
+    def exact(self, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
         """The same: accuracies are measured on whole engines."""
         return self.choose(plans, on_plan)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from trt_bisect.bench import Bench
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress

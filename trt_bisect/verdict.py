@@ -7,9 +7,10 @@ from time import perf_counter, time
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
+from trt_bisect.bench import Bench
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.job import Bench, Job
+from trt_bisect.job import Job
 from trt_bisect.report.asked import Asked
 from trt_bisect.report.assemble import assemble, blank_report
 from trt_bisect.report.measured import Measured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from dataclasses import dataclass
 
@@ -54,6 +55,22 @@ def find_gpu() -> Gpu:
         f"{_attribute(cuda, device, _CAPABILITY_MAJOR)}.{_attribute(cuda, device, _CAPABILITY_MINOR)}",
         f"{version.value // 1000}.{version.value % 1000 // 10}",
     )
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; none where no driver answers.
+
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables": a name that is invalid hides those after it.
+    """
+    try:
+        cuda = ctypes.CDLL(_LIBRARY)
+        count = ctypes.c_int()
+        _call(cuda, "cuInit", 0)
+        _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
+    except (OSError, EngineUnavailable):
+        return ()
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return tuple(named[: count.value] or map(str, range(count.value)))
 
 
 def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: int) -> int:

@@ -50,13 +50,15 @@ _WORK = {
 class Workshop:
     """The worker process of one or several builders; a new one takes over where it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str | None = None) -> None:
+        """Starts nothing yet; ``device`` is the only GPU that it is to see, as ``CUDA_VISIBLE_DEVICES`` names it."""
         self._worker: Worker | None = None
+        self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
     def worker(self) -> Worker:
         """The process that builds now, started if need be."""
         if self._worker is None or not self._worker.alive:
-            self._worker = Worker()
+            self._worker = Worker(self._environment)
         return self._worker
 
 
@@ -157,7 +159,8 @@ class Worker:
         end: ends it at once; harmless afterwards.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Starts it, with this in its environment as well."""
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:
@@ -167,7 +170,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
-                env={"CUDA_MODULE_LOADING": "LAZY", **os.environ},
+                env={"CUDA_MODULE_LOADING": "LAZY", **os.environ, **(environment or {})},
             )
         self.end = weakref.finalize(self, _end, self._process, self._connection, self._printed)
 

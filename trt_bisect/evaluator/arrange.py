@@ -47,11 +47,6 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     return passes
 
 
-def around(trunk: PrecisionPlan, plans: Sequence[PrecisionPlan], pieces: Sequence[Piece]) -> Pass:
-    """The pass that measures those of the plans that differ from a trunk in one piece."""
-    return _pass(plans, pieces, trunk, trunk)
-
-
 def _size(found: Pass) -> int:
     return len(found.branches) + found.trunk_wanted
 

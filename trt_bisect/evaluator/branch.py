@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from trt_bisect.builder.pieces import PieceBuilder
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.arrange import Pass, around, arrange
+from trt_bisect.evaluator.arrange import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Found, Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
@@ -17,6 +17,9 @@ from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _FAMILY = 4
 """How many plans are worth a pass."""
+_ROWS = "rows "
+"""Before the key of a plan whose row went on in INT8 beside others: float sums are taken in another order there than on
+a whole engine, so that values at the edge between two INT8 levels fall to the other side. It never stands for one."""
 
 OnPiece = Callable[[str, int], None]
 """Told, before each piece, the name of its last layer and how many rows run through it."""
@@ -92,29 +95,18 @@ class BranchEvaluator:
                 on_plan(plan)
         if self._switch:
             return self._switch.measure_all(plans, on_plan)
-        return [self._found(plan) or self._measure(plan, on_plan) for plan in plans]
+        unknown = [plan for plan in plans if self._found(plan) is None]
+        self._whole.measure_all(unknown, on_plan)
+        return [self._found(plan) or self._whole.measure(plan) for plan in plans]
 
     def _found(self, plan: PrecisionPlan) -> Trial | None:
         """The trial of a plan on a whole engine, or else in pieces."""
         return self._store.find(self._whole.canonical(plan).key()) or self._known(plan)
 
-    def _measure(self, plan: PrecisionPlan, on_plan: Callable[[PrecisionPlan], None]) -> Trial:
-        on_plan(plan)
-        return self._whole.measure(plan)
-
     def _one_apart(self, plan: PrecisionPlan) -> bool:
         """One layer alone is in INT8, or one alone is not."""
         count = len(self._whole.canonical(plan).int8)
         return count in (1, self._quantizable - 1)
-
-    def measure_around(self, trunk: PrecisionPlan, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
-        """The trial of each plan, as on whole engines; those one layer apart from a trunk in a pass of their own."""
-        if not self.mark:
-            unknown = [self._whole.canonical(plan) for plan in plans if self._known(plan) is None]
-            job = around(self._whole.canonical(trunk), unknown, self._pieces)
-            if len(job.branches) >= _FAMILY:
-                self._measure_pass(job, on_piece)
-        return [self._whole.measure(plan) for plan in plans]
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """How many rows will run through pieces to measure ``plans``, for a progress bar."""
@@ -128,7 +120,8 @@ class BranchEvaluator:
         return [self._known(plan) or self._whole.measure(plan) for plan in plans]
 
     def _known(self, plan: PrecisionPlan) -> Trial | None:
-        return self._store.find(self.mark + self._whole.canonical(plan).key())
+        key = self._whole.canonical(plan).key()
+        return self._store.find(self.mark + key) or self._store.find(self.mark + _ROWS + key)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
         unknown = [self._whole.canonical(plan) for plan in plans if self._known(plan) is None]
@@ -140,12 +133,13 @@ class BranchEvaluator:
         def tell(piece: Piece, rows: int) -> None:
             on_piece(self._network.layers[piece.stop - 1].name, rows)
 
+        mark = self.mark if job.after == self._nothing else self.mark + _ROWS
         try:
             for group in self._stream.run(job, tell):
-                self._store.keep(*(self._trial(found) for found in group))
+                self._store.keep(*(self._trial(found, mark) for found in group))
         except TrialFailed as failure:
             self.failures.append(failure.message)
 
-    def _trial(self, found: Found) -> Trial:
+    def _trial(self, found: Found, mark: str) -> Trial:
         figures, ran = self._compare(found.outputs), self._builder.ran(found.plan)
-        return Trial.judged(self.mark + found.plan.key(), figures, ran, found.cost)
+        return Trial.judged(mark + found.plan.key(), figures, ran, found.cost)

@@ -38,7 +38,7 @@ def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None
     for number, remedy in enumerate(advice.remedies, start=1):
         console.print(Padding(_remedy_text(number, remedy, metric), (0, 0, 0, 2)))
         if number == 1 and remedy.commands:
-            console.print(Padding(Text(remedy.commands[0].text, style="dim"), (0, 0, 0, 5)), soft_wrap=True)
+            console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
     console.print()
 
 
@@ -56,7 +56,7 @@ def _print_network(tried: Sequence[Tried], metric: str, console: Console) -> Non
     whole = [each for each in tried if each.culprit is None]
     if not whole:
         return
-    console.print(Text("Tried with every layer in INT8:", style="bold"))
+    console.print(Text("Tried on the judged inputs, every layer in INT8:", style="bold"))
     for each in whole:
         console.print(Text(f"  {_tried_text(each, metric)}", style="green" if each.meets else ""))
 

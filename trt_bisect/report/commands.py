@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.precision import Precision
-from trt_bisect.report.exports import CACHE, QDQ_NETWORK, trtexec_arguments
+from trt_bisect.report.exports import CACHE, QDQ_NETWORK, TRT_TYPES, trtexec_arguments
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
 ORT, AIMET = "ONNX Runtime", "AIMET"
@@ -24,7 +24,6 @@ _MODELOPT = "python -m modelopt.onnx.quantization"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 _DATA = "DATA.npz"
-_POLYGRAPHY_TYPES = {Precision.FP16: "float16", Precision.FP32: "float32"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,10 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 
 
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
-    """One layer in high precision, the others in INT8; the run's own recipe where it does that for all culprits."""
+    """One layer in high precision, the others in INT8.
+
+    In the run's own precision first what does that for all culprits: its recipe, and the search for a cheaper one.
+    """
     cache = setting.path("recipe", CACHE)
     by_data = setting.has_data or setting.has_pairs
     ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
@@ -111,23 +113,24 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     written = setting.path("recipe", QDQ_NETWORK)
     recipe = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={written}", "--stronglyTyped"]))
     again = _run(setting, setting.calibration, "--precision", str(high), network=setting.model)
-    first = recipe if high is setting.high else again
+    cheapest = _run(setting, setting.calibration, network=setting.model, command="recover")
+    first = (recipe, cheapest) if high is setting.high else (again,)
     arguments, unsayable = trtexec_arguments({layer: high}, cache)
     if setting.has_pairs or unsayable:
-        return (first, excluding)
-    constraints = ["--precision-constraints", "obey", "--layer-precisions", f"{layer}:{_POLYGRAPHY_TYPES[high]}"]
+        return (*first, excluding)
+    constraints = ["--precision-constraints", "obey", "--layer-precisions", f"{layer}:{TRT_TYPES[high]}"]
     fp16 = ["--fp16"] if high is Precision.FP16 else []
-    return (first, excluding, _polygraphy(setting, cache, *fp16, *constraints), _trtexec(setting, *arguments))
+    return (*first, excluding, _polygraphy(setting, cache, *fp16, *constraints), _trtexec(setting, *arguments))
 
 
-def _run(setting: Setting, calibration: str, *options: str, network: str = "") -> Command:
-    """A run of trt-bisect; where the ranges do not come from data, it has to be told what to judge on."""
+def _run(setting: Setting, calibration: str, *options: str, network: str = "", command: str = "run") -> Command:
+    """A command of trt-bisect; where the ranges do not come from data, it has to be told what to judge on."""
     given = ["--calibration", calibration] if calibration else []
     if setting.inputs:
         given += ["--input", setting.inputs]
     elif calibration != setting.data:
         given += ["--dataset", setting.data]
-    return Command(TRT_BISECT, shlex.join(["trt-bisect", "run", network or setting.float_network, *given, *options]))
+    return Command(TRT_BISECT, shlex.join(["trt-bisect", command, network or setting.float_network, *given, *options]))
 
 
 def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:

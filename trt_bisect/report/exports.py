@@ -24,7 +24,7 @@ TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
 MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
-_TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16"}
+TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16"}
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ def trtexec_flags(kept: Mapping[str, Precision], *, with_cache: bool) -> str:
 
 def trtexec_arguments(kept: Mapping[str, Precision], cache: str | None) -> tuple[list[str], list[str]]:
     """The flags that keep layers high, with a calibration cache if there is one, and the layers it cannot name."""
-    unsayable = [name for name in kept if set(name) & set(":,*")]
+    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(":,*")}
     flags = ["--int8", *(["--fp16"] if Precision.FP16 in kept.values() else [])]
     if cache:
         flags.append(f"--calib={cache}")
-    spec = ",".join(f"{name}:{precision}" for name, precision in kept.items() if name not in unsayable)
-    if spec:
+    if sayable:
+        spec = ",".join(f"{name}:{precision}" for name, precision in sayable.items())
         flags += ["--precisionConstraints=obey", f"--layerPrecisions={spec}", f"--layerOutputTypes={spec}"]
-    return flags, unsayable
+    return flags, [name for name in kept if name not in sayable]
 
 
 def modelopt_list(kept: list[str]) -> str:
@@ -119,7 +119,7 @@ def modelopt_list(kept: list[str]) -> str:
 
 def polygraphy_script(kept: Mapping[str, Precision]) -> str:
     """A script for Polygraphy's ``--trt-network-postprocess-script``, for ``--precision-constraints obey``."""
-    types = {name: _TRT_TYPES[precision] for name, precision in kept.items()}
+    types = {name: TRT_TYPES[precision] for name, precision in kept.items()}
     fp16 = " --fp16" if Precision.FP16 in kept.values() else ""
     return f'''"""Keeps the layers that trt-bisect found to lose accuracy in INT8 in higher precision.
 
