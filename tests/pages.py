@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,25 @@ def long_report(report: Report, layers: int) -> Report:
 def similarities(report: Report) -> np.ndarray:
     """Of the quantizable layers that were measured."""
     return np.array([row.similarity for row in report.layers if row.quantizable and row.similarity is not None])
+
+
+class Elements(HTMLParser):
+    """The names of a page's elements, and the text of its scripts by id."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.scripts: dict[str, str] = {}
+        self._script: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self._script = dict(attrs).get("id", "") if tag == "script" else None
+
+    def handle_data(self, data):
+        if self._script:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+    def handle_endtag(self, tag):
+        self._script = None

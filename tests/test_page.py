@@ -10,13 +10,13 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pages
 import pytest
+from pages import Elements
 
 import trt_bisect
 from trt_bisect import BadInput, Report, api
@@ -46,28 +46,6 @@ def strange(tmp_path_factory) -> Report:
     place = tmp_path_factory.mktemp("strange")
     model, _ = pages.strange_network(place)
     return pages.run_on(model, place / "run")
-
-
-class Elements(HTMLParser):
-    """The names of a page's elements, and the text of its scripts by id."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.scripts: dict[str, str] = {}
-        self._script: str | None = None
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        self._script = dict(attrs).get("id", "") if tag == "script" else None
-
-    def handle_data(self, data):
-        if self._script:
-            self.scripts[self._script] = self.scripts.get(self._script, "") + data
-
-    def handle_endtag(self, tag):
-        self._script = None
 
 
 # The network.

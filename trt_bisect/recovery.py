@@ -32,6 +32,7 @@ from trt_bisect.recovery_verdict import Found, recovery_verdict
 from trt_bisect.report.recovered import Recovery
 from trt_bisect.report.words import listed
 from trt_bisect.request import Request, one_of
+from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.seeking import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
@@ -145,12 +146,13 @@ def recover(
     )
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
+    display = progress or default_progress()
+    with Showing(display if folder is None else Beat(folder, display)) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = _recovered(job, bench, wish)
-    if folder is not None:
-        found.save(folder)
+        if folder is not None:
+            found.save(folder)
     return found
 
 

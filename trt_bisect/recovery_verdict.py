@@ -19,6 +19,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.moves import Moves
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.exports import recipe_files
+from trt_bisect.report.page.graph import network_facts
 from trt_bisect.report.recovered import ALL_HIGH, ALL_INT8, KNEE, RECIPE, FrontPoint, LeftHigh, Move, Recovery
 from trt_bisect.report.recovery_words import recovery_summary
 from trt_bisect.seeking import Aim, Costs, Sought, plan_cost
@@ -93,6 +94,7 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
         versions={**versions(), **bench.builder.versions},
         fingerprint=bench.key,
         files=recipe_files(network, bench.ranges.scales, sought.plan, high),
+        graph=network_facts(network, before.ranges.scales),
     )
     return recovery_summary(recovery, bench.rule.metric.text)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from trt_bisect._version import __version__
 from trt_bisect.analyzer.judge import DEFAULT_SHARE
@@ -10,7 +12,8 @@ from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
-from trt_bisect.report.report import NOT_TRIED, LayerRow, Report
+from trt_bisect.report.recovered import ALL_HIGH, Recovery
+from trt_bisect.report.report import FOLLOWS, NOT_TRIED, RECOVER, LayerRow, Report
 
 
 def empty_report(model: str) -> Report:
@@ -65,3 +68,64 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
         )
         for layer in layers
     )
+
+
+def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report:
+    """What ``recover`` found as a report without a curve, where no ``run`` has made one.
+
+    Args:
+        found: the recovery.
+        graph: what ``network_facts`` gives, of the same network; without it there are no layers.
+    """
+    high = {row.layer: row.precision for row in found.high}
+    return replace(
+        empty_report(found.model),
+        engine=found.engine,
+        typing=found.typing,
+        strategy=RECOVER,
+        arithmetic=found.arithmetic,
+        metric=found.figure,
+        threshold=found.target["least"],
+        precision=found.precision,
+        versions=found.versions,
+        layers=_recovered_rows(found, graph or {}, high),
+        similarity={"int8": found.measured["int8"], "recipe": found.measured["recipe"]},
+        recipe={"high": list(high), "added": [], "meets": found.meets},
+        notes=found.notes,
+        summary=found.summary,
+        plans=found.plans,
+        builds=found.builds,
+        inferences=found.inferences,
+        seconds={"total": found.seconds},
+        fingerprint=found.fingerprint,
+        exit_code=0 if found.meets and not high and not found.moves else 1,
+        latency=found.latency,
+    )
+
+
+def _recovered_rows(found: Recovery, graph: Mapping[str, Any], high: Mapping[str, str]) -> tuple[LayerRow, ...]:
+    """A row a layer; those that can be in INT8 are all that the plan with nothing in it names."""
+    movable = next((point.high for point in found.front if ALL_HIGH in point.names), high)
+    layers, tensors = graph.get("layers", ()), graph.get("tensors", {})
+    return tuple(
+        LayerRow(
+            index=layer["index"],
+            name=layer["name"],
+            op_type=layer["op_type"],
+            shape=_shape(tensors.get(next(iter(layer["outputs"]), ""))),
+            quantizable=layer["name"] in movable,
+            similarity=None,
+            drop=None,
+            culprit=False,
+            outcome=NOT_TRIED if layer["name"] in movable else FOLLOWS,
+            asked="",
+            ran="",
+            recipe=high.get(layer["name"], str(Precision.INT8)) if layer["name"] in movable else "",
+        )
+        for layer in layers
+    )
+
+
+def _shape(tensor: Mapping[str, Any] | None) -> tuple[int | str | None, ...] | None:
+    shape = None if tensor is None else tensor.get("shape")
+    return None if shape is None else tuple(shape)

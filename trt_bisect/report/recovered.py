@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.report.exports import RecipeFiles
+from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import csv_text, plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
+    from plotly.graph_objects import Figure
 
 SCHEMA = 1
 JSON, CSV = "recovery.json", "front.csv"
+ACCURACY = "accuracy"
 ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
 
 
@@ -79,6 +83,8 @@ class Recovery:
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
         plans: how many were measured.
+        files: of the recipe, by name; None in a recovery read from a file.
+        graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
 
     model: str
@@ -108,6 +114,7 @@ class Recovery:
     fingerprint: str
     schema: int = SCHEMA
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def table(self) -> pd.DataFrame:
         """The front as a pandas table, the cheapest plan first."""
@@ -135,17 +142,61 @@ class Recovery:
 
     def to_json(self) -> dict[str, Any]:
         """The whole as JSON's types, no NaN and no infinity."""
-        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "files"}
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
         lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
         types = plain({**record, **lists})
         assert isinstance(types, dict)
         return types
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Recovery:
+        """What ``to_json`` wrote; a loss that is not known is infinite.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: the record is none of this schema.
+        """
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"recovery of schema {record['schema']}, this version reads {SCHEMA}")
+        lists = {
+            "high": tuple(LeftHigh(**row) for row in record["high"]),
+            "moves": tuple(Move(**move) for move in record["moves"]),
+            "front": tuple(_point(point) for point in record["front"]),
+            "notes": tuple(record["notes"]),
+        }
+        return cls(**{**record, **lists})
+
     def save(self, folder: str | Path) -> Path:
-        """Writes ``recovery.json``, ``front.csv`` and the recipe's files; raises BadInput where that cannot be."""
+        """Writes ``recovery.json``, ``front.csv``, the recipe's files, ``network.json`` and ``report.html``.
+
+        The page is that of the run in the folder, where there is one on the same network.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        from trt_bisect.report.page.files import write_recovered_page
+
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
         write_whole(path / CSV, self.to_csv().encode())
+        if self.graph is not None:
+            write_json(path / NETWORK, self.graph)
         write_json(path / JSON, self.to_json())
+        write_recovered_page(path, self)
         return path
+
+    def plot(self, *, log: bool = True) -> Figure:
+        """The front as a Plotly figure; see ``trt_bisect.report.page.front_plot.front``."""
+        from trt_bisect.report.page.front_plot import front
+
+        return front(self, log=log)
+
+    def _repr_html_(self) -> str:
+        from trt_bisect.report.page.notebook import compact_recovery
+
+        return compact_recovery(self)
+
+
+def _point(record: Mapping[str, Any]) -> FrontPoint:
+    loss = math.inf if record["loss"] is None else record["loss"]
+    return FrontPoint(**{**record, "loss": loss, "names": tuple(record["names"]), "high": dict(record["high"])})

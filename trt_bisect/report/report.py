@@ -27,6 +27,8 @@ REPORT = "report.json"
 LAYERS = "layers.csv"
 FOLLOWS = "follows"
 NOT_TRIED = "not tried"
+RECOVER = "recover"
+"""The strategy of a report that holds no more than what ``recover`` found."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from trt_bisect.report.asked import ASKED
 from trt_bisect.report.page.render import asset
+from trt_bisect.report.recovered import JSON
 from trt_bisect.report.report import REPORT
 from trt_bisect.report.screen import figure_text
 from trt_bisect.runs.beat import PROGRESS
@@ -123,8 +124,8 @@ def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a run has written there."""
-    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS))
+    """Whether ``run`` or ``recover`` has written there."""
+    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS, JSON))
 
 
 class Runs:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.asked import ASKED, Asked
 from trt_bisect.report.blank import empty_report
 from trt_bisect.report.page.data import read_record
+from trt_bisect.report.page.files import read_as, recovered_in
+from trt_bisect.report.recovered import JSON
 from trt_bisect.report.report import REPORT, Report
 from trt_bisect.runs.beat import PROGRESS, is_running
 from trt_bisect.view.replay import Replay
-from trt_bisect.view.tail import Content, JournalTail, Replaced, stamp_of
+from trt_bisect.view.tail import JournalTail, Replaced, stamp_of
 
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
 _SHOWN = ("stage", "done", "total", "seconds", "what")
@@ -27,7 +30,8 @@ class Look:
     """What is known of a run.
 
     Attributes:
-        report: the finished one, or what the journal says so far; nothing in it for a run that calibrates yet.
+        report: the finished one, that of a ``recover`` without a run, or what the journal says so far; nothing in it
+            for a run that calibrates yet.
         status: ``finished``, ``running`` or ``interrupted``.
         progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
         when: the run began, in seconds since the epoch; of an old folder, when it ended.
@@ -50,8 +54,9 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._asked = Replaced(path / ASKED, _parsed(Asked.from_json))
-        self._report = Replaced(path / REPORT, _parsed(Report.from_json))
+        self._asked = Replaced(path / ASKED, partial(read_as, Asked.from_json))
+        self._report = Replaced(path / REPORT, partial(read_as, Report.from_json))
+        self._recovered = Replaced(path / JSON, recovered_in)
         self._replayed: _Replayed | None = None
 
     def look(self) -> Look:
@@ -61,6 +66,8 @@ class RunFolder:
             Gone: nothing that a run has written can be read.
         """
         asked, report, running = self._asked.content(), self._report.content(), self._running()
+        if asked is None and report is None:
+            report = self._recovered.content()
         if asked is None and report is None and running is None:
             raise Gone(self.path)
         began = 0.0 if running is None else running["began"]
@@ -87,7 +94,8 @@ class RunFolder:
         return record if is_running(record, time.time() - stamp[0] / 1e9) else None
 
     def _ended(self) -> float:
-        return self._report.stamp[0] / 1e9 if self._report.stamp else 0.0
+        stamp = self._report.stamp or self._recovered.stamp
+        return stamp[0] / 1e9 if stamp else 0.0
 
     def _is_newer(self) -> bool:
         """The report was written after the run asked."""
@@ -116,19 +124,6 @@ class _Replayed:
                 self._replay, self._changed = Replay(self.asked), self._tail.changed
             self._report = self._replay.go_on(self._tail.trials)
         return self._report
-
-
-def _parsed(parse: Callable[[Mapping[str, Any]], Content]) -> Callable[[Path], Content | None]:
-    def read(path: Path) -> Content | None:
-        record = read_record(path)
-        if record is None:
-            return None
-        try:
-            return parse(record)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None
-
-    return read
 
 
 def _answers(report: Report, asked: Asked) -> bool:

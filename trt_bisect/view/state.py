@@ -7,15 +7,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.page.data import page_data, read_record, recipe_texts
-from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting
+from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting, read_as, recovering
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.plain import plain
+from trt_bisect.report.recovered import JSON, Recovery
 from trt_bisect.view.look import Look, RunFolder
 from trt_bisect.view.tail import Replaced
 
@@ -51,7 +52,8 @@ class LiveRun:
         self.folder = RunFolder(path)
         self._graph = Replaced(path / NETWORK, _plain_record)
         self._explanation = Replaced(path / EXPLANATION, _plain_record)
-        self._parts: tuple[object, object, object] = (None, None, None)
+        self._recovery = Replaced(path / JSON, partial(read_as, Recovery.from_json))
+        self._parts: tuple[object, ...] = (None,) * 4
         self._moment: tuple[str, Any] = ("", None)
         self._state: State | None = None
 
@@ -63,17 +65,25 @@ class LiveRun:
         """
         look = self.folder.look()
         graph, explanation = self._graph.content(), self._explanation.content() if look.whole else None
-        parts = (look.report, graph, explanation)
+        recovery = self._recovery.content()
+        parts = (look.report, graph, explanation, recovery)
         same = all(one is other for one, other in zip(parts, self._parts, strict=True))
         if self._state is None or not same or (look.status, look.progress) != self._moment:
-            self._state = self._told(look, graph, explanation)
+            self._state = self._told(look, graph, explanation, recovery)
             self._parts, self._moment = parts, (look.status, look.progress)
         return self._state
 
-    def _told(self, look: Look, graph: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> State:
+    def _told(
+        self,
+        look: Look,
+        graph: Mapping[str, Any] | None,
+        explanation: Mapping[str, Any] | None,
+        recovery: Recovery | None,
+    ) -> State:
         data = page_data(
             look.report,
             recipe=recipe_texts(self.folder.path / RECIPE) if look.whole else None,
+            recovery=recovering(recovery, look.report),
             status=look.status,
             progress=look.progress,
             command=look.report.command,

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.page.headline import headline
+from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.plain import plain
-from trt_bisect.report.report import Report
+from trt_bisect.report.recovered import Recovery
+from trt_bisect.report.report import RECOVER, Report
 
 _LARGEST_TEXT = 1 << 20
 
@@ -20,6 +21,7 @@ def page_data(
     explanation: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
     *,
+    recovery: Recovery | None = None,
     status: str = "finished",
     progress: Mapping[str, Any] | None = None,
     command: str = "",
@@ -31,19 +33,22 @@ def page_data(
         graph: what ``network_facts`` gives.
         explanation: the content of ``explanation.json``.
         recipe: what ``recipe_texts`` gives.
+        recovery: the best recipe, where ``recover`` has looked for one.
         status: ``finished``, ``running`` or ``interrupted``.
         progress: of a running one, ``stage``, ``done``, ``total`` and ``seconds``.
         command: that made the run, as it was typed.
     """
+    alone = recovery if report.strategy == RECOVER else None
     data: dict[str, Any] = plain(
         {
             "report": report.to_json(),
-            "headline": headline(report, status),
+            "headline": recovered_headline(alone) if alone else headline(report, status),
             "status": status,
             "progress": progress,
             "graph": graph,
             "explanation": explanation,
             "recipe": recipe or {},
+            "recovery": None if recovery is None else recovery.to_json(),
             "command": command,
         }
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from trt_bisect.report.blank import recovered_report
 from trt_bisect.report.page.data import page_data, read_record, recipe_texts
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.page.render import PAGE, render_page
-from trt_bisect.report.report import Report
+from trt_bisect.report.recovered import JSON, Recovery
+from trt_bisect.report.report import RECOVER, REPORT, Report
 from trt_bisect.runs.folder import write_whole
 
 EXPLANATION = "explanation.json"
 RECIPE = "recipe"
+Facts = TypeVar("Facts")
 
 
 def write_page(folder: Path, report: Report) -> None:
@@ -27,9 +30,47 @@ def write_page(folder: Path, report: Report) -> None:
         fitting(read_record(folder / NETWORK), report),
         explaining(read_record(folder / EXPLANATION), report),
         recipe_texts(folder / RECIPE),
+        recovery=recovering(read_as(Recovery.from_json, folder / JSON), report),
         command=report.command,
     )
     write_whole(folder / PAGE, render_page(data).encode())
+
+
+def write_recovered_page(folder: Path, found: Recovery) -> None:
+    """Writes ``report.html`` of a folder that ``recover`` has written into, with the run there if it is of its network.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    report = read_as(Report.from_json, folder / REPORT)
+    if report is None or recovering(found, report) is None:
+        report = recovered_report(found, read_record(folder / NETWORK))
+    write_page(folder, report)
+
+
+def recovered_in(path: Path) -> Report | None:
+    """The report that a ``recovery.json`` stands for where there is no run's, None where there is none to be read."""
+    graph = read_record(path.with_name(NETWORK))
+    return read_as(lambda record: recovered_report(Recovery.from_json(record), graph), path)
+
+
+def read_as(parse: Callable[[Mapping[str, Any]], Facts], path: Path) -> Facts | None:
+    """What ``parse`` makes of a file's JSON object, None where it can make nothing of it or there is none."""
+    record = read_record(path)
+    if record is None:
+        return None
+    try:
+        return parse(record)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def recovering(found: Recovery | None, report: Report) -> Recovery | None:
+    """``found`` where it is of the report's network, else None."""
+    if found is None or Path(found.model).name != Path(report.model).name:
+        return None
+    named = {row.layer for row in found.high}.union(*(point.high for point in found.front))
+    return found if report.strategy == RECOVER or named <= {row.name for row in report.layers} else None
 
 
 def fitting(graph: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trt_bisect.report.recovered import ACCURACY, Recovery
 from trt_bisect.report.report import Report
 from trt_bisect.report.screen import figure_text
 from trt_bisect.report.words import FIGURES
@@ -25,6 +26,31 @@ def headline(report: Report, status: str = "finished") -> str:
     if report.similarity.get("int8") is None:
         return f"Full INT8 gives no figure: {_blame(report)}, and {_cure(report)}."
     return f"In full INT8 the {figure} is {int8}, which misses {threshold}: {_blame(report)}, and {_cure(report)}."
+
+
+def recovered_headline(found: Recovery) -> str:
+    """What ``recover`` found, in one sentence."""
+    int8, recipe, least = (
+        recovered_text(found, value)
+        for value in (found.measured.get("int8"), found.measured.get("recipe"), found.target.get("least"))
+    )
+    start = f"In full INT8 the {FIGURES.get(found.figure, found.figure)} is {int8}"
+    if found.meets and not found.high and not found.moves:
+        return f"{start}, which meets the target of {least}: nothing has to be left high."
+    scales, high = len(found.moves), len(found.high)
+    changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
+    left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
+    changes.append(left if high else "all layers in INT8")
+    ends = "meets" if found.meets else "misses"
+    return (
+        f"{start}; with {' and '.join(changes)} it is {recipe}, which {ends} the target of {least} and gives up "
+        f"{found.cost:.2%} of INT8's gain in speed."
+    )
+
+
+def recovered_text(found: Recovery, value: float | None) -> str:
+    """A figure that ``recover`` measured, for a person; ``-`` where there is none."""
+    return f"{value:.4%}" if value is not None and found.figure == ACCURACY else figure_text(found.figure, value)
 
 
 def _so_far(report: Report, status: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trt_bisect.report.page.headline import headline
+from trt_bisect.report.page.headline import headline, recovered_headline, recovered_text
 from trt_bisect.report.page.render import environment
 from trt_bisect.report.plain import shape_text
+from trt_bisect.report.recovered import Recovery
 from trt_bisect.report.report import LayerRow, Report
 from trt_bisect.report.screen import drop_text, figure_text
 
@@ -24,6 +25,19 @@ def compact(report: Report) -> str:
         recipe=figure_text(report.metric, report.similarity.get("recipe")),
         culprits=[_cells(report, row) for row in culprits[:_LISTED]],
         more=max(0, len(culprits) - _LISTED),
+    )
+
+
+def compact_recovery(found: Recovery) -> str:
+    """What ``recover`` found, the layers left high and the other scales, as HTML; names are escaped."""
+    template = environment().get_template("recovery.html.j2")
+    return template.render(
+        found=found,
+        headline=recovered_headline(found),
+        high=[(row, recovered_text(found, row.back)) for row in found.high[:_LISTED]],
+        more=max(0, len(found.high) - _LISTED),
+        moves=found.moves[:_LISTED],
+        more_moves=max(0, len(found.moves) - _LISTED),
     )
 
 

@@ -29,10 +29,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     Raises:
         BadInput: Plotly is not installed.
     """
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise BadInput("Plotly is not installed.", "pip install 'trt-bisect[notebook]'") from error
+    go = graph_objects()
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
     standing = [row for row in tried if not row.culprit]
@@ -44,19 +41,28 @@ def curve(report: Report, *, log: bool = True) -> Figure:
             _trace(go, report, culprits, log, "culprit", marker={"symbol": "diamond", "size": 11, "color": "#b3201a"}),
         ]
     )
-    figure.add_hline(_height(report.threshold, log), line={"dash": "dash", "color": "#17703c"})
+    figure.add_hline(height(report.threshold, log), line={"dash": "dash", "color": "#17703c"})
     for row in failed:
         figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40}, legend={"orientation": "h", "y": 1.1})
     figure.update_xaxes(title="layer k, in execution order")
-    figure.update_yaxes(**_axis(report, log))
+    figure.update_yaxes(**axis(report.metric, log))
     return figure
+
+
+def graph_objects() -> Any:
+    """Plotly's ``graph_objects``; raises BadInput where it is not installed."""
+    try:
+        import plotly.graph_objects
+    except ImportError as error:
+        raise BadInput("Plotly is not installed.", "pip install 'trt-bisect[notebook]'") from error
+    return plotly.graph_objects
 
 
 def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: str, **look: Any) -> Any:
     return go.Scatter(
         x=[row.index for row in rows],
-        y=[None if row.similarity is None else _height(row.similarity, log) for row in rows],
+        y=[None if row.similarity is None else height(row.similarity, log) for row in rows],
         text=[_hover(report, row) for row in rows],
         hovertemplate="%{text}<extra></extra>",
         name=name,
@@ -64,15 +70,17 @@ def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: s
     )
 
 
-def _height(similarity: float, log: bool) -> float:
+def height(similarity: float, log: bool) -> float:
+    """Where a figure is drawn on a logarithmic axis of 1 - similarity, or a plain one."""
     return max(_EXACT, 1.0 - similarity) if log else similarity
 
 
-def _axis(report: Report, log: bool) -> dict[str, Any]:
+def axis(metric: str, log: bool) -> dict[str, Any]:
+    """Plotly's settings of the axis that ``height`` is for."""
     if log:
         return {"type": "log", "autorange": "reversed", "title": "1 - similarity"}
-    errors = report.metric in BUILT_IN and report.metric not in FRACTIONS and "sqnr" not in report.metric
-    return {"type": "log" if errors else "linear", "title": report.metric}
+    errors = metric in BUILT_IN and metric not in FRACTIONS and "sqnr" not in metric
+    return {"type": "log" if errors else "linear", "title": metric}
 
 
 def _hover(report: Report, row: LayerRow) -> str:

@@ -1,12 +1,11 @@
 // Similarity over k. The line is the network with the culprits ruled out; each culprit hangs from it by what it costs.
 
-import { byId, h, show } from "./dom.js";
-import { isNumber, percent } from "./format.js";
-import { axis, draw, plain } from "./plot.js";
+import { byId, h, offerSection, show } from "./dom.js";
+import { isNumber } from "./format.js";
+import { axis, draw, plain, targetLabel, targetLine } from "./plot.js";
+import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
-const FLOAT_NOISE = 1e-9;
-const MOST_TICKS = 9;
 const RUG = [0, 0.07];
 
 export function startCurve(store) {
@@ -27,10 +26,12 @@ function drawCurve(element, store, view) {
   const { metric } = model;
   const logarithmic = view.logarithmic && metric.loss !== null;
   byId("curve-log").closest("label").hidden = metric.loss === null;
-  const scale = scaleOf(model, logarithmic);
+  const figures = [...model.rows.map((row) => row.similarity), model.report.threshold];
+  const scale = scaleOf(figures, metric, logarithmic);
   const groups = groupsOf(model.rows);
   byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
   element.hidden = !byId("curve-empty").hidden;
+  offerSection("curve", !element.hidden || model.data.recovery == null);
   legend(groups, model);
   if (element.hidden) return;
   draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0));
@@ -50,37 +51,6 @@ function groupsOf(rows) {
     added: tried.filter((row) => isNumber(row.similarity) && row.added && !row.culprit),
     failed: tried.filter((row) => row.failed && !isNumber(row.similarity)),
   };
-}
-
-// From a similarity to where it is drawn, and the axis that says so.
-function scaleOf({ rows, metric, report }, logarithmic) {
-  if (!logarithmic) return { at: (value) => value, axis: {} };
-  const losses = rows.filter((row) => isNumber(row.similarity)).map((row) => metric.loss(row.similarity));
-  if (isNumber(report.threshold)) losses.push(metric.loss(report.threshold));
-  const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
-  const positive = losses.filter((loss) => loss > noise);
-  const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
-  const high = Math.ceil(Math.log10(Math.max(...positive, 1e-2)));
-  const exact = losses.some((loss) => loss < 10 ** low);
-  const bottom = exact ? low - 1 : low;
-  const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
-  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter(
-    (_, place) => place % step === 0,
-  );
-  const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
-  return {
-    at: (value) => Math.max(10 ** bottom, metric.loss(value)),
-    axis: {
-      type: "log",
-      range: [high + 0.15, bottom - 0.15],
-      tickvals: ticks.map((power) => 10 ** power),
-      ticktext: words,
-    },
-  };
-}
-
-function tickText(metric, power) {
-  return metric.loss(1) === 0 ? percent(1 - 10 ** power, Math.max(0, -power - 2)) : `1e${power}`;
 }
 
 function tracesOf(groups, scale, model) {
@@ -193,29 +163,16 @@ function layoutOf(model, scale, store, strip) {
     yaxis: axis(model.metric.label, { ...scale.axis, domain: [strip ? 0.1 : 0, 1], zeroline: false }),
     yaxis2: { domain: RUG, range: [-1, 1], visible: false, fixedrange: true },
     shapes: shapesOf(model, store, threshold),
-    annotations: threshold === null ? [] : [thresholdLabel(model, threshold, scale)],
-  };
-}
-
-function thresholdLabel({ report, metric }, threshold, scale) {
-  return {
-    xref: "paper",
-    x: 1,
-    xanchor: "right",
-    y: scale.axis.type === "log" ? Math.log10(threshold) : threshold,
-    yanchor: "bottom",
-    text: `threshold ${metric.text(report.threshold)}`,
-    showarrow: false,
-    font: { size: 12, color: colour("good") },
+    annotations:
+      threshold === null
+        ? []
+        : [targetLabel(`threshold ${model.metric.text(model.report.threshold)}`, threshold, scale)],
   };
 }
 
 function shapesOf(model, store, threshold) {
   const shapes = gaps(model.rows);
-  if (threshold !== null) {
-    const style = { color: colour("good"), width: 1.5, dash: "dash" };
-    shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: threshold, y1: threshold, line: style });
-  }
+  if (threshold !== null) shapes.push(targetLine(threshold));
   const row = store.row();
   if (row) {
     shapes.push(selected(row));

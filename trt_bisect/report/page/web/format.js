@@ -3,6 +3,7 @@
 export const NOTHING = "–";
 
 const FRACTIONS = new Set(["cosine", "top1"]);
+const ACCURACY = "accuracy";
 const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
 const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
 
@@ -90,5 +91,6 @@ export function metricOf(name) {
       axis: number,
     };
   }
+  if (name === ACCURACY) return { name, label: name, text: percent, drop: percent, loss: null };
   return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
 }

@@ -2,7 +2,7 @@
 
 import { byId, h, offerSection, show } from "./dom.js";
 import { count, isNumber } from "./format.js";
-import { axis, draw } from "./plot.js";
+import { axis, draw, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LISTED = 10;
@@ -94,10 +94,7 @@ function plot(element, samples, report, metric, judged) {
     cliponaxis: false,
     hovertemplate: "%{text}<extra></extra>",
   };
-  const style = { color: colour("good"), width: 1.5, dash: "dash" };
-  const threshold = isNumber(report.threshold)
-    ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: report.threshold, y1: report.threshold, line: style }]
-    : [];
+  const threshold = isNumber(report.threshold) ? [targetLine(report.threshold)] : [];
   draw(element, [points], {
     height: 260,
     margin: { l: 80 },

@@ -1,6 +1,7 @@
 // The page: what can be read at once is drawn at once, the plots after the first paint, the graph when nothing else waits.
 
 import { showAdvice } from "./advice.js";
+import { startBest } from "./best.js";
 import { startCurve } from "./curve.js";
 import { closeDetails, startDetails } from "./details.js";
 import { byId, whenIdle } from "./dom.js";
@@ -16,7 +17,7 @@ import { showVerdict } from "./verdict.js";
 
 const data = JSON.parse(byId("data").textContent);
 const store = makeStore(modelOf(data));
-store.selected = store.model.culprits[0]?.name ?? null;
+store.selected = store.model.culprits[0]?.name ?? data.recovery?.high?.[0]?.layer ?? null;
 
 function start() {
   startTheme(store.repaint);
@@ -31,6 +32,7 @@ function start() {
   afterPaint(() => {
     startDetails(store);
     startCurve(store);
+    startBest(store);
     startInputs(store);
     performance.mark("plots");
     whenIdle(() => startGraph(store));

@@ -40,3 +40,22 @@ export function layout(settings) {
 export function draw(element, traces, settings) {
   return window.Plotly.react(element, traces, layout(settings), CONFIG);
 }
+
+// What has to be reached: a line across, and words at its right end.
+export function targetLine(height) {
+  const style = { color: colour("good"), width: 1.5, dash: "dash" };
+  return { type: "line", xref: "paper", x0: 0, x1: 1, y0: height, y1: height, line: style };
+}
+
+export function targetLabel(text, height, scale) {
+  return {
+    xref: "paper",
+    x: 1,
+    xanchor: "right",
+    y: scale.axis.type === "log" ? Math.log10(height) : height,
+    yanchor: "bottom",
+    text: plain(text),
+    showarrow: false,
+    font: { size: 12, color: colour("good") },
+  };
+}

@@ -30,7 +30,7 @@ function showRecipe({ model: { data, report } }, view) {
     ...known,
     ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""]),
   ];
-  byId("recipe-words").textContent = words(report);
+  byId("recipe-words").textContent = isBest(files, data.recovery, report) ? bestWords(data.recovery) : words(report);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
   if (!forms.some(([name]) => name === view.chosen)) view.chosen = forms[0][0];
@@ -54,6 +54,34 @@ function showRecipe({ model: { data, report } }, view) {
       files.get(view.chosen),
     ),
   ]);
+}
+
+// `recover` writes its recipe where that of the run was: the plan tells whose the files are.
+function isBest(files, recovery, report) {
+  if (!recovery) return false;
+  const kept = keptIn(files.get("plan.json"));
+  const best = (recovery.high ?? []).map((row) => row.layer);
+  return kept !== null && same(kept, best) && !same(kept, report.recipe?.high ?? []);
+}
+
+function keptIn(plan) {
+  try {
+    return Object.entries(JSON.parse(plan).layers)
+      .filter(([, precision]) => precision !== "int8")
+      .map(([name]) => name);
+  } catch {
+    return null;
+  }
+}
+
+function same(names, others) {
+  const known = new Set(others);
+  return names.length === known.size && names.every((name) => known.has(name));
+}
+
+function bestWords({ high, moves }) {
+  const scales = moves?.length ? `, ${plural(moves.length, "other scale")}` : "";
+  return `These are the files of the best recipe: ${plural(high.length, "layer")} left high${scales}.`;
 }
 
 function words({ recipe, precision, similarity }) {

@@ -1,0 +1,35 @@
+// From a figure to where it is drawn, and the axis that says so: plain, or the loss on a logarithm, downwards.
+
+import { isNumber, percent } from "./format.js";
+
+const FLOAT_NOISE = 1e-9;
+const MOST_TICKS = 9;
+
+export function scaleOf(figures, metric, logarithmic) {
+  if (!logarithmic) return { at: (value) => value, axis: {} };
+  const losses = figures.filter(isNumber).map((figure) => metric.loss(figure));
+  const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
+  const positive = losses.filter((loss) => loss > noise);
+  const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
+  const high = Math.ceil(Math.log10(Math.max(...positive, 1e-2)));
+  const exact = losses.some((loss) => loss < 10 ** low);
+  const bottom = exact ? low - 1 : low;
+  const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
+  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter(
+    (_, place) => place % step === 0,
+  );
+  const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
+  return {
+    at: (value) => Math.max(10 ** bottom, metric.loss(value)),
+    axis: {
+      type: "log",
+      range: [high + 0.15, bottom - 0.15],
+      tickvals: ticks.map((power) => 10 ** power),
+      ticktext: words,
+    },
+  };
+}
+
+function tickText(metric, power) {
+  return metric.loss(1) === 0 ? percent(1 - 10 ** power, Math.max(0, -power - 2)) : `1e${power}`;
+}
