@@ -23,6 +23,8 @@ _PLANS_DEAR = 60
 _ROUNDS = 8
 """How often a choice is made again, more carefully, after whole engines contradicted it."""
 _LEAST_MARGIN = 1.05
+_UNSURE = 0.25
+"""What is good by less than so much of the budget is measured on a whole engine before it is believed."""
 
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer and high precision, the share of INT8's gain in speed that is given up."""
@@ -104,7 +106,11 @@ def seek(
         progress.step(f"{high} {'layer' if high == 1 else 'layers'} high")
 
     def choose(plans: Sequence[PrecisionPlan]) -> list[Loss]:
-        return target.choose(plans, tell)
+        losses = dict(zip(plans, target.choose(plans, tell), strict=True))
+        if target.cheap and aim.most is None:
+            unsure = [plan for plan, loss in losses.items() if _barely(loss, space.budget)]
+            losses.update(zip(unsure, target.exact(unsure, lambda _: None), strict=True))
+        return [losses[plan] for plan in plans]
 
     alone = None
     if not target.cheap and aim.most is None and not _by_blocks(aim, space, target):
@@ -178,6 +184,11 @@ def _settled(
 def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
     """The share of INT8's gain in speed that a plan gives up."""
     return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
+
+
+def _barely(loss: Loss, budget: float) -> bool:
+    """Whether a plan is good by so little that only a whole engine can tell."""
+    return loss is not None and (1.0 - _UNSURE) * budget <= loss <= budget
 
 
 def _meets(loss: Loss, budget: float) -> bool:

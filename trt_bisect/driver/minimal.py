@@ -23,6 +23,8 @@ _TOO_MUCH = 2.0
 _AT_ONCE = 24
 """How many units are tried as the next one to be left high, those that gained most when they were last tried."""
 _AT_LEAST = 8
+_BEAM, _BEAM_UNITS = 3, 128
+"""How many sets grow side by side, and how many units are tried with each."""
 _HOPE = 3.0
 """A set is measured if its loss is reckoned to be at most so many budgets."""
 
@@ -69,9 +71,9 @@ def minimal(space: Space, limit: int = PLANS, alone: Alone | None = None) -> Bat
     for start in dict.fromkeys(starts):
         found.append((yield from reduced(known, start)))
     best = min(found, key=space.price)
-    for per_cost in () if dear else (True, False):
-        room = Room(space.cost(best), max(2 * len(best), _AT_LEAST))
-        start = yield from grown(known, alone, known.meets, room, per_cost=per_cost)
+    for grow in () if dear else (grown, beamed):
+        room = Room(space.cost(best), max(2 * len(best), _AT_LEAST), limit)
+        start = yield from grow(known, alone, known.meets, room)
         if known.meets(start):
             best = min(best, (yield from reduced(known, start)), key=space.price)
     while True:
@@ -157,13 +159,16 @@ def cut_rankings(known: Known, rankings: Sequence[Sequence[int]]) -> Batches[lis
 
 @dataclass(frozen=True)
 class Room:
-    """How far a set may grow: the largest cost, and the largest number of units."""
+    """How far a set may grow: the largest cost, the largest number of units, and how many plans that may take."""
 
     cost: float
     units: int
+    plans: int
 
 
-def grown(known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room, *, per_cost: bool) -> Batches[Kept]:
+def grown(
+    known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room, *, per_cost: bool = True
+) -> Batches[Kept]:
     """From all units low, the one that gains most is left high, until that is enough or there is no room for more.
 
     Gains shrink as others are left high, as a rule, so only the units with the largest gains so far are tried again.
@@ -195,3 +200,29 @@ def grown(known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room, 
             best = max(tried, key=lambda unit: alone.losses[unit])
         kept |= {best}
     return kept
+
+
+def beamed(known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room) -> Batches[Kept]:
+    """From all units low, several sets grow side by side, of each size those that lose least, until one is enough.
+
+    Losses of layers whose errors meet and cancel do not rank a layer by what it gains with the best set of the size
+    below, so every unit that has room is tried with each of them. The arguments are those of ``grown``.
+    """
+    space = known.space
+    sets: list[Kept] = [frozenset()]
+    asked = len(known.losses) + room.plans
+    for _ in range(room.units):
+        wider = dict.fromkeys(
+            kept | {unit}
+            for kept in sets
+            for unit in sorted(space.all - kept, key=lambda unit: (-alone.gains[unit], unit))[:_BEAM_UNITS]
+            if space.cost(kept | {unit}) <= room.cost
+        )
+        if not wider or len(known.losses) + len(wider) > asked:
+            break
+        yield from known.ask(wider)
+        enough = [kept for kept in wider if stop(kept)]
+        if enough:
+            return min(enough, key=space.price)
+        sets = sorted(wider, key=lambda kept: (known.losses[kept], space.price(kept), sorted(kept)))[:_BEAM]
+    return sets[0]

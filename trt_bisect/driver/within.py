@@ -32,7 +32,7 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
         return chosen(known, frozenset(), None)
     alone = yield from sensitivities(known)
     for per_cost in (True, False):
-        room = Room(most, len(space.units))
+        room = Room(most, len(space.units), limit)
         yield from grown(known, alone, lambda kept: not known.losses[kept] > 0.0, room, per_cost=per_cost)
 
     def payable(kept: Kept) -> bool:
