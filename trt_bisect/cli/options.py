@@ -23,6 +23,28 @@ Percentile = Annotated[float, typer.Option(help="For the percentile calibrator, 
 KeepMasks = Annotated[
     bool, typer.Option("--keep-mask-ranges", help="Quantize tensors whose range is a mask's (-1e9, -3e38) too.")
 ]
+Calibration = Annotated[
+    str | None, typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False)
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
+]
+Direction = Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False),
+]
+Samples = Annotated[
+    int | None, typer.Option(help="How many of the worst inputs are judged together.", show_default=False)
+]
+Engine = Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")]
+Typing = Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")]
+Memory = Annotated[int, typer.Option(help="MiB of tensors held at once.")]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
 Tensorboard = Annotated[
     Path | None, typer.Option("--tensorboard", help="A folder for TensorBoard's logs.", show_default=False)

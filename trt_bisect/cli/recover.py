@@ -7,27 +7,34 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import (
+    Calibration,
+    Calibrator,
+    Direction,
+    Engine,
+    Inputs,
+    KeepMasks,
+    Memory,
+    Model,
+    Output,
+    Outputs,
+    Percentile,
+    Samples,
+    Shape,
+    Typing,
+    parse_shapes,
+)
 
 
 def recover_command(
     model: Model,
-    calibration: Annotated[
-        str | None,
-        typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False),
-    ] = None,
-    inputs: Annotated[
-        str | None,
-        typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
-    ] = None,
+    calibration: Calibration = None,
+    inputs: Inputs = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Data to search for the worst inputs; the samples of --labels.", show_default=False),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
-    ] = None,
+    output: Output = None,
     threshold: Annotated[
         float | None,
         typer.Option(help="The worst similarity that is still good. [default: the metric's own]", show_default=False),
@@ -66,24 +73,17 @@ def recover_command(
         typer.Option(help="How many are tried before it stops looking for cheaper ones.", show_default=False),
     ] = None,
     remedies: Annotated[bool, typer.Option(help="Try other calibrators for single tensors first.")] = True,
-    engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
-    typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
+    engine: Engine = "auto",
+    typing: Typing = "auto",
     metric: Annotated[str, typer.Option(help="Of the similarity, or module:function.")] = "cosine",
-    direction: Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")] = "higher",
-    outputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False
-        ),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="How many of the worst inputs are judged together.", show_default=False)
-    ] = None,
+    direction: Direction = "higher",
+    outputs: Outputs = None,
+    samples: Samples = None,
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
     shape: Shape = None,
-    memory: Annotated[int, typer.Option(help="MiB of tensors held at once.")] = 512,
+    memory: Memory = 512,
 ) -> None:
     """Find the plan that meets the threshold, or an accuracy, at the least cost in speed, and the front it lies on.
 

@@ -7,7 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import (
+    Calibration,
+    Calibrator,
+    Direction,
+    Engine,
+    Inputs,
+    KeepMasks,
+    Memory,
+    Model,
+    Output,
+    Outputs,
+    Percentile,
+    Samples,
+    Shape,
+    Typing,
+    parse_shapes,
+)
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,44 +34,28 @@ if TYPE_CHECKING:
 
 def sensitivity_command(
     model: Model,
-    calibration: Annotated[
-        str | None,
-        typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False),
-    ] = None,
-    inputs: Annotated[
-        str | None,
-        typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
-    ] = None,
+    calibration: Calibration = None,
+    inputs: Inputs = None,
     dataset: Annotated[
         str | None, typer.Option(help="Data to search for the worst inputs.", show_default=False)
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
-    ] = None,
+    output: Output = None,
     top: Annotated[int, typer.Option(help="How many rows are printed; 0 for all.")] = 20,
     way: Annotated[str, typer.Option(help="Rows of both, weight, activation, or all.")] = "all",
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
     order: Annotated[str, typer.Option(help="descending or ascending.")] = "descending",
-    engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
-    typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
+    engine: Engine = "auto",
+    typing: Typing = "auto",
     metric: Annotated[str, typer.Option(help="The one that the loss is of, or module:function.")] = "cosine",
-    direction: Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")] = "higher",
+    direction: Direction = "higher",
     precision: Annotated[str, typer.Option(help="Of the layers not in INT8: fp32 or fp16.")] = "fp32",
-    outputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False
-        ),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="How many of the worst inputs are judged together.", show_default=False)
-    ] = None,
+    outputs: Outputs = None,
+    samples: Samples = None,
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
     shape: Shape = None,
-    memory: Annotated[int, typer.Option(help="MiB of tensors held at once.")] = 512,
+    memory: Memory = 512,
 ) -> None:
     """Rank the layers by what each costs alone in INT8: its weights, its activations, both; and by what it gives back.
 
