@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 
