@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -168,6 +169,23 @@ def test_another_runs_trials_are_never_taken(trt_bisect, lenet, tmp_path):
     both = (tmp_path / "run/journal.jsonl").read_text().splitlines()
     assert both[: len(first)] == first
     assert len({json.loads(line)["run"] for line in both}) == 2
+
+
+def test_the_report_says_what_its_fingerprint_is_made_of(trt_bisect, lenet, tmp_path):
+    for name, more in (("plain", ()), ("forced", ("--force-int8",))):
+        trt_bisect(
+            "run",
+            lenet / "lenet.onnx",
+            "--calibration",
+            lenet / "calibration.npz",
+            "--output",
+            tmp_path / name,
+            *more,
+        )
+    plain, forced = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("plain", "forced"))
+    ordered = json.dumps(plain["made_of"], sort_keys=True)
+    assert hashlib.sha256(ordered.encode()).hexdigest() == plain["fingerprint"]
+    assert {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value} == {"force_int8"}
 
 
 def test_two_runs_in_one_folder_are_refused(trt_bisect, lenet, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class Bench:
         about: what the report says of them.
         data: what the ranges come from, if that was data.
         compare: from outputs to figures.
+        parts: what the fingerprint is made of.
         whole: measures on whole engines; ``evaluator`` as the strategy wants it.
         key: the fingerprint.
     """
@@ -41,3 +43,4 @@ class Bench:
     key: str
     data: Dataset | None
     compare: Compare
+    parts: Mapping[str, Any]

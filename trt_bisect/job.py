@@ -95,7 +95,8 @@ class Job:
             compare = comparison(reference, rule.metric)
             whole = self._whole(builder, ranges, feeds, compare, store)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
-            yield Bench(self.network, ranges, feeds, about, builder, rule, store, whole, evaluator, key, data, compare)
+            measuring = (builder, rule, store, whole, evaluator, key, data, compare, parts)
+            yield Bench(self.network, ranges, feeds, about, *measuring)
 
     def with_ranges(self, bench: Bench, ranges: Ranges) -> Bench:
         """A bench of whole engines with other ranges, its trials journaled under a key of their own."""
@@ -104,7 +105,9 @@ class Job:
         key = fingerprint(parts)
         store = bench.store.under(key, parts)
         whole = self._whole(builder, ranges, bench.feeds, bench.compare, store)
-        return replace(bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key)
+        return replace(
+            bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key, parts=parts
+        )
 
     def in_pieces(self, bench: Bench) -> Bench:
         """A bench of whole engines with the evaluator that the strategy wants."""

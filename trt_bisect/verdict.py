@@ -80,6 +80,7 @@ def _asked(job: Job, bench: Bench, command: str) -> Asked:
         inputs=bench.about,
         notes=job.notes,
         fingerprint=bench.key,
+        made_of=bench.parts,
     )
     mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
     began = time() - (perf_counter() - job.began)

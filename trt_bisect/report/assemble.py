@@ -38,6 +38,7 @@ def blank_report(
     inputs: Mapping[str, Any],
     notes: Sequence[str],
     fingerprint: str,
+    made_of: Mapping[str, Any],
 ) -> Report:
     """The report of a run that has measured nothing yet."""
     return replace(
@@ -56,6 +57,7 @@ def blank_report(
         inputs=dict(inputs),
         notes=tuple(dict.fromkeys(notes)),
         fingerprint=fingerprint,
+        made_of=dict(made_of),
     )
 
 

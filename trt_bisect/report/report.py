@@ -106,6 +106,8 @@ class Report:
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
         command: that made it, as it was typed; empty where it was called from Python.
+        made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
+            ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
@@ -140,6 +142,7 @@ class Report:
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
     command: str = ""
+    made_of: Mapping[str, Any] = field(default_factory=dict)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)
