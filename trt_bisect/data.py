@@ -14,11 +14,13 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.saved import load_saved
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -212,10 +214,9 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 
 def _read_polygraphy(path: Path) -> list[Feeds]:
     from polygraphy.exception import PolygraphyException
-    from polygraphy.json import load_json
 
     try:
-        loaded = load_json(str(path))
+        loaded = load_saved(path)
     except (PolygraphyException, ValueError, OSError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
@@ -353,9 +354,7 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
-            if "" not in sys.path:
-                sys.path.insert(0, "")
-            module = importlib.import_module(module_name)
+            module = _import_from_here(module_name)
         function = getattr(module, attribute)
     except Exception as error:
         raise BadInput(
@@ -365,3 +364,17 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
     if not callable(function):
         raise BadInput(f"The {what} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
     return function  # type: ignore[no-any-return]
+
+
+def _import_from_here(name: str) -> ModuleType:
+    """Imports a module, one in the current folder before others of its name.
+
+    Afterwards the current folder comes last: what it holds, such as a folder ``tensorrt``, is not what others import.
+    """
+    if sys.path[:1] == [""]:
+        return importlib.import_module(name)
+    sys.path[:] = ["", *filter(None, sys.path)]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = [*filter(None, sys.path), ""]

@@ -13,6 +13,7 @@ import numpy as np
 
 from trt_bisect.data import DAMAGED
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.saved import load_saved
 
 Tensors = dict[str, np.ndarray]
 _KINDS = "Give an .npz with the tensors by name, Polygraphy's --save-outputs JSON, or a folder of such files."
@@ -125,10 +126,9 @@ def _read_npz(path: Path, _runner: int) -> Iterator[Tensors]:
 def _read_json(path: Path, runner: int) -> Iterator[Tensors]:
     from polygraphy.comparator import RunResults
     from polygraphy.exception import PolygraphyException
-    from polygraphy.json import load_json
 
     try:
-        results: Any = load_json(str(path))
+        results: Any = load_saved(path)
     except (PolygraphyException, ValueError, OSError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from error
     if not isinstance(results, RunResults):
