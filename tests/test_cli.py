@@ -273,6 +273,17 @@ def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
     assert "Traceback" not in err
 
 
+def test_ctrl_c_where_nothing_is_kept_says_so(trt_bisect, lenet, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trt_bisect.calibration.collect.calibrate", stopped)
+    arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
+    code, _, err = trt_bisect("calibrate", lenet / "lenet.onnx", *arguments)
+    assert (code, err.splitlines()[-1]) == (130, "Nothing is kept of it; the same command begins anew.")
+    assert not (tmp_path / "own.cache").exists()
+
+
 def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):
     code, out, _ = trt_bisect("check", lenet / "lenet.onnx")
     assert code == 0

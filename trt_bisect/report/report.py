@@ -216,7 +216,7 @@ class Report:
     def save(self, folder: str | Path) -> Path:
         """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
-        An explanation that is there of another report is taken away.
+        An explanation that is there is of this report where ``report.json`` is this one; else it is taken away.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -226,12 +226,13 @@ class Report:
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
+        content = (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode()
         if self.explanation is not None:
             self.explanation.save(path)
-        else:
+        elif not _holds(path / REPORT, content):
             (path / EXPLANATION).unlink(missing_ok=True)
         write_whole(path / LAYERS, self.to_csv().encode())
-        write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
+        write_whole(path / REPORT, content)
         if self.graph is not None:
             write_json(path / NETWORK, self.graph)
         write_page(path, self)
@@ -257,6 +258,10 @@ class Report:
         text = io.StringIO()
         print_report(self, Console(file=text, width=120, force_jupyter=False))
         printer.text(text.getvalue())
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:
