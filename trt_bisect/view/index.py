@@ -18,8 +18,8 @@ from trt_bisect.report.page.render import asset
 from trt_bisect.report.recovered import JSON
 from trt_bisect.report.report import REPORT
 from trt_bisect.report.screen import figure_text
-from trt_bisect.runs.beat import PROGRESS
-from trt_bisect.view.look import FINISHED, RUNNING, Gone, Look
+from trt_bisect.runs.beat import FINISHED, PROGRESS, RUNNING
+from trt_bisect.view.look import Gone, Look
 from trt_bisect.view.pace import Paced
 from trt_bisect.view.state import LiveRun
 
