@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from trt_bisect.errors import BadInput
+from trt_bisect.runs.opening import open_to_read, open_to_write, save_copy, telling
 from trt_bisect.runs.past import PastLayer, PastReport, PastTrial
 from trt_bisect.runs.reading import EVERYTHING, Wanted, read_layers, read_reports, read_trials, table
 from trt_bisect.runs.recording import write
-from trt_bisect.runs.schema import open_to_read, open_to_write, save_copy, telling, transaction
+from trt_bisect.runs.schema import transaction
 from trt_bisect.runs.taken import take
 
 if TYPE_CHECKING:
@@ -63,13 +64,17 @@ class History:
 
         A trial is as old as the newest report of its run.
         """
-        with telling(self.path):
-            return table(PastTrial, read_trials(self._base, wanted))
+        return table(PastTrial, self.past_trials(wanted))
 
     def past(self, wanted: Wanted = EVERYTHING) -> list[PastReport]:
         """What ``reports`` gives, as objects."""
         with telling(self.path):
             return read_reports(self._base, wanted)
+
+    def past_trials(self, wanted: Wanted = EVERYTHING) -> list[PastTrial]:
+        """What ``trials`` gives, as objects."""
+        with telling(self.path):
+            return read_trials(self._base, wanted)
 
     def layers(self, report: int) -> list[PastLayer]:
         """The quantizable layers in the report of that ``id``; none where an older version has recorded it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,7 +22,7 @@ from trt_bisect.report.report import REPORT, Report
 from trt_bisect.runs.beat import FINISHED, INTERRUPTED, RUNNING, runs_in
 from trt_bisect.runs.journal import JOURNAL, records_of, trial_of
 
-_FILES = (ASKED, REPORT, JSON, JOURNAL)
+_NAMES = (ASKED, REPORT, JSON, JOURNAL)
 _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
@@ -82,9 +82,7 @@ def take(folder: Path) -> Taken:
     Raises:
         BadInput: there is nothing of a run in it that can be read.
     """
-    asked = read_as(Asked.from_json, folder / ASKED)
-    report = read_as(Report.from_json, folder / REPORT)
-    recovery = read_as(Recovery.from_json, folder / JSON)
+    asked, report, recovery = _files(folder)
     records = _records(folder)
     if not records and asked is None and report is None and recovery is None:
         raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' or 'recover' wrote into.")
@@ -100,19 +98,38 @@ def take(folder: Path) -> Taken:
 
 def holds_run(folder: Path) -> bool:
     """Whether a folder holds something of a run that can be taken in."""
-    return any((folder / name).is_file() for name in _FILES)
+    return any((folder / name).is_file() for name in _NAMES)
 
 
-def run_folders(folder: Path) -> list[Path]:
-    """``folder`` if there is a run in it, and all run folders under it; links are not followed.
+def run_folders(places: Iterable[Path]) -> list[Path]:
+    """The run folders among ``places`` and under them, the oldest run first; links are not followed.
 
     Raises:
-        BadInput: there is none.
+        BadInput: there is none in one of the places.
     """
-    found = [Path(here) for here, _, _ in os.walk(folder) if holds_run(Path(here))]
-    if not found:
-        raise BadInput(f"There is no run in '{folder}'.", "Give a run folder, or one above several.")
-    return sorted(found)
+    found: dict[Path, float] = {}
+    for place in places:
+        here = [Path(folder) for folder, _, _ in os.walk(place) if holds_run(Path(folder))]
+        dated = {folder: began for folder in here if (began := _began(folder)) is not None}
+        if not dated:
+            raise BadInput(f"There is no run in '{place}'.", "Give a run folder, or one above several.")
+        found.update(dated)
+    return sorted(found, key=lambda folder: (found[folder], folder))
+
+
+def _began(folder: Path) -> float | None:
+    """When the oldest report in a folder began, or its journal was written last; None where neither can be read."""
+    asked, report, recovery = _files(folder)
+    started = [each.started for each in (*_run_reports(folder, asked, report), *_recovered(folder, recovery))]
+    return min(started) if started else (folder / JOURNAL).stat().st_mtime if _records(folder) else None
+
+
+def _files(folder: Path) -> tuple[Asked | None, Report | None, Recovery | None]:
+    return (
+        read_as(Asked.from_json, folder / ASKED),
+        read_as(Report.from_json, folder / REPORT),
+        read_as(Recovery.from_json, folder / JSON),
+    )
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
