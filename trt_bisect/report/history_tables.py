@@ -50,7 +50,7 @@ def _as_json(table: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
 
 def _write(path: Path, option: str, write: Callable[[Path], None]) -> None:
     """Through a file beside it, so that a stop leaves the old one or the new one."""
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
     try:
         write(beside)
         beside.replace(path)

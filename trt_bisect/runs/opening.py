@@ -100,7 +100,7 @@ def save_copy(base: sqlite3.Connection, path: Path) -> None:
     Raises:
         BadInput: the file cannot be written.
     """
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
     try:
         with telling(path):
             with closing(sqlite3.connect(beside, isolation_level=None)) as copy:
@@ -151,17 +151,16 @@ def _check_copy(base: sqlite3.Connection, path: Path) -> None:
 
 
 def _choose_journal(base: sqlite3.Connection, path: Path, say: Callable[[str], None]) -> None:
-    """WAL, or on a network file system SQLite's default."""
-    (before,) = base.execute("PRAGMA journal_mode").fetchone()
+    """WAL, or on a network file system SQLite's default; that is said when the file is made."""
     mounts = Path("/proc/self/mountinfo")
     network = network_of(path.absolute().parent, mounts.read_text()) if mounts.exists() else ""
     wanted = "delete" if network else "wal"
-    if before == wanted:
-        return
-    found = _patiently(lambda: base.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
-    if found != "wal" and not base.execute("PRAGMA user_version").fetchone()[0]:
+    (found,) = base.execute("PRAGMA journal_mode").fetchone()
+    if found != wanted:
+        found = _patiently(lambda: base.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
+    if found != "wal" and version_of(base, path) == 0:
         where = f"on {network}" if network else "there"
-        say(f"The history '{path}' does without WAL, which cannot be had {where}: writers wait for readers.")
+        say(f"The history '{path}' does without WAL, which cannot be had {where}: who writes waits for who reads.")
 
 
 def _patiently(work: Callable[[], str]) -> str:
