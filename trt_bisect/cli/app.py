@@ -13,6 +13,7 @@ from trt_bisect.cli.calibrate import calibrate_command
 from trt_bisect.cli.check import check_command
 from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.engines import engines_command
+from trt_bisect.cli.history import history_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.recover import recover_command
@@ -76,6 +77,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "check": check_command,
     "worst": worst_command,
     "view": view_command,
+    "history": history_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():

@@ -106,6 +106,7 @@ class Report:
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
         command: that made it, as it was typed; empty where it was called from Python.
+        started: when the run began, in seconds since the epoch; 0 in older reports.
         made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         files: of the recipe, by name; empty in a report read from a file.
@@ -142,6 +143,7 @@ class Report:
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
     command: str = ""
+    started: float = 0.0
     made_of: Mapping[str, Any] = field(default_factory=dict)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
