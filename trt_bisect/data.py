@@ -24,6 +24,9 @@ _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxErr
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
 
+_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
+"""An array that is larger, and shrank more when it was packed, is no data: even images of one colour have noise."""
+
 Feeds = dict[str, np.ndarray]
 """The arrays of one inference, by the name of the network's input."""
 
@@ -187,10 +190,24 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return read_archive(path)
     except DAMAGED as error:
         raise _unreadable(path, error) from error
+
+
+def read_archive(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz``; nothing that it holds is unpickled.
+
+    Raises:
+        ``DAMAGED``: it is none, or a few bytes of it would fill the memory.
+    """
+    with np.load(path, allow_pickle=False) as archive:
+        for entry in archive.zip.infolist():
+            if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
+                raise ValueError(
+                    f"'{entry.filename}' unpacks from {entry.compress_size:,} bytes to {entry.file_size:,}"
+                )
+        return {name: np.asarray(archive[name]) for name in archive.files}
 
 
 def _read_npy(path: Path) -> np.ndarray:
@@ -211,12 +228,9 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 
 
 def _read_polygraphy(path: Path) -> list[Feeds]:
-    from polygraphy.exception import PolygraphyException
-    from polygraphy.json import load_json
-
     try:
-        loaded = load_json(str(path))
-    except (PolygraphyException, ValueError, OSError, KeyError, TypeError) as error:
+        loaded = read_polygraphy_json(path)
+    except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
         raise BadInput(
@@ -224,6 +238,20 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
             "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.",
         )
     return [{name: np.asarray(array) for name, array in feeds.items()} for feeds in loaded]
+
+
+def read_polygraphy_json(path: Path) -> Any:
+    """What Polygraphy makes of its JSON.
+
+    Raises:
+        ValueError: it can make nothing of it; its decoders raise whatever the file provokes.
+    """
+    from polygraphy.json import load_json
+
+    try:
+        return load_json(str(path))
+    except Exception as error:
+        raise ValueError(first_line(error)) from error
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:

@@ -52,13 +52,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
     model = infer_shapes(model)
     G_LOGGER.severity = logging.ERROR
     onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
-    try:
-        graph = gs.import_onnx(attach_weights(model, weights))
-    except Exception as error:
-        raise BadInput(
-            f"The graph of '{source}' is not valid: {type(error).__name__}: {error}",
-            "Check it with onnx.checker.check_model and export it again.",
-        ) from error
+    graph = gs.import_onnx(attach_weights(model, weights))
     if not _is_sorted(graph):
         graph.toposort()
     graph.fold_constants(

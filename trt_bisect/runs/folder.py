@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data import Feeds
+from trt_bisect.data import DAMAGED, Feeds, digest_of_feeds, read_archive
 from trt_bisect.runs.journal import unwritable
+from trt_bisect.runs.record import read_record
 
 RANGES = "ranges.json"
 INPUTS = "inputs.npz"
 INPUTS_ABOUT = "inputs.json"
+_ODD = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What a record that somebody altered raises."""
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
@@ -71,8 +74,11 @@ def load_ranges(folder: Path, key: str) -> Ranges | None:
     record = _record(folder / RANGES, key)
     if record is None:
         return None
-    scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
-    return Ranges(scales, record["unusable"], record["origin"])
+    try:
+        scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
+        return Ranges(scales, {str(name): str(why) for name, why in record["unusable"].items()}, str(record["origin"]))
+    except _ODD:
+        return None
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
@@ -94,7 +100,9 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
         raise unwritable(folder, error) from error
     write_whole(
         folder / INPUTS_ABOUT,
-        json.dumps({"key": key, "count": len(inputs), "stacked": alike, **about}, indent=1).encode(),
+        json.dumps(
+            {"key": key, "count": len(inputs), "stacked": alike, "digest": _digest(inputs), **about}, indent=1
+        ).encode(),
     )
 
 
@@ -108,25 +116,28 @@ def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | 
     if about is None:
         return None
     try:
-        with np.load(folder / INPUTS, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError):
+        digest, count, stacked = about.pop("digest"), about.pop("count"), about.pop("stacked")
+        feeds = _feeds(read_archive(folder / INPUTS), count, stacked)
+    except (*DAMAGED, *_ODD):
         return None
-    count = int(about.pop("count"))
-    if about.pop("stacked"):
-        return [{name: array[place] for name, array in arrays.items()} for place in range(count)], about
+    return (feeds, about) if _digest(feeds) == digest else None
+
+
+def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
+    if stacked:
+        return [{name: array[place] for name, array in arrays.items()} for place in range(count)]
     feeds: list[Feeds] = [{} for _ in range(count)]
     for label, array in arrays.items():
         name, _, place = label.rpartition(".")
         feeds[int(place)][name] = array
-    return feeds, about
+    return feeds
+
+
+def _digest(inputs: Sequence[Feeds]) -> str:
+    """Tells inputs from those that a run which was stopped had written over them."""
+    return fingerprint({str(place): digest_of_feeds(feeds) for place, feeds in enumerate(inputs)})
 
 
 def _record(path: Path, key: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not isinstance(record, dict) or record.pop("key", None) != key:
-        return None
-    return record
+    record = read_record(path)
+    return None if record is None or record.pop("key", None) != key else record

@@ -18,6 +18,7 @@ from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import TIMED_OUT, Trial
+from trt_bisect.runs.record import record_of
 
 JOURNAL = "journal.jsonl"
 
@@ -128,11 +129,8 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records in whole lines of a journal; what is none is passed over."""
     for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
+        record = record_of(line)
+        if record is not None:
             yield record
 
 
