@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+_LONGEST_LINE = 500
+
 
 class TrtBisectError(Exception):
     """What was wrong and where, and, in ``remedy``, what to do about it: one line each."""
@@ -50,8 +52,8 @@ class TrialFailed(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """What an error says, in one line of at most 500 letters."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_LINE]
 
 
 def own_fault(error: Exception) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trt_bisect.typed import checked
+
 MEASURED = "measured"
 BUILD_FAILED = "build failed"
 INFERENCE_FAILED = "inference failed"
@@ -102,9 +104,9 @@ class Trial:
             KeyError, TypeError, ValueError: the record is no trial.
         """
         fields = dict(record)
-        fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
+        fields["outputs"] = {name: checked(OutputFigures(**figures)) for name, figures in record["outputs"].items()}
         fields["ran"] = {int(index): sys.intern(precision) for index, precision in record["ran"].items()}
-        return cls(**fields)
+        return checked(cls(**fields))
 
 
 UNTRIED = Trial("", "not tried", builds=0)

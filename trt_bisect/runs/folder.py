@@ -19,12 +19,10 @@ from trt_bisect.runs.record import read_record
 RANGES = "ranges.json"
 INPUTS = "inputs.npz"
 INPUTS_ABOUT = "inputs.json"
-_ODD = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""What a record that somebody altered raises."""
 
 
-def fingerprint(parts: Mapping[str, Any]) -> str:
-    """SHA-256 over ``parts``, whatever their order."""
+def fingerprint(parts: Any) -> str:
+    """SHA-256 over ``parts`` as JSON, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -61,24 +59,20 @@ def write_whole(path: Path, content: bytes) -> None:
 def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:
     """Keeps the ranges of the calibration that ``key`` stands for."""
     record = {
-        "key": key,
         "origin": ranges.origin,
         "scales": {name: np.float32(scale).tobytes().hex() for name, scale in ranges.scales.items()},
         "unusable": dict(ranges.unusable),
     }
-    write_whole(folder / RANGES, json.dumps(record, indent=1).encode())
+    _keep(folder / RANGES, key, record)
 
 
 def load_ranges(folder: Path, key: str) -> Ranges | None:
     """The ranges kept under ``key``, their bits as they were, or None."""
-    record = _record(folder / RANGES, key)
+    record = _kept(folder / RANGES, key)
     if record is None:
         return None
-    try:
-        scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
-        return Ranges(scales, {str(name): str(why) for name, why in record["unusable"].items()}, str(record["origin"]))
-    except _ODD:
-        return None
+    scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
+    return Ranges(scales, record["unusable"], record["origin"])
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
@@ -98,12 +92,8 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
         beside.replace(path)
     except OSError as error:
         raise unwritable(folder, error) from error
-    write_whole(
-        folder / INPUTS_ABOUT,
-        json.dumps(
-            {"key": key, "count": len(inputs), "stacked": alike, "digest": _digest(inputs), **about}, indent=1
-        ).encode(),
-    )
+    samples = [digest_of_feeds(feeds) for feeds in inputs]
+    _keep(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
 
 
 def _without_objects(array: np.ndarray) -> np.ndarray:
@@ -111,16 +101,16 @@ def _without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:
-    """The inputs kept under ``key`` and what was noted of them, or None."""
-    about = _record(folder / INPUTS_ABOUT, key)
-    if about is None:
+    """The inputs kept under ``key`` and what was noted of them, or None; not those that another run wrote since."""
+    record = _kept(folder / INPUTS_ABOUT, key)
+    if record is None:
         return None
+    samples = record["samples"]
     try:
-        digest, count, stacked = about.pop("digest"), about.pop("count"), about.pop("stacked")
-        feeds = _feeds(read_archive(folder / INPUTS), count, stacked)
-    except (*DAMAGED, *_ODD):
+        feeds = _feeds(read_archive(folder / INPUTS), len(samples), record["stacked"])
+    except (*DAMAGED, IndexError):
         return None
-    return (feeds, about) if _digest(feeds) == digest else None
+    return (feeds, record["about"]) if [digest_of_feeds(each) for each in feeds] == samples else None
 
 
 def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
@@ -133,11 +123,12 @@ def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
     return feeds
 
 
-def _digest(inputs: Sequence[Feeds]) -> str:
-    """Tells inputs from those that a run which was stopped had written over them."""
-    return fingerprint({str(place): digest_of_feeds(feeds) for place, feeds in enumerate(inputs)})
+def _keep(path: Path, key: str, record: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps({"key": key, "digest": fingerprint(record), "kept": record}, indent=1).encode())
 
 
-def _record(path: Path, key: str) -> dict[str, Any] | None:
-    record = read_record(path)
-    return None if record is None or record.pop("key", None) != key else record
+def _kept(path: Path, key: str) -> Any:
+    """What was kept under ``key``, None where there is nothing, or where it was altered since."""
+    record = read_record(path) or {}
+    kept = record.get("kept")
+    return kept if record.get("key") == key and record.get("digest") == fingerprint(kept) else None
