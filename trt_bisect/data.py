@@ -201,7 +201,10 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
     Raises:
         ``DAMAGED``: it is none, or a few bytes of it would fill the memory.
     """
-    with np.load(path, allow_pickle=False) as archive:
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is one array, not an archive")
+    with archive:
         for entry in archive.zip.infolist():
             if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
                 raise ValueError(

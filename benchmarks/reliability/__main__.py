@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-WHAT = ("fuzz",)
+WHAT = ("kill", "fuzz")
 
 
 def main() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import DAMAGED, Feeds, digest_of_feeds, read_archive
+from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.runs.journal import unwritable
 from trt_bisect.runs.record import read_record
 
@@ -48,12 +50,26 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         BadInput: it cannot be written.
     """
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written; only when it is whole it takes the place of the old one.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        beside.write_bytes(content)
+        with beside.open("wb") as file:
+            yield file
         beside.replace(path)
     except OSError as error:
-        raise unwritable(path.parent, error) from error
+        with suppress(OSError):
+            beside.unlink()
+        raise BadInput(f"'{path}' cannot be written: {error.strerror or error}.", MAKE_ROOM) from error
 
 
 def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:
@@ -77,8 +93,6 @@ def load_ranges(folder: Path, key: str) -> Ranges | None:
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
     """Keeps the inputs that are judged: ``inputs.npz`` can be given as ``--input`` where all have one shape."""
-    path = folder / INPUTS
-    beside = folder / f".{os.getpid()}-{INPUTS}"
     inputs = [{name: _without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
     alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)
@@ -86,12 +100,8 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
         arrays = {name: np.stack([feeds[name] for feeds in inputs]) for name in names}
     else:
         arrays = {f"{name}.{place}": feeds[name] for place, feeds in enumerate(inputs) for name in names}
-    try:
-        with beside.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        beside.replace(path)
-    except OSError as error:
-        raise unwritable(folder, error) from error
+    with whole_file(folder / INPUTS) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     samples = [digest_of_feeds(feeds) for feeds in inputs]
     _keep(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
 
