@@ -205,6 +205,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("it is one array, not an archive")
     with archive:
+        assert archive.zip is not None
         for entry in archive.zip.infolist():
             if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
                 raise ValueError(
