@@ -192,11 +192,12 @@ def test_two_runs_in_one_folder_are_refused(trt_bisect, lenet, tmp_path):
     import fcntl
 
     (tmp_path / "run").mkdir()
-    with (tmp_path / "run/journal.jsonl").open("wb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        code, _, err = trt_bisect(
-            "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
-        )
+    held = os.open(tmp_path / "run", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    code, _, err = trt_bisect(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
+    )
+    os.close(held)
     assert code == 2
     assert "Another run" in err
 

@@ -13,16 +13,16 @@ from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.explaining import explained
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.progress import Progress, default_progress
 from trt_bisect.report.page.graph import NETWORK, network_facts
 from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
-from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
-from trt_bisect.runs.keeping import BESIDE, recorded
+from trt_bisect.runs.keeping import BESIDE
+from trt_bisect.runs.working import working_in
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
 
@@ -141,9 +141,7 @@ def run(
     folder = None if output is None else make_folder(Path(output))
     board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    display = progress or default_progress()
-    shown_by = display if folder is None else Beat(folder, display)
-    with recorded(folder, history, display.say), Showing(shown_by) as shown:
+    with working_in(folder, progress or default_progress(), history) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             graph = network_facts(bench.network, bench.ranges.scales)

@@ -26,6 +26,9 @@ _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxErr
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
 
+_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
+"""An array that is larger, and shrank more when it was packed, is no data: even images of one colour have noise."""
+
 Feeds = dict[str, np.ndarray]
 """The arrays of one inference, by the name of the network's input."""
 
@@ -189,10 +192,28 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return read_archive(path)
     except DAMAGED as error:
         raise _unreadable(path, error) from error
+
+
+def read_archive(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz``; nothing that it holds is unpickled.
+
+    Raises:
+        ``DAMAGED``: it is none, or a few bytes of it would fill the memory.
+    """
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is one array, not an archive")
+    with archive:
+        assert archive.zip is not None
+        for entry in archive.zip.infolist():
+            if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
+                raise ValueError(
+                    f"'{entry.filename}' unpacks from {entry.compress_size:,} bytes to {entry.file_size:,}"
+                )
+        return {name: np.asarray(archive[name]) for name in archive.files}
 
 
 def _read_npy(path: Path) -> np.ndarray:
@@ -213,11 +234,9 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 
 
 def _read_polygraphy(path: Path) -> list[Feeds]:
-    from polygraphy.exception import PolygraphyException
-
     try:
         loaded = load_saved(path)
-    except (PolygraphyException, ValueError, OSError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
         raise BadInput(

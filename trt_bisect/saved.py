@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.errors import first_line
+
 _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
 """The marks of PyTorch tensors, which Polygraphy hands to ``torch.load``: before PyTorch 2.6 that unpickles anything.
 
@@ -16,7 +18,7 @@ def load_saved(path: Path) -> Any:
     """What the file holds: lists, dictionaries, NumPy arrays and Polygraphy's own types, but no PyTorch tensors.
 
     Raises:
-        PolygraphyException, ValueError, OSError, KeyError, TypeError: it cannot be read, or holds other types.
+        ValueError: it cannot be read, or holds other types; Polygraphy's decoders raise whatever the file provokes.
     """
     from polygraphy.json import from_json, load_json
     from polygraphy.json.serde import Decoder
@@ -24,4 +26,7 @@ def load_saved(path: Path) -> Any:
     from_json("[]")  # registers the types
     for mark in _TORCH:
         Decoder.polygraphy_registered.pop(mark, None)
-    return load_json(str(path))
+    try:
+        return load_json(str(path))
+    except Exception as error:
+        raise ValueError(first_line(error)) from error

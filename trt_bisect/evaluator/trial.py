@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trt_bisect.evaluator.ran import restored, shortened
+from trt_bisect.typed import checked
 
 MEASURED = "measured"
 BUILD_FAILED = "build failed"
@@ -103,9 +104,9 @@ class Trial:
             AttributeError, KeyError, TypeError, ValueError: the record is no trial.
         """
         fields = dict(record)
-        fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
+        fields["outputs"] = {name: checked(OutputFigures(**figures)) for name, figures in record["outputs"].items()}
         fields["ran"] = restored(record["ran"], record["plan"])
-        return cls(**fields)
+        return checked(cls(**fields))
 
 
 UNTRIED = Trial("", "not tried", builds=0)

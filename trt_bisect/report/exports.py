@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trt_bisect.calibration.cache import format_cache
+from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target, Written
@@ -51,7 +54,15 @@ class RecipeFiles:
         make_folder(folder)
         for name, text in self.texts.items():
             write_whole(folder / name, text.encode())
-        save_model(self.network.model, self.network.weights, folder / QDQ_NETWORK)
+        beside = folder / f".{QDQ_NETWORK}-{os.getpid()}"
+        try:
+            beside.mkdir(exist_ok=True)
+            for file in reversed(save_model(self.network.model, self.network.weights, beside / QDQ_NETWORK)):
+                file.replace(folder / file.name)
+        except OSError as error:
+            raise BadInput(f"'{folder / QDQ_NETWORK}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def recipe_files(

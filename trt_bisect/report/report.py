@@ -16,6 +16,7 @@ from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
+from trt_bisect.typed import checked
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -199,7 +200,7 @@ class Report:
         fields = dict(record)
         fields["layers"] = tuple(_row(row) for row in record["layers"])
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
-        return cls(**fields)
+        return checked(cls(**fields))
 
     def to_csv(self) -> str:
         """The layers as CSV, the same rows as in ``report.json``; a culprit's tensors separated by spaces."""
@@ -270,6 +271,6 @@ def _row(record: Mapping[str, Any]) -> LayerRow:
     fields = dict(record)
     fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
     fields["rounds"] = tuple(
-        RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])}) for rounded in record["rounds"]
+        checked(RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])})) for rounded in record["rounds"]
     )
-    return LayerRow(**fields)
+    return checked(LayerRow(**fields))

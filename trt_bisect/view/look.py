@@ -11,11 +11,11 @@ from typing import Any
 
 from trt_bisect.report.asked import ASKED, Asked
 from trt_bisect.report.blank import empty_report
-from trt_bisect.report.page.data import read_record
 from trt_bisect.report.page.files import read_as, recovered_in
 from trt_bisect.report.recovered import JSON
 from trt_bisect.report.report import REPORT, Report
 from trt_bisect.runs.beat import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
+from trt_bisect.runs.record import read_record
 from trt_bisect.view.replay import Replay
 from trt_bisect.view.tail import JournalTail, Replaced, stamp_of
 
