@@ -108,6 +108,7 @@ class Report:
         command: that made it, as it was typed; empty where it was called from Python.
         made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
+        budget: the loss that the threshold allows; None in older reports.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
@@ -143,6 +144,7 @@ class Report:
     schema: int = SCHEMA
     command: str = ""
     made_of: Mapping[str, Any] = field(default_factory=dict)
+    budget: float | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)

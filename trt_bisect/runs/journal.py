@@ -54,7 +54,7 @@ class Journal:
     ) -> None:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = _open_locked(self.path) if file is None else file
+        self._file = open_locked(self.path) if file is None else file
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
@@ -99,18 +99,23 @@ class Journal:
         self._file.close()
 
 
-def _open_locked(path: Path) -> BufferedRandom:
+def open_locked(path: Path, option: str = "--output") -> BufferedRandom:
+    """The file, made if need be, for this process alone as long as it is open; ``option`` named its folder.
+
+    Raises:
+        BadInput: it cannot be written, or another process has it.
+    """
     try:
         path.touch()
         file = path.open("r+b")
     except OSError as error:
-        raise unwritable(path.parent, error) from error
+        raise unwritable(path.parent, error, option) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
         raise BadInput(
-            f"Another run is writing to '{path.parent}'.", "Wait for it to end, or give another --output."
+            f"Another run is writing to '{path.parent}'.", f"Wait for it to end, or give another {option}."
         ) from error
     return file
 

@@ -1,0 +1,74 @@
+"""What one run says of a network, as far as nights compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trt_bisect.analyzer.metrics import Metric, metric_of_facts
+
+INT8, RECIPE = "int8", "recipe"
+"""The plans whose similarity is compared."""
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """One quantizable layer, as ``report.json`` has it."""
+
+    similarity: float | None
+    drop: float | None
+    culprit: bool
+    outcome: str
+    obeyed: bool | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run of one network.
+
+    Attributes:
+        metric: ``Metric.facts`` of the metric that decides.
+        threshold: the worst value of it that is still good.
+        similarity: of full INT8 and of the recipe; None where not measured.
+        high: the layers that the recipe leaves high.
+        meets: the recipe meets the threshold.
+        latency: median milliseconds of one inference by plan, None for one that could not be built; None as a whole
+            where nothing was timed.
+        layers: the quantizable ones by name.
+    """
+
+    metric: Mapping[str, Any]
+    threshold: float
+    similarity: Mapping[str, float | None]
+    high: tuple[str, ...]
+    meets: bool
+    latency: Mapping[str, float | None] | None
+    layers: Mapping[str, LayerFigures]
+
+    @property
+    def judge(self) -> Metric:
+        """The metric, to judge these figures by."""
+        return metric_of_facts(self.metric)
+
+    @property
+    def culprits(self) -> tuple[str, ...]:
+        """In the network's order."""
+        return tuple(name for name, layer in self.layers.items() if layer.culprit)
+
+    def to_json(self) -> dict[str, Any]:
+        """In JSON's types; ``layers`` as lists of name and ``LayerFigures``' fields, so that one takes one line."""
+        layers = [[name, *asdict(layer).values()] for name, layer in self.layers.items()]
+        return {**vars(self), "high": list(self.high), "layers": layers}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Figures:
+        """What ``to_json`` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the record is none.
+        """
+        layers = {name: LayerFigures(*figures) for name, *figures in record["layers"]}
+        made = cls(**{**record, "high": tuple(record["high"]), "layers": layers})
+        made.judge.loss(made.threshold)
+        return made
