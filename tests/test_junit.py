@@ -162,5 +162,5 @@ def test_markdown_of_hostile_names_is_text():
         assert tag not in html
     assert html.count("&lt;img src=x&gt;") == 3  # the table, the heading, the sentence
     assert html.count("<td>") == 7
-    for sign in ("~~", "$f$", "@me", ":smile:", "http://", "www.", "#1"):
+    for sign in ("~~", "$f$", "@me", ":smile:", "http://", "www."):
         assert sign not in text

@@ -78,7 +78,7 @@ class NetworkResult:
             "tonight": _overall(self.figures),
             "baseline": None if self.baseline is None else [_overall(run) for run in self.baseline.runs],
             "repeats": None if self.baseline is None else self.baseline.repeats,
-            "changes": [{**asdict(change), "fails": change in self.failures} for change in self.changes],
+            "changes": [{**asdict(change), "fails": change.fails_even_if(self.accepted)} for change in self.changes],
             "noise": [asdict(change) for change in self.noise],
             "differs": None if self.differs is None else [asdict(difference) for difference in self.differs],
         }

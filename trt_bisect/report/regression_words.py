@@ -46,7 +46,7 @@ def sentences(result: NetworkResult) -> list[str]:
         return [result.message]
     metric = result.figures.judge.name
     failures = result.failures
-    others = [change for change in result.changes if change not in failures]
+    others = [change for change in result.changes if not change.fails_even_if(result.accepted)]
     plainly = [change for change in others if change.kind not in (DROP, CURVE, LAYER)]
     said = [sentence(change, metric) for change in (*failures, *plainly)]
     for kind in (DROP, CURVE):
