@@ -405,6 +405,20 @@ def test_a_network_that_is_new_joins_the_baseline(suite, report):
     assert all(result.baseline for result in regress(suite, runner=Invented(report)).networks)
 
 
+def test_the_newest_nights_files_stand_beside_the_nights(suite, report):
+    """A CI job finds them there; one that was broken off must not show yesterday's."""
+    files = [suite.parent / "nightly" / name for name in ("junit.xml", "regression.json", "summary.md")]
+    night = regress(suite, runner=Invented(report)).folder
+    assert [path.read_bytes() for path in files] == [(night / path.name).read_bytes() for path in files]
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        regress(suite, runner=stopped)
+    assert not any(path.exists() for path in files)
+
+
 def test_a_report_with_nothing_measured_is_an_error(suite, report):
     empty = replace(report, exit_code=NothingMeasured.exit_code, notes=("the engine is gone",))
     night = regress(suite, runner=Invented(empty))
@@ -434,7 +448,7 @@ def test_a_week_of_nights(suite, report):
         (6, 1, "night 4"),
         (7, 0, "night 4"),
     ]
-    assert len(list((suite.parent / "nightly").iterdir())) == 7 + 1  # and the lock
+    assert len(list((suite.parent / "nightly").glob("*/night.json"))) == 7
 
 
 def test_an_interrupted_night_is_gone_on_with(suite):
@@ -479,8 +493,7 @@ def test_the_command(night_command, suite, monkeypatch, tmp_path):
     assert code == 1
     assert "full INT8 is worse" in out
     assert "what differs: ranges (" in out
-    night = max((suite.parent / "nightly").glob("*/summary.md"))
-    assert (tmp_path / "step.md").read_text() == "before\n" + night.read_text()
+    assert (tmp_path / "step.md").read_text() == "before\n" + (suite.parent / "nightly/summary.md").read_text()
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "gone/step.md"))
     code, _, err = night_command("--update-baseline")
     assert code == 0
@@ -514,7 +527,7 @@ def test_layer_names_that_mean_something_elsewhere(night_command, suite):
     code, out, _ = night_command()
     assert code == 1
     assert hostile in out
-    night = max((suite.parent / "nightly").glob("*/summary.md"))
+    night = suite.parent / "nightly/summary.md"
     line = next(line for line in night.read_text().splitlines() if "new culprit" in line)
     assert r"'&lt;b&gt;\|\[red\]\`x\`\]\]&gt;&amp;&#64;me/\.\./\#1'" in line
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from trt_bisect.analyzer.changes import BETTER, LAYER, Change, changes, confirmed, missed_targets
+from trt_bisect.analyzer.changes import BETTER, FAILING, LAYER, Change, changes, confirmed, missed_targets
 from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
 from trt_bisect.api import run
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.figures import figures_of, origin_of
-from trt_bisect.report.regression import PASSED, NetworkResult, Regression
+from trt_bisect.report.regression import FILES, PASSED, NetworkResult, Regression
 from trt_bisect.report.report import Report
 from trt_bisect.runs.baseline import NetworkBaseline, baseline_of, write_baseline
 from trt_bisect.runs.folder import make_folder
@@ -49,7 +49,8 @@ def regress(
     """Measures a suite of networks, and says what is worse than in a baseline.
 
     What lies outside the baseline's range is measured once more in a fresh folder, and told only if it is there again.
-    A network that cannot be measured does not cost the others. A night that was interrupted is gone on with.
+    A network that cannot be measured does not cost the others. A night that was interrupted is gone on with. What the
+    night says is in its folder, and in that of the nights until the next one begins.
 
     Args:
         config: the suite, a TOML file.
@@ -69,6 +70,8 @@ def regress(
         standard = find_standard(baseline, nights, suite, must_exist=not update_baseline)
         if update_baseline and standard.folder is not None:
             make_folder(standard.folder, "--baseline")
+        for name in FILES:
+            (suite.output / name).unlink(missing_ok=True)
         night, goes_on = nights.tonight(suite.digest())
         if goes_on:
             shown.say(f"Going on with the night in {night.folder}")
@@ -78,6 +81,7 @@ def regress(
         found = [desk.result(task) for task in suite.networks]
         regression = desk.regression([result for result, _ in found])
         regression.save(night.folder)
+        regression.save(suite.output)
         handed_on = {task.stem: kept for task, (_, kept) in zip(suite.networks, found, strict=True) if kept}
         is_baseline = bool(handed_on) and (desk.accepts or (standard.is_latest and regression.status == PASSED))
         if is_baseline:
@@ -127,7 +131,7 @@ class _Desk:
         if known is None:
             return replace(blank, figures=figures, changes=missed)
         seen = _changes(figures, known, measuring.task) if _is_comparable(figures, known, self.accepts) else ()
-        lasting, noise = confirmed(seen, _changes(measuring.figures(2), known, measuring.task)) if seen else ((), ())
+        lasting, noise = self._confirmed(seen, known, measuring)
         return replace(
             blank,
             figures=figures,
@@ -135,6 +139,15 @@ class _Desk:
             noise=noise,
             differs=differences(known.origin, origin_of(measuring.report(1))),
         )
+
+    def _confirmed(
+        self, seen: Sequence[Change], known: NetworkBaseline, measuring: _Repeats
+    ) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
+        """What a run in a fresh folder shows again of what was seen, and the rest."""
+        if not seen:
+            return (), ()
+        self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range: once more")
+        return confirmed(seen, _changes(measuring.figures(2), known, measuring.task))
 
     def _handed_on(self, result: NetworkResult, measuring: _Repeats) -> NetworkBaseline | None:
         """The baseline after tonight.
@@ -229,8 +242,8 @@ def _is_comparable(figures: Figures, known: NetworkBaseline, accepts: bool) -> b
 
 
 def _is_renewed(found: Iterable[Change]) -> bool:
-    """Whether the figures are better, or of other layers, so that they take the old ones' place."""
-    return any(change.effect == BETTER or change.kind == LAYER for change in found)
+    """Whether the network is better, or of other layers, so that tonight's figures take the old ones' place."""
+    return any((change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in found)
 
 
 def _first_message(report: Report) -> str:

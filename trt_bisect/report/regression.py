@@ -17,6 +17,7 @@ from trt_bisect.runs.folder import make_folder, write_whole
 
 SCHEMA = 1
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
+FILES = (REGRESSION, JUNIT, SUMMARY)
 PASSED, FAILED, ERROR = "passed", "failed", "error"
 
 
