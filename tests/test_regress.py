@@ -202,6 +202,7 @@ def test_a_run_a_report_and_a_night_as_baseline(suite, tmp_path):
         ("{", "is no report"),
         ("[]", "is no report"),
         ('{"schema": 99}', "is no report"),
+        ('{"schema": 1, "layers": [], "culprits": [], "notes": [], "recipe": 3}', "is no report"),
         ("[" * 100_000, "is no report"),
     ],
 )
@@ -212,12 +213,16 @@ def test_a_file_that_is_no_report(suite, tmp_path, content, said):
     assert not list((tmp_path / "nightly").glob("*/night.json"))
 
 
-@pytest.mark.parametrize("change", [None, {"runs": []}, {"runs": [{}]}, {"schema": 2}, {"kind": "x"}, {"origin": 3}])
+@pytest.mark.parametrize(
+    "change", [None, {"runs": []}, {"runs": [{}]}, {"schema": 2}, {"kind": "x"}, {"origin": 3}, "text"]
+)
 def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, tmp_path, change):
     kept = tmp_path / "kept"
     regress(suite, kept, update_baseline=True)
     path = kept / "chain.json"
     record = json.loads(path.read_text())
+    if change == "text":
+        change = {"runs": [{**record["runs"][0], "similarity": {"int8": "high"}}]}
     path.write_text("{" if change is None else json.dumps({**record, **change}))
     before = path.read_bytes()
     for update in (False, True):
@@ -417,6 +422,22 @@ def test_the_newest_nights_files_stand_beside_the_nights(suite, report):
     with pytest.raises(KeyboardInterrupt):
         regress(suite, runner=stopped)
     assert not any(path.exists() for path in files)
+
+
+def test_a_smaller_suite_in_the_same_folder_does_not_forget_the_others(suite, report):
+    other = SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"')
+    suite.write_text(SUITE + other)
+    regress(suite, runner=Invented(report))
+    suite.write_text(SUITE)
+    night = regress(suite, runner=Invented(report))
+    assert (night.exit_code, night.gone) == (0, ("second",))
+    assert "no longer in the suite: 'second'" in (night.folder / "summary.md").read_text()
+    suite.write_text(SUITE + other)
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    both = regress(suite, runner=Invented(slow))
+    assert [result.status for result in both.networks] == ["failed", "failed"]
+    regress(suite, update_baseline=True, runner=Invented(report))
+    assert regress(suite, runner=Invented(report)).gone == ()
 
 
 def test_a_report_with_nothing_measured_is_an_error(suite, report):

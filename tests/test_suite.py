@@ -164,10 +164,10 @@ def test_a_suite_that_is_not_there_or_no_text(folder):
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1), max_size=6))
 @example(["../x", "..", "/etc/passwd", "a/b", "a-b", "...", "x" * 300, "repeats", "ä"])
 def test_names_stay_in_the_night_and_apart(tmp_path_factory, names):
-    from trt_bisect.suite import _stem
+    from trt_bisect.suite import stem_of
 
     different = dict.fromkeys(names)
-    stems = [_stem(name) for name in different]
+    stems = [stem_of(name) for name in different]
     for stem in stems:
         assert os.path.basename(stem) == stem  # noqa: PTH119
         assert stem.isascii()

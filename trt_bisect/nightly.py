@@ -20,7 +20,7 @@ from trt_bisect.runs.baseline import NetworkBaseline, baseline_of, write_baselin
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.runs.nights import Night, nights_in
 from trt_bisect.standard import LATEST, Standard, find_standard, refuse_update
-from trt_bisect.suite import NetworkTask, Suite, read_suite
+from trt_bisect.suite import NetworkTask, Suite, read_suite, stem_of
 
 RUNS, REPEATS = "runs", "repeats"
 """In a night's folder: a run folder a network, and a folder a network with one for each repeat."""
@@ -82,12 +82,15 @@ def regress(
         regression = desk.regression([result for result, _ in found])
         regression.save(night.folder)
         regression.save(suite.output)
-        handed_on = {task.stem: kept for task, (_, kept) in zip(suite.networks, found, strict=True) if kept}
-        is_baseline = bool(handed_on) and (desk.accepts or (standard.is_latest and regression.status == PASSED))
+        kept = [network for _, network in found if network is not None]
+        is_baseline = bool(kept) and (desk.accepts or (standard.is_latest and regression.status == PASSED))
         if is_baseline:
-            write_baseline(night.baseline, handed_on)
+            if not desk.accepts:
+                kept += [standard.networks[name] for name in regression.gone]
+            files = {stem_of(network.name): network for network in kept}
+            write_baseline(night.baseline, files)
             if update_baseline and standard.folder is not None:
-                write_baseline(standard.folder, handed_on)
+                write_baseline(standard.folder, files)
         night.ended(regression.status, is_baseline)
     return regression
 

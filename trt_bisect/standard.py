@@ -79,13 +79,13 @@ def _report_in(path: Path) -> Path | None:
 def _of_run(path: Path, suite: Suite) -> dict[str, NetworkBaseline]:
     try:
         report = Report.from_json(json.loads(path.read_bytes()))
+        task = _task_of(report, path, suite)
+        return {task.name: baseline_of(task.name, origin_of(report), [figures_of(report, task.direction)])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"'{path}' is no report: {type(error).__name__}: {first_line(error)}",
             "Give a report.json that 'run' wrote.",
         ) from error
-    task = _task_of(report, path, suite)
-    return {task.name: baseline_of(task.name, origin_of(report), [figures_of(report, task.direction)])}
 
 
 def _task_of(report: Report, path: Path, suite: Suite) -> NetworkTask:

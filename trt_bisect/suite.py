@@ -130,7 +130,7 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     tolerances = Tolerances(
         values.get("similarity_tolerance", usual.similarity), values.get("latency_tolerance", usual.latency)
     )
-    return NetworkTask(name, _stem(name), keywords, targets, tolerances, values.get("repeats", REPEATS))
+    return NetworkTask(name, stem_of(name), keywords, targets, tolerances, values.get("repeats", REPEATS))
 
 
 def _values(file: Path, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _refuse_double(file: Path, tasks: Iterable[NetworkTask]) -> None:
         seen[task.name.casefold()] = task.name
 
 
-def _stem(name: str) -> str:
+def stem_of(name: str) -> str:
     """A name for files: ``name`` itself where it is one, else like it, with a digest of it."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
     return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

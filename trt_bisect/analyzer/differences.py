@@ -67,5 +67,5 @@ def _text(name: str, value: Any) -> str:
     if name not in _DIGESTS:
         return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     if isinstance(value, list):
-        return f"{value[0][:_DIGITS]} and {len(value) - 1} more" if len(value) > 1 else value[0][:_DIGITS]
+        return str(value[0])[:_DIGITS] + (f" and {len(value) - 1} more" if len(value) > 1 else "")
     return str(value)[:_DIGITS]

@@ -36,6 +36,9 @@ class Figures:
         latency: median milliseconds of one inference by plan, None for one that could not be built; None as a whole
             where nothing was timed.
         layers: the quantizable ones by name.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: a part is of another type, as one read from a file may be.
     """
 
     metric: Mapping[str, Any]
@@ -45,6 +48,14 @@ class Figures:
     meets: bool
     latency: Mapping[str, float | None] | None
     layers: Mapping[str, LayerFigures]
+
+    def __post_init__(self) -> None:
+        self.judge.loss(self.threshold)
+        layers = self.layers.values()
+        figures = [*self.similarity.values(), *(self.latency or {}).values()]
+        for value in (*figures, *(layer.similarity for layer in layers), *(layer.drop for layer in layers)):
+            if value is not None and not isinstance(value, (int, float)):
+                raise TypeError(f"{value!r} is no figure")
 
     @property
     def judge(self) -> Metric:
@@ -69,6 +80,4 @@ class Figures:
             KeyError, TypeError, ValueError, AttributeError: the record is none.
         """
         layers = {name: LayerFigures(*figures) for name, *figures in record["layers"]}
-        made = cls(**{**record, "high": tuple(record["high"]), "layers": layers})
-        made.judge.loss(made.threshold)
-        return made
+        return cls(**{**record, "high": tuple(record["high"]), "layers": layers})

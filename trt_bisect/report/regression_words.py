@@ -59,7 +59,7 @@ def sentences(result: NetworkResult) -> list[str]:
         if names:
             said.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
     if result.baseline is None:
-        said.append("not in the baseline, so that only its targets are judged")
+        said.append("new: only its targets are judged")
     if result.noise:
         said.append(
             f"noise: {len(result.noise)} figures outside the baseline's range were back inside in a repeat, first "
