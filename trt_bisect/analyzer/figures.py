@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from types import NoneType
 from typing import Any
 
 from trt_bisect.analyzer.metrics import Metric, metric_of_facts
@@ -21,6 +22,18 @@ class LayerFigures:
     culprit: bool
     outcome: str
     obeyed: bool | None
+
+    def __post_init__(self) -> None:
+        _refuse_other((self.similarity, self.drop), int, float, NoneType)
+        _refuse_other((self.culprit,), bool)
+        _refuse_other((self.outcome,), str)
+        _refuse_other((self.obeyed,), bool, NoneType)
+
+
+def _refuse_other(values: Iterable[Any], *types: type) -> None:
+    for value in values:
+        if not isinstance(value, types):
+            raise TypeError(f"{value!r} is none of {', '.join(one.__name__ for one in types)}")
 
 
 @dataclass(frozen=True)
@@ -51,11 +64,9 @@ class Figures:
 
     def __post_init__(self) -> None:
         self.judge.loss(self.threshold)
-        layers = self.layers.values()
-        figures = [*self.similarity.values(), *(self.latency or {}).values()]
-        for value in (*figures, *(layer.similarity for layer in layers), *(layer.drop for layer in layers)):
-            if value is not None and not isinstance(value, (int, float)):
-                raise TypeError(f"{value!r} is no figure")
+        _refuse_other(self.high, str)
+        _refuse_other((self.meets,), bool)
+        _refuse_other((*self.similarity.values(), *(self.latency or {}).values()), int, float, NoneType)
 
     @property
     def judge(self) -> Metric:

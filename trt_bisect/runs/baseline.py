@@ -72,7 +72,7 @@ def read_baseline(folder: Path) -> dict[str, NetworkBaseline]:
         try:
             runs = tuple(Figures.from_json(run) for run in record["runs"])
             network = NetworkBaseline(str(record["name"]), dict(record["origin"]), int(record["repeats"]), runs)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise _no_baseline(path, f"{type(error).__name__}: {first_line(error)}") from error
         if not runs:
             raise _no_baseline(path, "it holds no run")
