@@ -191,6 +191,10 @@ def _saved_runs(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     if random.randrange(2):
         path = folder / "tensors.json"
         path.write_bytes(spoiled_json(seeds.files["data.json"].read_bytes(), random))
+    if not random.randrange(3):
+        plan = folder / "plan.json"
+        plan.write_bytes(spoiled_json((seeds.finished["chain"] / "recipe/plan.json").read_bytes(), random))
+        return ["compare", str(seeds.plain.network), "--calibration", str(seeds.plain.data), "--recipe", str(plan)]
     pair = [str(path), str(seeds.files["tensors.npz"])]
     random.shuffle(pair)
     return ["compare", "--fp32", pair[0], "--int8", pair[1]]
@@ -264,7 +268,7 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
     "npy": (4, _npy),
     "Polygraphy JSON": (4, _polygraphy),
     "data folder": (2, _data_folder),
-    "saved runs": (3, _saved_runs),
+    "saved runs, recipes": (3, _saved_runs),
     "cost CSV": (2, _cost),
     "labels": (2, _labels),
     "run folder, resumed": (4, _resumed),
