@@ -36,7 +36,7 @@ def trt_bisect(monkeypatch, capsys):
 
 def without_times(report):
     """What must be equal of two reports of the same run: all but what it took, and where it was to be written."""
-    apart = ("seconds", "builds", "peak_bytes", "command")
+    apart = ("seconds", "builds", "peak_bytes", "command", "started")
     return {name: value for name, value in report.items() if name not in apart}
 
 
@@ -272,6 +272,17 @@ def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
     assert process.returncode == 130
     assert "goes on from what was measured" in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_ctrl_c_where_nothing_is_kept_says_so(trt_bisect, lenet, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trt_bisect.calibration.collect.calibrate", stopped)
+    arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
+    code, _, err = trt_bisect("calibrate", lenet / "lenet.onnx", *arguments)
+    assert (code, err.splitlines()[-1]) == (130, "Nothing is kept of it; the same command begins anew.")
+    assert not (tmp_path / "own.cache").exists()
 
 
 def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):

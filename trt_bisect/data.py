@@ -14,11 +14,13 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.saved import load_saved
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -233,7 +235,7 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 
 def _read_polygraphy(path: Path) -> list[Feeds]:
     try:
-        loaded = read_polygraphy_json(path)
+        loaded = load_saved(path)
     except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
@@ -242,20 +244,6 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
             "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.",
         )
     return [{name: np.asarray(array) for name, array in feeds.items()} for feeds in loaded]
-
-
-def read_polygraphy_json(path: Path) -> Any:
-    """What Polygraphy makes of its JSON.
-
-    Raises:
-        ValueError: it can make nothing of it; its decoders raise whatever the file provokes.
-    """
-    from polygraphy.json import load_json
-
-    try:
-        return load_json(str(path))
-    except Exception as error:
-        raise ValueError(first_line(error)) from error
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
@@ -385,9 +373,7 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
-            if "" not in sys.path:
-                sys.path.insert(0, "")
-            module = importlib.import_module(module_name)
+            module = _import_from_here(module_name)
         function = getattr(module, attribute)
     except Exception as error:
         raise BadInput(
@@ -397,3 +383,17 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
     if not callable(function):
         raise BadInput(f"The {what} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
     return function  # type: ignore[no-any-return]
+
+
+def _import_from_here(name: str) -> ModuleType:
+    """Imports a module, one in the current folder before others of its name.
+
+    Afterwards the current folder comes last: what it holds, such as a folder ``tensorrt``, is not what others import.
+    """
+    if sys.path[:1] == [""]:
+        return importlib.import_module(name)
+    sys.path[:] = ["", *filter(None, sys.path)]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = [*filter(None, sys.path), ""]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.data import DAMAGED, read_archive, read_polygraphy_json
+from trt_bisect.data import DAMAGED, read_archive
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.saved import load_saved
 
 Tensors = dict[str, np.ndarray]
 _KINDS = "Give an .npz with the tensors by name, Polygraphy's --save-outputs JSON, or a folder of such files."
@@ -124,7 +125,7 @@ def _read_json(path: Path, runner: int) -> Iterator[Tensors]:
     from polygraphy.comparator import RunResults
 
     try:
-        results = read_polygraphy_json(path)
+        results = load_saved(path)
     except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(results, RunResults):

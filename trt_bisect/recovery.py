@@ -33,6 +33,7 @@ from trt_bisect.report.recovered import Recovery
 from trt_bisect.report.words import listed
 from trt_bisect.request import Request, one_of
 from trt_bisect.runs.folder import make_folder
+from trt_bisect.runs.keeping import BESIDE
 from trt_bisect.runs.working import working_in
 from trt_bisect.seeking import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
@@ -93,6 +94,7 @@ def recover(
     memory: int = MEMORY,
     build_timeout: float | None = DEFAULT_TIMEOUT,
     output: str | Path | None = None,
+    history: str | Path = BESIDE,
     progress: Progress | None = None,
 ) -> Recovery:
     """The plan that meets the target at the least cost in speed, every step back from it measured to miss.
@@ -115,6 +117,7 @@ def recover(
         plans: how many are tried before it stops looking for cheaper ones.
         remedies: try other calibrators for single tensors before leaving layers high.
         output: a folder for the journal, so that it can be stopped and goes on, and for the result.
+        history: as for ``run``.
 
     Raises:
         BadInput: something given cannot be used.
@@ -146,7 +149,7 @@ def recover(
     )
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with working_in(folder, progress or default_progress()) as shown:
+    with working_in(folder, progress or default_progress(), history) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = _recovered(job, bench, wish)

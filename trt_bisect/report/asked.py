@@ -45,6 +45,11 @@ class Asked:
         high = Precision(self.blank.precision)
         return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high)
 
+    def answered_by(self, report: Report) -> bool:
+        """Whether a report is that of this run, or of one that asked the same."""
+        same = ("fingerprint", "metric", "threshold", "share", "strategy")
+        return all(getattr(report, name) == getattr(self.blank, name) for name in same)
+
     def to_json(self) -> dict[str, Any]:
         """The content of ``run.json``."""
         return {

@@ -27,6 +27,9 @@ TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
 MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
+_UNSAYABLE = ":,*\n"
+"""What a name in trtexec's lists, one flag a line, cannot hold."""
+
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16"}
 
 
@@ -110,7 +113,7 @@ def trtexec_flags(kept: Mapping[str, Precision], *, with_cache: bool) -> str:
 
 def trtexec_arguments(kept: Mapping[str, Precision], cache: str | None) -> tuple[list[str], list[str]]:
     """The flags that keep layers high, with a calibration cache if there is one, and the layers it cannot name."""
-    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(":,*")}
+    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(_UNSAYABLE)}
     flags = ["--int8", *(["--fp16"] if Precision.FP16 in kept.values() else [])]
     if cache:
         flags.append(f"--calib={cache}")

@@ -84,6 +84,7 @@ class Recovery:
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
         plans: how many were measured.
+        started: when it began, in seconds since the epoch; 0 in older ones.
         files: of the recipe, by name; None in a recovery read from a file.
         graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
@@ -114,6 +115,7 @@ class Recovery:
     versions: Mapping[str, str]
     fingerprint: str
     schema: int = SCHEMA
+    started: float = 0.0
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 

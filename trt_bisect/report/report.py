@@ -107,6 +107,7 @@ class Report:
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
         command: that made it, as it was typed; empty where it was called from Python.
+        started: when the run began, in seconds since the epoch; 0 in older reports.
         made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         files: of the recipe, by name; empty in a report read from a file.
@@ -143,6 +144,7 @@ class Report:
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
     command: str = ""
+    started: float = 0.0
     made_of: Mapping[str, Any] = field(default_factory=dict)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
@@ -217,7 +219,7 @@ class Report:
     def save(self, folder: str | Path) -> Path:
         """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
-        An explanation that is there of another report is taken away.
+        An explanation that is there is of this report where ``report.json`` is this one; else it is taken away.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -227,12 +229,13 @@ class Report:
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
+        content = (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode()
         if self.explanation is not None:
             self.explanation.save(path)
-        else:
+        elif not _holds(path / REPORT, content):
             (path / EXPLANATION).unlink(missing_ok=True)
         write_whole(path / LAYERS, self.to_csv().encode())
-        write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
+        write_whole(path / REPORT, content)
         if self.graph is not None:
             write_json(path / NETWORK, self.graph)
         write_page(path, self)
@@ -258,6 +261,10 @@ class Report:
         text = io.StringIO()
         print_report(self, Console(file=text, width=120, force_jupyter=False))
         printer.text(text.getvalue())
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:

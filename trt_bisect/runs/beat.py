@@ -17,6 +17,8 @@ from trt_bisect.progress import Progress
 from trt_bisect.runs.folder import write_whole
 
 PROGRESS = "progress.json"
+FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
+"""What can be told of a run from its folder."""
 BEAT = 1.0
 """Seconds between two writings."""
 _SILENCE = 30.0
@@ -96,6 +98,16 @@ def is_running(progress: Mapping[str, Any], silent: float) -> bool:
         return silent < _SILENCE
     pid = progress.get("pid")
     return isinstance(pid, int) and pid > 0 and _is_alive(pid) and _born(pid) == progress.get("born")
+
+
+def runs_in(folder: Path) -> bool:
+    """Whether a run goes on in a folder."""
+    path = folder / PROGRESS
+    try:
+        progress, written = json.loads(path.read_bytes()), path.stat().st_mtime
+    except (OSError, ValueError):
+        return False
+    return isinstance(progress, dict) and is_running(progress, time() - written)
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,8 +1,9 @@
 """The journal: every trial appended, and on disk, before the next begins.
 
-``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of
-or a trial. A line that was cut off by a stop is dropped when the journal is opened again. Trials under other
-fingerprints stay in the file and are never taken, and one that timed out is tried again.
+``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of,
+with an ``id`` that no other journal has, or a trial. A line that was cut off by a stop is dropped when the journal is
+opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out is tried
+again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.evaluator.trial import TIMED_OUT, Trial
@@ -62,7 +64,7 @@ class Journal:
                 self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
-            self._append({"run": fingerprint, "about": dict(about)})
+            self._append({"run": fingerprint, "about": dict(about), "id": uuid4().hex})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
         """The trials of another fingerprint in the same file, as long as this journal is open."""

@@ -14,14 +14,20 @@ from trt_bisect.errors import BadInput
 from trt_bisect.progress import Progress, Showing
 from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.journal import unwritable
+from trt_bisect.runs.keeping import NONE, recorded
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 """What ``write_whole`` calls a file until it is whole; the number is the process that writes it."""
 
 
 @contextmanager
-def working_in(folder: Path | None, display: Progress) -> Iterator[Progress]:
+def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
     """Progress, shown and written into ``folder``, which is locked, and rid of what killed runs were writing.
+
+    Args:
+        folder: of the run; without one there is nothing to lock, and nothing to record.
+        display: where progress is shown.
+        history: where the run is recorded when it ends: ``beside``, ``none`` or a file.
 
     Raises:
         BadInput: another run works in the folder.
@@ -31,6 +37,7 @@ def working_in(folder: Path | None, display: Progress) -> Iterator[Progress]:
             open_until_the_end.enter_context(_locked(folder))
             for place in (folder, folder / "recipe"):
                 _clear(place)
+        open_until_the_end.enter_context(recorded(folder, history, display.say))
         yield open_until_the_end.enter_context(Showing(display if folder is None else Beat(folder, display)))
 
 
