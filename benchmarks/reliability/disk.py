@@ -1,4 +1,4 @@
-"""A disk that is full at every stage of a run: a small tmpfs, a little larger each time, until a run ends well.
+"""A disk that is full at every stage of a run: a small tmpfs, of every size at which another file finds no room.
 
     python -m benchmarks.reliability disk --json FILE       # as root: it mounts
 
@@ -9,6 +9,7 @@ half written. Then the tmpfs is made larger, and the same command has to end wit
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ PAGE = 4
 """KiB: a tmpfs has whole pages."""
 
 _ENOUGH = 64 << 10
-_LARGEST_STEP = 256
+_PIECES = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--step", type=int, default=PAGE, help="KiB that the disk grows by at least")
+    parser.add_argument("--step", type=int, default=PAGE, help="KiB between the sizes that are tried, at least")
 
 
 def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -89,26 +90,31 @@ def small_disk(place: Path, kib: int) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def filled(whole: Undisturbed, work: Path, step: int, sizes: Sequence[int] = ()) -> tuple[Counter[str], list[str]]:
-    """Runs on disks of growing sizes, or of these; the files that could not be written, and what was not as it must be.
+def filled(whole: Undisturbed, work: Path, step: int, pieces: int = _PIECES) -> tuple[Counter[str], list[str]]:
+    """Runs on disks of many sizes: the files that there was no room for, and what was not as it must be.
 
-    The steps double as long as the same file is in the way.
+    The sizes from a page to more than enough are cut into ``pieces``, and each piece is halved as long as a run ends at
+    another file at its upper end than at its lower end.
     """
-    full_at: Counter[str] = Counter()
+    ends: dict[int, str] = {}
     faults: list[str] = []
-    size, growth, before = PAGE, step, ""
-    given = list(sizes)
-    while True:
-        size = given.pop(0) if given else size
-        with small_disk(work / "small", size) as disk:
-            name, found = _one_size(whole, disk, work)
-        faults += [f"{size} KiB: {fault}" for fault in found]
-        if name:
-            full_at[name] += 1
-        if not name or (sizes and not given):
-            return full_at, faults
-        growth = min(2 * growth, _LARGEST_STEP) if name == before else step
-        size, before = size + growth, name
+
+    def end_at(size: int) -> str:
+        if size not in ends:
+            with small_disk(work / "small", size) as disk:
+                ends[size], found = _one_size(whole, disk, work)
+            faults.extend(f"{size} KiB: {fault}" for fault in found)
+        return ends[size]
+
+    most = 2 * (whole.journal_bytes + whole.file_bytes >> 10)
+    marks = [PAGE + (most - PAGE) * place // pieces // PAGE * PAGE for place in range(pieces + 1)]
+    waiting = list(itertools.pairwise(marks))
+    while waiting:
+        low, high = waiting.pop(0)
+        if high - low > step and end_at(low) != end_at(high):
+            middle = (low + high) // 2 // PAGE * PAGE
+            waiting += [(low, middle), (middle, high)]
+    return Counter(name for name in ends.values() if name), faults
 
 
 def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, list[str]]:
