@@ -24,6 +24,7 @@ from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.report.exports import trtexec_flags
 from trt_bisect.report.report import Report
 from trt_bisect.runs.folder import load_inputs
+from trt_bisect.runs.history import HISTORY
 
 CANARY = "canary"
 HOSTILE = (
@@ -232,7 +233,7 @@ def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, com
     assert everything_but(here, tmp_path) - before <= set((path.parent / "__pycache__").rglob("*")) | {
         path.parent / "__pycache__"
     }
-    assert everything_but(run, here) == set()
+    assert everything_but(run, here) == {here / HISTORY}
     assert set(Path("/tmp").glob("trt-bisect-*escape*")) == strays
     assert not list(run.rglob("*escape*"))
 
