@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--only", default="", help="one kind of input")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="where findings are put")
 
@@ -53,7 +54,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as work:
         seeds = make_seeds(Path(work) / "seeds")
         numbers = range(asked.first, asked.first + asked.count)
-        tried = list(tried_all(seeds, asked.seed, numbers, Path(work), asked.workers, asked.keep))
+        tried = list(tried_all(seeds, asked.seed, numbers, Path(work), asked.workers, asked.keep, asked.only))
     faults = [one for one in tried if one.fault]
     codes = collections.Counter(f"{one.case.kind}: exit {one.ended.code}" for one in tried)
     figures = {
@@ -68,7 +69,9 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     return figures, [f"case {one.number} ({' '.join(one.case.arguments[:2])}): {one.fault}" for one in faults]
 
 
-def tried_all(seeds: Seeds, seed: int, numbers: range, work: Path, workers: int, keep: Path | None) -> Iterator[Tried]:
+def tried_all(
+    seeds: Seeds, seed: int, numbers: range, work: Path, workers: int, keep: Path | None, only: str = ""
+) -> Iterator[Tried]:
     """Tries cases, ``workers`` at a time."""
     waiting = iter(numbers)
     going: dict[Process, tuple[int, Case, Path]] = {}
@@ -76,7 +79,7 @@ def tried_all(seeds: Seeds, seed: int, numbers: range, work: Path, workers: int,
         while len(going) < workers and (number := next(waiting, None)) is not None:
             place = work / f"case-{number}"
             place.mkdir()
-            case = make_case(seeds, seed, number, place)
+            case = make_case(seeds, seed, number, place, only)
             going[_begin(case, place)] = (number, case, place)
         if not going:
             return

@@ -17,8 +17,16 @@ from random import Random
 import numpy as np
 
 from benchmarks.reliability.seeds import Seeds
-from benchmarks.reliability.spoil import ODD_INTS, spoiled_bytes, spoiled_json, spoiled_lines, spoiled_stem
+from benchmarks.reliability.spoil import (
+    ODD_INTS,
+    spoil_database,
+    spoiled_bytes,
+    spoiled_json,
+    spoiled_lines,
+    spoiled_stem,
+)
 from benchmarks.reliability.spoil_network import spoiled_network
+from trt_bisect.runs.history import HISTORY
 
 VIEW = "view"
 _QUICK = ("--strategy", "bisect", "--explain", "none")
@@ -39,11 +47,11 @@ class Case:
     arguments: tuple[str, ...]
 
 
-def make_case(seeds: Seeds, seed: int, number: int, folder: Path) -> Case:
-    """Writes the files of case ``number`` into ``folder``."""
+def make_case(seeds: Seeds, seed: int, number: int, folder: Path, only: str = "") -> Case:
+    """Writes the files of case ``number`` into ``folder``; of this kind, where there is to be no other."""
     random = Random(f"{seed} {number}")
     kinds, weights = zip(*((kind, weight) for kind, (weight, _) in _KINDS.items()), strict=True)
-    kind = random.choices(kinds, weights)[0]
+    kind = only or random.choices(kinds, weights)[0]
     return Case(kind, tuple(_KINDS[kind][1](seeds, random, folder)))
 
 
@@ -191,6 +199,10 @@ def _saved_runs(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     if random.randrange(2):
         path = folder / "tensors.json"
         path.write_bytes(spoiled_json(seeds.files["data.json"].read_bytes(), random))
+    if not random.randrange(3):
+        plan = folder / "plan.json"
+        plan.write_bytes(spoiled_json((seeds.finished["chain"] / "recipe/plan.json").read_bytes(), random))
+        return ["compare", str(seeds.plain.network), "--calibration", str(seeds.plain.data), "--recipe", str(plan)]
     pair = [str(path), str(seeds.files["tensors.npz"])]
     random.shuffle(pair)
     return ["compare", "--fp32", pair[0], "--int8", pair[1]]
@@ -241,6 +253,31 @@ def _viewed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     return [VIEW, str(folder / "runs")]
 
 
+def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
+    path = folder / HISTORY
+    if not random.randrange(4):
+        run = folder / "run"
+        shutil.copytree(seeds.finished["chain"], run)
+        _spoil_run_file(run / random.choice(("report.json", "run.json", "recovery.json", "journal.jsonl")), random)
+        return ["history", str(path), "--add", str(run)]
+    content = (seeds.finished["chain"].parent / HISTORY).read_bytes()
+    path.write_bytes(content if random.randrange(3) else spoiled_bytes(content, random))
+    if path.read_bytes() == content:
+        spoil_database(path, random)
+    given = (
+        [],
+        ["--trials"],
+        ["--label", "network"],
+        ["--csv", str(folder / "h.csv")],
+        ["--copy", str(folder / "copy")],
+    )
+    if not random.randrange(3):
+        plain = seeds.plain
+        out = ["--output", str(folder / "out")]
+        return ["run", str(plain.network), "--calibration", str(plain.data), *_QUICK, *out]
+    return ["history", str(path), *random.choice(given)]
+
+
 def _spoil_run_file(path: Path, random: Random) -> None:
     if not path.exists():
         return
@@ -264,9 +301,10 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
     "npy": (4, _npy),
     "Polygraphy JSON": (4, _polygraphy),
     "data folder": (2, _data_folder),
-    "saved runs": (3, _saved_runs),
+    "saved runs, recipes": (3, _saved_runs),
     "cost CSV": (2, _cost),
     "labels": (2, _labels),
     "run folder, resumed": (4, _resumed),
     "run folder, viewed": (6, _viewed),
+    "history": (4, _history),
 }

@@ -76,13 +76,26 @@ def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
         if not all(isinstance(tensor, gs.Constant) or id(tensor) in computed for tensor in node.inputs):
             continue
         computed |= {id(out) for out in node.outputs}
-        for out in node.outputs:
-            size = _size(out)
-            if size > _COMPUTED_UNTIL_BYTES:
-                raise BadInput(
-                    f"'{source}' computes a constant of {size >> 20:,} MiB: '{out.name}', by {node.op}.",
-                    "Compute it from the network's inputs, or export it as a weight.",
-                )
+        size = max([_asked(node), *map(_size, node.outputs)])
+        if size > _COMPUTED_UNTIL_BYTES:
+            raise BadInput(
+                f"'{source}' computes a constant of {size >> 20:,} MiB: {node.op} '{node.name}'.",
+                "Compute it from the network's inputs, or export it as a weight.",
+            )
+
+
+def _asked(node: gs.Node) -> int:
+    """About how many bytes a node makes by the values of its constant inputs; 0 for all but those that grow."""
+    values = [np.asarray(tensor.values).ravel() for tensor in node.inputs if isinstance(tensor, gs.Constant)]
+    if len(values) != len(node.inputs) or any(array.dtype.kind not in "iuf" for array in values):
+        return 0
+    if node.op == "ConstantOfShape" and len(values) == 1:
+        return math.prod(map(int, values[0])) * 4
+    if node.op in ("Expand", "Tile") and len(values) == 2:
+        return math.prod(map(int, values[1])) * values[0].itemsize
+    if node.op == "Range" and all(array.size == 1 for array in values) and len(values) == 3 and values[2][0]:
+        return int((float(values[1][0]) - float(values[0][0])) / float(values[2][0])) * values[0].itemsize
+    return 0
 
 
 def _size(tensor: gs.Tensor) -> int:

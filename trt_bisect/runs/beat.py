@@ -15,6 +15,7 @@ from typing import Any
 from trt_bisect.errors import BadInput
 from trt_bisect.progress import Progress
 from trt_bisect.runs.folder import write_whole
+from trt_bisect.runs.record import read_record
 
 PROGRESS = "progress.json"
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
@@ -104,10 +105,10 @@ def runs_in(folder: Path) -> bool:
     """Whether a run goes on in a folder."""
     path = folder / PROGRESS
     try:
-        progress, written = json.loads(path.read_bytes()), path.stat().st_mtime
-    except (OSError, ValueError):
+        progress, written = read_record(path), path.stat().st_mtime
+    except OSError:
         return False
-    return isinstance(progress, dict) and is_running(progress, time() - written)
+    return progress is not None and is_running(progress, time() - written)
 
 
 def _is_alive(pid: int) -> bool:

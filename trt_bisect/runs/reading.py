@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.errors import first_line
 from trt_bisect.runs.past import PastLayer, PastReport, PastTrial
+from trt_bisect.typed import checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +63,18 @@ def read_reports(base: sqlite3.Connection, wanted: Wanted) -> list[PastReport]:
         values.append(_seconds(wanted.since))
     parsed: dict[str, Mapping[str, Any]] = {}
     rows = base.execute(f"{_REPORTS} {_where(wheres)} ORDER BY id", values)
-    found = (_report(row, parsed) for row in rows)
+    with _sound():
+        found = [_report(row, parsed) for row in rows]
     return [report for report in found if wanted.model is None or report.is_of(wanted.model)]
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    """A row that this program cannot have written is damage, as SQLite tells it."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError, OSError, RecursionError) as error:
+        raise sqlite3.DatabaseError(first_line(error)) from error
 
 
 def read_trials(base: sqlite3.Connection, wanted: Wanted) -> list[PastTrial]:
@@ -71,7 +84,8 @@ def read_trials(base: sqlite3.Connection, wanted: Wanted) -> list[PastTrial]:
         wheres.append(f"{_LABEL} = ?")
         values.append(wanted.label)
     rows = base.execute(f"{_TRIALS} {_where(wheres)} ORDER BY run, place", values)
-    found = [PastTrial(*row) for row in rows]
+    with _sound():
+        found = [checked(PastTrial(*row)) for row in rows]
     if wanted.model is None and wanted.since is None:
         return found
     runs = {report.run for report in read_reports(base, Wanted(model=wanted.model, since=wanted.since))}
@@ -83,7 +97,8 @@ def read_layers(base: sqlite3.Connection, report: int) -> list[PastLayer]:
     columns = 'report, layer, name, outcome, similarity, "drop", culprit, ran'
     rows = base.execute(f"SELECT {columns} FROM layers WHERE report = ? ORDER BY layer", [report])
     found = (PastLayer(*row) for row in rows)
-    return [replace(layer, culprit=bool(layer.culprit)) for layer in found]
+    with _sound():
+        return [checked(replace(layer, culprit=bool(layer.culprit))) for layer in found]
 
 
 def table(kind: type[PastReport] | type[PastTrial], rows: Iterable[PastReport | PastTrial]) -> pd.DataFrame:
@@ -132,4 +147,4 @@ def _report(row: tuple[Any, ...], parsed: dict[str, Mapping[str, Any]]) -> PastR
     made_of = parsed.get(values["fingerprint"])
     if made_of is None:
         made_of = parsed[values["fingerprint"]] = json.loads(values["made_of"])
-    return PastReport(**{**values, "made_of": made_of})
+    return checked(PastReport(**{**values, "made_of": made_of}))
