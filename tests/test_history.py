@@ -50,7 +50,8 @@ def test_a_run_is_recorded_beside_its_folder_as_its_files_have_it(finished):
         layers = kept.layers(row.id)
         trials = kept.trials()
     assert (row.label, row.state, row.folder) == ("lenet_planted", "finished", str(finished))
-    assert row.started.timestamp() == report["started"] == json.loads((finished / "run.json").read_text())["started"]
+    assert report["started"] == json.loads((finished / "run.json").read_text())["started"]
+    assert row.started.timestamp() == pytest.approx(report["started"], abs=1e-6)
     assert (row.int8, row.recipe) == (report["similarity"]["int8"], report["similarity"]["recipe"])
     assert row.culprits == ("ip2",) == row.high
     assert (row.exit_code, row.meets, row.threshold, row.strategy) == (1, True, 0.99, "exhaustive")
@@ -198,7 +199,8 @@ def test_recover_is_recorded_and_kept_apart(lenet, tmp_path):
         assert row.high == tuple(left.layer for left in found.high)
         about = json.loads((tmp_path / "run/journal.jsonl").read_text().splitlines()[0])["about"]
         assert row.made_of == about
-        assert (row.started.timestamp(), row.state) == (found.started, "finished")
+        assert row.started.timestamp() == pytest.approx(found.started, abs=1e-6)
+        assert kept.past(Wanted(since=row.started)) == [row]
         assert len(kept.trials()) == found.plans
         kept.record(tmp_path / "run")
         assert len(kept.past()) == 1
