@@ -390,6 +390,8 @@ def test_names_that_are_no_text_and_names_that_look_like_sql(finished, tmp_path)
         (row,) = kept.past(Wanted(label=nasty))
         assert (row.label, row.culprits) == (nasty, (nasty, "\\ud800"))
         assert kept.layers(row.id)[0].name == nasty
+        assert kept.past(Wanted(label="\udcff")) == []
+        assert kept.trials(Wanted(label="\udcff")).empty
         assert row.folder.endswith("run-\\udcff")
 
 
@@ -404,6 +406,10 @@ def test_a_run_folder_in_disorder(finished, tmp_path):
             if name != "journal.jsonl":
                 with pytest.raises(BadInput, match="no run"):
                     kept.record(folder)
+        for name, changed in (("a", {"similarity": []}), ("b", {"latency": 5}), ("c", {"model": None, "recipe": "x"})):
+            with pytest.raises(BadInput, match="are damaged"):
+                kept.record(night(finished, tmp_path / name, at("2026-11-01"), **changed))
+        assert everything(tmp_path / HISTORY) == [[], [], [], [], []]
         odd = night(finished, tmp_path / "odd", at("2026-11-01"), seconds={"total": "long"}, peak_bytes=1.5)
         record = json.loads((odd / "report.json").read_text())
         record |= {"started": 1e300, "similarity": {"int8": "good"}}
@@ -412,6 +418,23 @@ def test_a_run_folder_in_disorder(finished, tmp_path):
         kept.record(odd)
         (row,) = kept.past()
         assert (row.int8, row.total_seconds, row.started.year) == (None, None, 1970)
+
+
+def test_a_journal_without_its_first_line_loses_no_trial(finished, tmp_path):
+    run = night(finished, tmp_path / "run", at("2026-11-01"))
+    lines = (run / "journal.jsonl").read_text().splitlines(keepends=True)
+    (run / "journal.jsonl").write_text("damaged\n" + "".join(lines[1:]))
+    for name in ("run.json", "report.json"):
+        (run / name).rename(run / f"old-{name}")
+    with History(tmp_path / HISTORY) as kept:
+        kept.record(run)
+        assert (len(kept.trials()), kept.past()) == (len(lines) - 1, [])
+        for name in ("run.json", "report.json"):
+            (run / f"old-{name}").rename(run / name)
+        kept.record(run)
+        (row,) = kept.past()
+        assert row.made_of["engine"] == "onnxruntime"
+        assert len(kept.trials()) == len(lines) - 1
 
 
 def record_often(file: Path, folders: list[Path], ready, go) -> None:

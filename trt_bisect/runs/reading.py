@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.runs.past import PastLayer, PastReport, PastTrial
+from trt_bisect.runs.recording import text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def read_reports(base: sqlite3.Connection, wanted: Wanted) -> list[PastReport]:
     wheres, values = _fingerprints(wanted)
     if wanted.label is not None:
         wheres.append("label = ?")
-        values.append(wanted.label)
+        values.append(text(wanted.label))
     if wanted.since is not None:
         wheres.append("started >= ?")
         values.append(_seconds(wanted.since))
@@ -68,7 +69,7 @@ def read_trials(base: sqlite3.Connection, wanted: Wanted) -> list[PastTrial]:
     wheres, values = _fingerprints(wanted)
     if wanted.label is not None:
         wheres.append(f"run IN (SELECT id FROM runs WHERE {_LABEL} = ?)")
-        values.append(wanted.label)
+        values.append(text(wanted.label))
     if wanted.since is not None:
         wheres.append("run IN (SELECT run FROM reports WHERE started >= ?)")
         values.append(_seconds(wanted.since))
