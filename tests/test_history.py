@@ -273,6 +273,26 @@ def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(lenet, tmp_pat
     assert len(after) == len(set(after)) > len(tried)
 
 
+def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
+    seen = []
+
+    class Looks(Stops):
+        def step(self, what, size=1):
+            try:
+                super().step(what, size)
+            except KeyboardInterrupt:
+                with History(tmp_path / HISTORY) as kept:
+                    kept.record(tmp_path / "run", "net")
+                    seen.extend(kept.past())
+
+    more = {"output": tmp_path / "run", "strategy": "exhaustive", "explain": "none", "progress": Looks()}
+    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **more)
+    with History(tmp_path / HISTORY) as kept:
+        (after,) = kept.past()
+    assert [(row.id, row.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
+    assert after.label == "net"
+
+
 def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
     """The copy is taken while the run goes on, in the middle of a line of the journal too."""
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
