@@ -198,7 +198,7 @@ class _Repeats:
         if number not in self._reports:
             stem, night = self.task.stem, self._night
             folder = night / RUNS / stem if number == 1 else night / REPEATS / stem / str(number)
-            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name):
+            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name, once=True):
                 report = self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
