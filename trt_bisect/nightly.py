@@ -178,6 +178,7 @@ class _Desk:
             accepted=self.accepts,
             networks=tuple(results),
             gone=tuple(name for name in self.standard.networks if name not in named),
+            baseline_folder=self.standard.folder,
         )
 
 
