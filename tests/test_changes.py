@@ -237,6 +237,8 @@ def test_what_differs_is_named(part, value, told):
 
 
 def test_what_differs_is_not_known_of_older_reports():
+    assert differences(origin({}), origin(MADE_OF)) is None
+    assert differences(origin({"model": "a", "versions": None}), origin({"model": "a", "versions": {}})) == ()
     assert differences(origin({}, threshold=0.99), origin(MADE_OF, threshold=0.99)) is None
     assert differences(origin(MADE_OF), origin(MADE_OF)) == ()
     (found,) = differences(origin(MADE_OF, threshold=0.99), origin(MADE_OF, threshold=0.9))

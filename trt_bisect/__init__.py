@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.regression import Regression
     from trt_bisect.report.report import Report
     from trt_bisect.report.worst_report import WorstReport
+    from trt_bisect.runs.history import History
     from trt_bisect.sensitive import Sensitivity, sensitivity
     from trt_bisect.worst_job import worst
 
@@ -49,6 +50,7 @@ _HOME = {
     "CheckReport": "report.check_report",
     "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
+    "History": "runs.history",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
@@ -96,6 +98,7 @@ __all__ = [
     "CheckReport",
     "Comparison",
     "EngineUnavailable",
+    "History",
     "Network",
     "NothingMeasured",
     "Precision",

@@ -18,6 +18,8 @@ from trt_bisect.report.regression import FILES, PASSED, NetworkResult, Regressio
 from trt_bisect.report.report import Report
 from trt_bisect.runs.baseline import NetworkBaseline, baseline_of, write_baseline
 from trt_bisect.runs.folder import make_folder
+from trt_bisect.runs.history import HISTORY
+from trt_bisect.runs.keeping import NONE, recorded
 from trt_bisect.runs.nights import Night, nights_in
 from trt_bisect.standard import LATEST, Standard, find_standard, refuse_update
 from trt_bisect.suite import NetworkTask, Suite, read_suite, stem_of
@@ -35,7 +37,7 @@ def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
     Raises:
         TrtBisectError: the network, its data or its engine cannot be used, or nothing could be measured.
     """
-    return run(**task.keywords, output=folder, progress=progress)
+    return run(**task.keywords, output=folder, progress=progress, history=NONE)
 
 
 def regress(
@@ -204,7 +206,8 @@ class _Repeats:
         if number not in self._reports:
             stem, night = self.task.stem, self._night
             folder = night / RUNS / stem if number == 1 else night / REPEATS / stem / str(number)
-            report = self._runner(self.task, folder, self._progress)
+            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name):
+                report = self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
             self._reports[number] = report

@@ -50,7 +50,8 @@ def origin(made_of: Mapping[str, Any], **asked: Any) -> dict[str, Any]:
     parts = {name: value for name, value in made_of.items() if name not in ("versions", "metric")}
     if "metric" in made_of:
         parts["metric code"] = made_of["metric"]
-    return {**parts, **made_of.get("versions", {}), **asked}
+    versions = made_of.get("versions")
+    return {**parts, **(versions if isinstance(versions, Mapping) else {}), **asked}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:

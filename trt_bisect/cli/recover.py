@@ -14,6 +14,7 @@ from trt_bisect.cli.options import (
     Engine,
     Inputs,
     KeepMasks,
+    KeptIn,
     Memory,
     Model,
     Output,
@@ -84,6 +85,7 @@ def recover_command(
     keep_mask_ranges: KeepMasks = False,
     shape: Shape = None,
     memory: Memory = 512,
+    history: KeptIn = "beside",
 ) -> None:
     """Find the plan that meets the threshold, or an accuracy, at the least cost in speed, and the front it lies on.
 
@@ -125,6 +127,7 @@ def recover_command(
         shapes=parse_shapes(shape),
         memory=memory << 20,
         output=folder,
+        history=history,
         progress=RichProgress(),
     )
     console = Console(highlight=False)

@@ -12,6 +12,7 @@ import typer
 from trt_bisect.cli.options import (
     Calibrator,
     KeepMasks,
+    KeptIn,
     Model,
     Percentile,
     Shape,
@@ -105,6 +106,7 @@ def run_command(
     try_remedies: Annotated[
         bool, typer.Option("--try-remedies", help="Try other calibrators, and each culprit alone in high precision.")
     ] = False,
+    history: KeptIn = "beside",
     tensorboard: Tensorboard = None,
     tensorboard_channels: TensorboardChannels = 0,
     all_layers: Annotated[
@@ -154,6 +156,7 @@ def run_command(
         explain=explain,
         try_remedies=try_remedies,
         output=folder,
+        history=history,
         tensorboard=tensorboard,
         tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),

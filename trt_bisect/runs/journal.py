@@ -1,23 +1,26 @@
 """The journal: every trial appended, and on disk, before the next begins.
 
-``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of
-or a trial. A line that was cut off by a stop is dropped when the journal is opened again. Trials under other
-fingerprints stay in the file and are never taken, and one that timed out is tried again.
+``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of,
+with an ``id`` that no other journal has, or a trial. A line that was cut off by a stop is dropped when the journal is
+opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out is tried
+again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from io import BufferedRandom
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.evaluator.trial import TIMED_OUT, Trial
+from trt_bisect.runs.record import record_of
 
 JOURNAL = "journal.jsonl"
 
@@ -43,18 +46,16 @@ class MemoryStore:
 
 
 class Journal:
-    """The trials of one fingerprint in a run folder; one process at a time.
+    """The trials of one fingerprint in a run folder, which ``working_in`` has locked.
 
     Raises:
-        BadInput: the folder cannot be written, or another run is writing to it.
+        BadInput: the folder cannot be written.
     """
 
-    def __init__(
-        self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: BufferedRandom | None = None
-    ) -> None:
+    def __init__(self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: FileIO | None = None) -> None:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = open_locked(self.path) if file is None else file
+        self._file = _opened(self.path) if file is None else file
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
@@ -63,7 +64,7 @@ class Journal:
                 self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
-            self._append({"run": fingerprint, "about": dict(about)})
+            self._append({"run": fingerprint, "about": dict(about), "id": uuid4().hex})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
         """The trials of another fingerprint in the same file, as long as this journal is open."""
@@ -79,16 +80,16 @@ class Journal:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def _append(self, *records: Mapping[str, Any]) -> None:
+        end = self._file.seek(0, os.SEEK_END)
+        left = memoryview(b"".join(json.dumps(record).encode() + b"\n" for record in records))
         try:
-            self._file.seek(0, os.SEEK_END)
-            self._file.write(b"".join(json.dumps(record).encode() + b"\n" for record in records))
-            self._file.flush()
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise BadInput(
-                f"The journal '{self.path}' cannot be written: {error.strerror}.",
-                "Make room or choose another --output; what it holds is kept, and the same command goes on from there.",
-            ) from error
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise BadInput(f"The journal '{self.path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
 
     def __enter__(self) -> Journal:
         return self
@@ -99,28 +100,16 @@ class Journal:
         self._file.close()
 
 
-def open_locked(path: Path, option: str = "--output") -> BufferedRandom:
-    """The file, made if need be, for this process alone as long as it is open; ``option`` named its folder.
-
-    Raises:
-        BadInput: it cannot be written, or another process has it.
-    """
+def _opened(path: Path) -> FileIO:
+    """Without a buffer: what could not be written is not tried again when the file is closed."""
     try:
         path.touch()
-        file = path.open("r+b")
+        return path.open("r+b", buffering=0)
     except OSError as error:
-        raise unwritable(path.parent, error, option) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise BadInput(
-            f"Another run is writing to '{path.parent}'.", f"Wait for it to end, or give another {option}."
-        ) from error
-    return file
+        raise unwritable(path.parent, error) from error
 
 
-def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
+def _whole_records(file: FileIO) -> list[dict[str, Any]]:
     """The records in a journal; a line that was not written to its end is cut off the file."""
     file.seek(0)
     content = file.read()
@@ -133,11 +122,8 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records in whole lines of a journal; what is none is passed over."""
     for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
+        record = record_of(line)
+        if record is not None:
             yield record
 
 

@@ -10,13 +10,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from trt_bisect.runs.folder import make_folder, write_whole
-from trt_bisect.runs.journal import open_locked, unwritable
+from trt_bisect.runs.journal import unwritable
+from trt_bisect.runs.locking import locked
 
 RUNNING = "running"
 BASELINE = "baseline"
 """In a night's folder: what the nights after it are compared with."""
 NIGHT = "night.json"
-LOCK = ".lock"
 _OPTION = "'output' in the suite"
 _GONE_ON_WITH = timedelta(hours=20)
 """An interrupted night that began earlier is left alone: the next night has come."""
@@ -112,7 +112,7 @@ def nights_in(folder: Path) -> Iterator[Nights]:
     Raises:
         BadInput: the folder cannot be written, or another process has it.
     """
-    with open_locked(make_folder(folder, _OPTION) / LOCK, _OPTION):
+    with locked(make_folder(folder, _OPTION), _OPTION):
         yield Nights(folder)
 
 
