@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trt_bisect.driver.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.model.network import Network, load_network
+    from trt_bisect.nightly import regress
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.profiling import profile
     from trt_bisect.recovery import recover
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.comparison import Comparison
     from trt_bisect.report.profile import Profile
     from trt_bisect.report.recovered import Recovery
+    from trt_bisect.report.regression import Regression
     from trt_bisect.report.report import Report
     from trt_bisect.report.worst_report import WorstReport
     from trt_bisect.runs.history import History
@@ -55,6 +57,7 @@ _HOME = {
     "PrecisionPlan": "precision",
     "Profile": "report.profile",
     "Question": "driver.search",
+    "Regression": "report.regression",
     "Report": "report.report",
     "TrtBisectError": "errors",
     "WorstReport": "report.worst_report",
@@ -79,6 +82,7 @@ _HOME = {
     "read_cache": "calibration.cache",
     "Recovery": "report.recovered",
     "recover": "recovery",
+    "regress": "nightly",
     "repair": "driver.recipe",
     "run": "api",
     "Sensitivity": "sensitive",
@@ -102,6 +106,7 @@ __all__ = [
     "Profile",
     "Question",
     "Recovery",
+    "Regression",
     "Report",
     "Sensitivity",
     "TrtBisectError",
@@ -126,6 +131,7 @@ __all__ = [
     "profile",
     "read_cache",
     "recover",
+    "regress",
     "repair",
     "run",
     "sensitivity",

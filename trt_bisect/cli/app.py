@@ -17,6 +17,7 @@ from trt_bisect.cli.history import history_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.recover import recover_command
+from trt_bisect.cli.regress import regress_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
 from trt_bisect.cli.view import view_command
@@ -70,6 +71,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "recover": recover_command,
     "sensitivity": sensitivity_command,
+    "regress": regress_command,
     "layers": layers_command,
     "compare": compare_command,
     "profile": profile_command,

@@ -110,6 +110,7 @@ class Report:
         started: when the run began, in seconds since the epoch; 0 in older reports.
         made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
+        budget: the loss that the threshold allows; None in older reports.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
@@ -146,6 +147,7 @@ class Report:
     command: str = ""
     started: float = 0.0
     made_of: Mapping[str, Any] = field(default_factory=dict)
+    budget: float | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trt_bisect.analyzer.differences import Difference, differences, origin
 from trt_bisect.report.report import RECOVER
 from trt_bisect.report.screen import figure_text
 from trt_bisect.report.words import listed
 from trt_bisect.runs.beat import FINISHED
-from trt_bisect.runs.difference import Difference, differences
 from trt_bisect.runs.past import PastReport
 
 LATENCY_MOVED = 0.05
 """The share by which a latency has to differ to be spoken of."""
 _NAMES_UP_TO = 3
-_PARTS = {"model": "another network", "ranges": "other ranges", "inputs": "other data", "metric": "another metric"}
+_PARTS = {
+    "model": "another network",
+    "ranges": "other ranges",
+    "data (the judged inputs)": "other data",
+    "the metric's function": "another metric",
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def changes(before: PastReport, after: PastReport) -> list[str]:
         said.append(f"threshold {before.threshold:g} → {after.threshold:g}")
     if before.strategy != after.strategy:
         said.append(f"strategy {before.strategy} → {after.strategy}")
-    return said + [_part(each) for each in differences(before.made_of, after.made_of)]
+    return said + [_part(each) for each in differences(origin(before.made_of), origin(after.made_of)) or ()]
 
 
 def _figure(report: PastReport, name: str) -> str:
@@ -105,6 +110,4 @@ def _names(what: str, names: Sequence[str]) -> list[str]:
 
 
 def _part(found: Difference) -> str:
-    if found.is_version:
-        return f"{found.part} {found.before or 'none'} → {found.after or 'none'}"
-    return _PARTS.get(found.part) or f"{found.part} {found.before} → {found.after}"
+    return _PARTS.get(found.what) or f"{found.what} {found.before} → {found.now}"

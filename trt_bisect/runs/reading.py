@@ -25,9 +25,8 @@ _REPORTS = (
 )
 _LABEL = """coalesce(nullif(runs.label, ''), (
     SELECT reports.label FROM reports WHERE reports.run = runs.id ORDER BY reports.id DESC LIMIT 1), '')"""
-_TRIALS = f"""
-    SELECT run, {_LABEL}, folder, digest, place, plan, outcome, metric, figure, build_seconds, infer_seconds, message
-    FROM trials JOIN runs ON runs.id = run JOIN fingerprints ON fingerprints.id = fingerprint"""
+_TRIALS = """SELECT run, digest, place, plan, outcome, metric, figure, build_seconds, infer_seconds, message
+    FROM trials JOIN fingerprints ON fingerprints.id = fingerprint"""
 _DIGITS_END = "g"
 """Comes behind every digit of a fingerprint."""
 
@@ -81,15 +80,17 @@ def read_trials(base: sqlite3.Connection, wanted: Wanted) -> list[PastTrial]:
     """Trials, run by run in the order of their journals; they are as old as the newest report of their run."""
     wheres, values = _fingerprints(wanted)
     if wanted.label is not None:
-        wheres.append(f"{_LABEL} = ?")
+        wheres.append(f"run IN (SELECT id FROM runs WHERE {_LABEL} = ?)")
         values.append(wanted.label)
+    if wanted.since is not None:
+        wheres.append("run IN (SELECT run FROM reports WHERE started >= ?)")
+        values.append(_seconds(wanted.since))
+    runs = {run: names for run, *names in base.execute(f"SELECT id, {_LABEL}, folder FROM runs")}
+    if wanted.model is not None:
+        runs = {report.run: runs[report.run] for report in read_reports(base, Wanted(model=wanted.model))}
     rows = base.execute(f"{_TRIALS} {_where(wheres)} ORDER BY run, place", values)
     with _sound():
-        found = [checked(PastTrial(*row)) for row in rows]
-    if wanted.model is None and wanted.since is None:
-        return found
-    runs = {report.run for report in read_reports(base, Wanted(model=wanted.model, since=wanted.since))}
-    return [trial for trial in found if trial.run in runs]
+        return [checked(PastTrial(run, *runs[run], *row)) for run, *row in rows if run in runs]
 
 
 def read_layers(base: sqlite3.Connection, report: int) -> list[PastLayer]:

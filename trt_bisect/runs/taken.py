@@ -161,8 +161,8 @@ def _recovered(folder: Path, recovery: Recovery | None) -> Iterator[TakenReport]
 
 
 def _time(given: object) -> float:
-    """Seconds since the epoch; 0 where a file says nonsense."""
-    return float(given) if isinstance(given, (int, float)) and 0 <= given < _LAST else 0.0
+    """Seconds since the epoch, to the microsecond as times are read again; 0 where a file says nonsense."""
+    return round(float(given), 6) if isinstance(given, (int, float)) and 0 <= given < _LAST else 0.0
 
 
 def _begun(path: Path, report: Report) -> float:
