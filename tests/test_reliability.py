@@ -56,12 +56,6 @@ def test_a_death_of_a_worker_costs_one_trial(tmp_path):
     assert found["other trials equal"] == 6
 
 
-def test_the_history_of_a_week_is_what_happened(tmp_path):
-    found = figures(tmp_path, "week")
-    assert found["exit codes"] == [0, 0, 1, 1, 0, 0, 0]
-    assert found["in the history"] == found["as they were"] == 7
-
-
 def test_spoiled_inputs_are_refused_in_words(tmp_path):
     found = figures(tmp_path, "fuzz", "--count", "80", "--seed", "3", "--keep", str(tmp_path / "kept"))
     assert found["inputs"] == 80

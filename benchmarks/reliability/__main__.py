@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-WHAT = ("kill", "disk", "locks", "fuzz", "workers", "week")
+WHAT = ("kill", "disk", "locks", "fuzz", "workers")
 
 
 def main() -> None:
