@@ -56,6 +56,12 @@ def test_a_death_of_a_worker_costs_one_trial(tmp_path):
     assert found["other trials equal"] == 6
 
 
+def test_the_history_of_a_week_is_what_happened(tmp_path):
+    found = figures(tmp_path, "week")
+    assert found["exit codes"] == [0, 0, 0, 0, 1, 1, 0]
+    assert found["reports"] == 2 * 7 + 2 * 2 + 2, "a night each, the baseline's repeats, two confirmations"
+
+
 def test_spoiled_inputs_are_refused_in_words(tmp_path):
     found = figures(tmp_path, "fuzz", "--count", "80", "--seed", "3", "--keep", str(tmp_path / "kept"))
     assert found["inputs"] == 80
