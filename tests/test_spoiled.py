@@ -91,6 +91,18 @@ def test_an_error_of_our_own_on_a_sound_network_is_not_blamed_on_it(tmp_path):
         raise KeyError("the file's")
 
 
+def test_a_normalization_of_an_odd_shape_is_not_folded(tmp_path):
+    """The checker and ONNX Runtime take it; whether it can be run is for the engine to say."""
+    model = networks.chain(3, 4)
+    names = {"gamma": (4,), "beta": (4, 1), "mean": (4,), "variance": (4,)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.ones(s, np.float32), name) for name, s in names.items())
+    out = model.graph.node[0].output[0]
+    model.graph.node[1].input[0] = "normed"
+    model.graph.node.insert(1, helper.make_node("BatchNormalization", [out, *names], ["normed"]))
+    layers = load_network(written(model, tmp_path)).layers
+    assert [layer.op_type for layer in layers[:3]] == ["Conv", "BatchNormalization", "Relu"]
+
+
 LARGE = {
     "Expand": ([1 << 15, 1 << 15], 4),
     "Tile": ([1 << 15, 1 << 15], 4),
