@@ -138,3 +138,35 @@ class MaySegfault:
 
     def reference(self):
         return self.builder.reference()
+
+
+def made(faults, _options):
+    """A ``FakeBuilder`` as a crew has it made."""
+    return FakeBuilder(faults)
+
+
+@dataclass(frozen=True)
+class OtherBuilder(FakeBuilder):
+    """One whose figures are others where it sees a certain GPU."""
+
+    device: str = ""
+
+    @property
+    def versions(self):
+        return {"fake": "2" if os.environ["CUDA_VISIBLE_DEVICES"] == self.device else "1"}
+
+
+def made_elsewhere(device, _options):
+    return OtherBuilder({}, device)
+
+
+def wait_for(file):
+    """Goes on when a file is there."""
+    while not file.exists():
+        time.sleep(0.01)
+
+
+def begun_and_wait(folder, file):
+    """Tells the process that it has come here, and goes on when a file is there."""
+    (folder / str(os.getpid())).touch()
+    wait_for(file)

@@ -11,6 +11,7 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.explaining import explained
+from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
@@ -55,6 +56,9 @@ def run(
     build_timeout: float | None = DEFAULT_TIMEOUT,
     explain: str = EXPLAIN_TENSORS,
     try_remedies: bool = False,
+    cluster: str = "",
+    cluster_cpus: int = 1,
+    retries: int = RETRIES,
     output: str | Path | None = None,
     tensorboard: str | Path | None = None,
     tensorboard_channels: int = 0,
@@ -97,6 +101,11 @@ def run(
         explain: ``tensors`` (every tensor in FP32 and INT8, and what is to blame in each culprit), ``full`` (what every
             layer costs alone, too) or ``none``.
         try_remedies: whether other calibrators, and each culprit alone in high precision, are tried as well.
+        cluster: where whole engines are tried: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT`` for a Ray cluster, a GPU
+            or some processors each; ``local:N`` for N processes of this machine; without it here. The pieces of
+            ``branch`` stay here.
+        cluster_cpus: of a Ray task that has no GPU.
+        retries: how often a plan whose worker was lost is tried again, before its trial is ``lost``.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
         tensorboard: a folder for TensorBoard's logs of FP32, full INT8, both sides of each culprit, and the recipe.
@@ -132,6 +141,7 @@ def run(
         ),
         explain=explain,
         try_remedies=try_remedies,
+        cluster=Cluster(cluster, cluster_cpus, retries),
     )
     make_rule(find_metric(metric, direction), threshold, share)
     folder = None if output is None else make_folder(Path(output))

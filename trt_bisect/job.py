@@ -26,7 +26,7 @@ from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
-from trt_bisect.builder.engines import ONNXRUNTIME, builders_on_other_gpus, choose_engine, choose_typing, open_builder
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import Workshop
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
@@ -35,7 +35,9 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.crew import Fleet, Subject
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.fleet.cluster import open_fleet
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import difference_from_file
 from trt_bisect.model.shapes import facts_for
@@ -61,11 +63,16 @@ class Job:
         self.began = perf_counter()
         self.calibrated = 0.0
         self.notes: list[str] = list(network.notes)
+        self._fleet: Fleet
         self.outputs_named = bool(request.outputs)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
-        """All that plans are measured with, as long as the journal is open."""
+        """All that plans are measured with, as long as the journal and the fleet are open."""
+        with open_fleet(self.request.cluster, self.progress.say) as self._fleet:
+            yield from self._open(calibration, inputs, dataset)
+
+    def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
         self._check_outputs()
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
@@ -259,11 +266,12 @@ class Job:
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
     ) -> RebuildEvaluator:
-        """Measures on whole engines, those on other GPUs of the same kind among them where many are wanted at once."""
-        shapes = self._profile(builder.engine, feeds)
-        more = partial(builders_on_other_gpus, builder, self.network, ranges.scales, self._options(), shapes)
-        high = self.request.options.high
-        return RebuildEvaluator(self.network, builder, feeds, compare, store, high, more)
+        """Measures on whole engines, by a crew of the fleet where there is one."""
+        shapes, options = self._profile(builder.engine, feeds), self._options()
+        make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
+        subject = Subject(builder.engine, builder.versions, make, options, feeds)
+        crew = self._fleet.crew(subject, builder)
+        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, crew)
 
     def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)

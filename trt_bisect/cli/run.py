@@ -11,9 +11,12 @@ import typer
 
 from trt_bisect.cli.options import (
     Calibrator,
+    ClusterAddress,
+    ClusterCpus,
     KeepMasks,
     Model,
     Percentile,
+    Retries,
     Shape,
     Tensorboard,
     TensorboardChannels,
@@ -105,6 +108,9 @@ def run_command(
     try_remedies: Annotated[
         bool, typer.Option("--try-remedies", help="Try other calibrators, and each culprit alone in high precision.")
     ] = False,
+    cluster: ClusterAddress = "",
+    cluster_cpus: ClusterCpus = 1,
+    retries: Retries = 2,
     tensorboard: Tensorboard = None,
     tensorboard_channels: TensorboardChannels = 0,
     all_layers: Annotated[
@@ -153,6 +159,9 @@ def run_command(
         build_timeout=build_timeout,
         explain=explain,
         try_remedies=try_remedies,
+        cluster=cluster,
+        cluster_cpus=cluster_cpus,
+        retries=retries,
         output=folder,
         tensorboard=tensorboard,
         tensorboard_channels=tensorboard_channels,

@@ -2,7 +2,7 @@
 
 ``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of
 or a trial. A line that was cut off by a stop is dropped when the journal is opened again. Trials under other
-fingerprints stay in the file and are never taken, and one that timed out is tried again.
+fingerprints stay in the file and are never taken, and one that timed out, or was lost with its worker, is tried again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.trial import TIMED_OUT, Trial
+from trt_bisect.evaluator.trial import PASSING, Trial
 
 JOURNAL = "journal.jsonl"
 
@@ -59,7 +59,7 @@ class Journal:
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
         for trial in filter(None, map(trial_of, mine)):
-            if trial.outcome != TIMED_OUT:
+            if trial.outcome not in PASSING:
                 self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
