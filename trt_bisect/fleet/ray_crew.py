@@ -209,11 +209,7 @@ class RayCrew:
             self._refused[refused.node] = refused.why
             name = self._nodes[refused.node].name if refused.node in self._nodes else refused.node
             self._fleet.say(f"Node {name} is not used, its figures would be others: {refused.why}")
-        if not self.size:
-            raise EngineUnavailable(
-                f"No node of '{self._fleet.cluster.address}' can be used: {refused.why}",
-                "Give them what is installed here, in the same versions, or leave out --cluster.",
-            )
+        self._check_places()
 
     def _look(self, nodes: Mapping[str, Node]) -> None:
         """Takes note of the nodes that live."""
@@ -221,11 +217,21 @@ class RayCrew:
         self._nodes = nodes
         for name in gone:
             self._fleet.say(f"Node {name} is gone: {_places(nodes)} left")
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """Raises EngineUnavailable where all nodes were refused, or none has had room for long."""
+        address = self._fleet.cluster.address
         if self.size:
             self._had_places = monotonic()
+        elif self._refused:
+            raise EngineUnavailable(
+                f"No node of '{address}' can be used: {next(iter(self._refused.values()))}",
+                "Give them what is installed here, in the same versions, or leave out --cluster.",
+            )
         elif monotonic() - self._had_places > _NOBODY_SECONDS:
             raise EngineUnavailable(
-                f"No node of '{self._fleet.cluster.address}' has had room for a task for {_NOBODY_SECONDS:g} s.",
+                f"No node of '{address}' has had room for a task for {_NOBODY_SECONDS:g} s.",
                 "A task needs a GPU where the engine is NVIDIA's, else --cluster-cpus processors.",
             )
 
