@@ -14,6 +14,8 @@ import psutil
 _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parent)}
 """Where workers find the fakes."""
+MEETING = "TRT_BISECT_TEST_MEETING"
+"""The variable that names a folder which all processes of the cluster see."""
 _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
 """A dead node is missed after seconds."""
 
@@ -22,7 +24,7 @@ _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
 def ray_cluster(processors=(1, 1)):
     """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
     folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
-    os.environ.update(RAY_TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0")
+    os.environ.update({"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"})
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE, "_system_config": _LOOKS}
@@ -37,7 +39,7 @@ def ray_cluster(processors=(1, 1)):
         cluster.shutdown()
         kill_all_under(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        del os.environ["RAY_TMPDIR"]
+        del os.environ["RAY_TMPDIR"], os.environ[MEETING]
 
 
 class Nodes:
@@ -59,6 +61,12 @@ class Nodes:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+    def kill_that_of(self, pid):
+        """Kills the node that a process belongs to."""
+        family = {parent.pid for parent in psutil.Process(pid).parents()}
+        (node,) = [n for n in self.cluster.worker_nodes if n.all_processes["raylet"][0].process.pid in family]
+        self.kill(node)
 
     def remove(self, node):
         """Takes a node away that a test has added, if it is still there."""

@@ -111,8 +111,11 @@ def test_the_subject_travels_once(fleet):
     """16 MB of inputs: in the object store, and in no task."""
     open_fleet = fleet()
     sent = []
-    ask = open_fleet.ask
-    open_fleet.ask = lambda *request: (sent.append((request[0], len(pickle.dumps(request)))), ask(*request))[1]
+    ask = open_fleet._connection.ask
+    open_fleet._connection.ask = lambda *request: (
+        sent.append((request[0], len(pickle.dumps(request)))),
+        ask(*request),
+    )[1]
     big = Subject("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
     crew = open_fleet.crew(big, None)
     for number in range(6):
@@ -148,7 +151,7 @@ def test_a_plan_whose_worker_is_lost_every_time_is_lost(fleet):
     lost = found.pop(plan(1))
     assert isinstance(lost, Failure)
     assert lost.outcome == LOST
-    assert lost.message.startswith("The plan was tried 2 times, and each time the worker or its node was lost: ")
+    assert lost.message.startswith("a plan was tried 2 times, and each time the worker or its node was lost: ")
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert len([text for text in opened.said if "was lost" in text]) == 2
 
@@ -249,7 +252,7 @@ def test_what_is_abandoned_frees_its_places(fleet, tmp_path):
 
 
 def test_no_place_for_a_gpu(fleet, monkeypatch):
-    monkeypatch.setattr("trt_bisect.fleet.ray_crew._NOBODY_SECONDS", 2.0)
+    monkeypatch.setattr("trt_bisect.fleet.tasks._NOBODY_SECONDS", 2.0)
     crew = fleet().crew(subject(faulty(), engine="tensorrt"), None)
     assert crew.size == 0
     crew.begin(plan(0))

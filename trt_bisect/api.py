@@ -10,6 +10,7 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+from trt_bisect.carried import Carried, content_of
 from trt_bisect.explaining import explained
 from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
@@ -59,7 +60,7 @@ def run(
     cluster: str = "",
     cluster_cpus: int = 1,
     retries: int = RETRIES,
-    output: str | Path | None = None,
+    output: str | Path | Carried | None = None,
     tensorboard: str | Path | None = None,
     tensorboard_channels: int = 0,
     progress: Progress | None = None,
@@ -144,7 +145,8 @@ def run(
         cluster=Cluster(cluster, cluster_cpus, retries),
     )
     make_rule(find_metric(metric, direction), threshold, share)
-    folder = None if output is None else make_folder(Path(output))
+    output = Path(output) if isinstance(output, str) else output
+    folder = None if output is None else make_folder(content_of(output))
     board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
     display = progress or default_progress()
@@ -158,7 +160,7 @@ def run(
             report = replace(found, graph=graph)
             if folder is not None:
                 report.save(folder)
-            report = explained(job, bench, report, calibration, inputs)
+            report = explained(job, bench, report, calibration, inputs, output)
         if folder is not None:
             replace(report, files=None, graph=None).save(folder)
         if board is not None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_bisect.carried import content_of
 from trt_bisect.errors import BadInput, first_line
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
@@ -119,6 +120,7 @@ def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = Fal
     Raises:
         BadInput: the source does not exist, cannot be read, or is of no known kind. Samples are checked when read.
     """
+    source = content_of(source)
     if isinstance(source, Dataset):
         return source
     if isinstance(source, (str, Path)):

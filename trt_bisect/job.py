@@ -32,6 +32,7 @@ from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
+from trt_bisect.carried import content_of
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
@@ -132,12 +133,14 @@ class Job:
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         """The scales, and the data they came from if they came from data."""
+        calibration = content_of(calibration)
         if self.network.has_pairs:
             if calibration is not None:
                 self.notes.append(
                     "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
                 )
-            data = None if calibration is None or names_cache(calibration) else self._dataset(calibration)
+            no_data = calibration is None or isinstance(calibration, Ranges) or names_cache(calibration)
+            data = None if no_data else self._dataset(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if calibration is None:
             raise BadInput(

@@ -8,12 +8,24 @@ import resource
 import sys
 from pathlib import Path
 
+_most: int | None = None
+
+
+def use_at_most(processors: int) -> None:
+    """Has this process take no more for its threads, where it shares a machine with others of its kind."""
+    global _most
+    _most = processors
+
+
+def session_threads() -> int | None:
+    """The threads of an ONNX Runtime session that is given none; None leaves ONNX Runtime's own."""
+    return _most
+
 
 def cores() -> int:
     """The processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(there, _most or there)
 
 
 def peak_bytes() -> int:

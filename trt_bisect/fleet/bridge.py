@@ -16,9 +16,10 @@ import numpy as np
 from trt_bisect._version import __version__
 from trt_bisect.builder import worker
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.fleet.messages import Broken, Ended, Lost, Node, Refused, Seen
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.fleet.messages import Broken, Ended, Lost, Mail, Node, Refused, Seen
 
+_HEAD = "node:__internal_head__"
+"""The resource that Ray gives its head."""
 _LOOK_AT_NODES = 1.0
 """Seconds between two looks."""
 
@@ -32,7 +33,8 @@ class Bridge:
     """One method a request."""
 
     def __init__(self) -> None:
-        self._subjects: dict[str, Any] = {}
+        self._kept: dict[str, Any] = {}
+        self._mailbox: Any = None
         self._under_way: dict[Any, int] = {}
         self._nodes: Mapping[str, Node] = {}
         self._looked = -_LOOK_AT_NODES
@@ -57,17 +59,35 @@ class Bridge:
         self._looked = -_LOOK_AT_NODES
         return self._look()
 
-    def put(self, key: str, subject: bytes) -> None:
-        """Puts a pickled subject into the object store, for all tasks; it takes the place of the one before."""
-        self._subjects = {key: self._ray.put(np.frombuffer(subject, np.uint8))}
+    def put(self, key: str, content: bytes) -> None:
+        """Puts something into the object store, for all tasks."""
+        self._kept[key] = self._ray.put(np.frombuffer(content, np.uint8))
 
-    def begin(self, ticket: int, key: str, plan: PrecisionPlan, avoided: tuple[str, ...]) -> None:
-        """Has a plan tried, on none of the nodes ``avoided``."""
+    def drop(self, key: str) -> None:
+        """Takes it out again."""
+        self._kept.pop(key, None)
+
+    def begin(self, ticket: int, work: str, key: str, arguments: tuple[Any, ...], avoided: tuple[str, ...]) -> None:
+        """Has a task done, on none of the nodes ``avoided``.
+
+        Args:
+            ticket: stands for it in what ``wait`` gives.
+            work: the module here whose ``work`` it is: ``station`` or ``whole_run``.
+            key: of what it works on.
+            arguments: of that function, in the types of JSON: a node that lacks trt-bisect must be able to say so.
+            avoided: nodes, by their id.
+        """
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
 
         where = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*avoided)}) if avoided else "SPREAD"
         task = self._task.options(max_retries=0, scheduling_strategy=where, **self._needs)
-        self._under_way[task.remote(__version__, key, [self._subjects[key]], plan.key())] = ticket
+        handles = [self._kept[key], self._mailbox]
+        self._under_way[task.remote(__version__, work, handles, ticket, key, arguments)] = ticket
+
+    def open_mailbox(self) -> None:
+        """Makes what whole runs send their journals to, on the head: as long as that lives, nothing is lost."""
+        actor = self._ray.remote(_make_mailbox())
+        self._mailbox = actor.options(num_cpus=0, resources={_HEAD: 0.001}).remote()
 
     def wait(self, seconds: float) -> Seen:
         """What has ended, as soon as something has, or when so much time has passed."""
@@ -75,7 +95,9 @@ class Bridge:
             return Seen((), self._look())
         self._ray.wait(list(self._under_way), timeout=seconds)
         done, _ = self._ray.wait(list(self._under_way), num_returns=len(self._under_way), timeout=0)
-        return Seen(tuple((self._under_way.pop(task), self._result(task)) for task in done), self._look())
+        mail = [] if self._mailbox is None else self._ray.get(self._mailbox.take.remote())
+        ended = tuple((self._under_way.pop(task), self._result(task)) for task in done)
+        return Seen(ended, self._look(), tuple((ticket, Mail(*content)) for ticket, content in mail))
 
     def _result(self, task: Any) -> Ended:
         from ray.exceptions import RayError, RayTaskError
@@ -114,20 +136,45 @@ def _node(node: Mapping[str, Any], needs: Mapping[str, float]) -> Node:
     return Node(name, int(node["Resources"].get(resource, 0.0) // each))
 
 
-def _make_task() -> Callable[[str, str, list[Any], str], Any]:
+def _make_task() -> Callable[..., Any]:
     """The task. As a function in a function it travels as it is, so that a node without trt-bisect can say so."""
 
-    def try_plan(version: str, key: str, subject: list[Any], plan: str) -> Any:
+    def task(version: str, work: str, handles: list[Any], ticket: int, key: str, arguments: tuple[Any, ...]) -> Any:
+        import importlib
+
         import ray
 
         node = ray.get_runtime_context().get_node_id()
         try:
             import trt_bisect
-            from trt_bisect.fleet import station
+
+            if trt_bisect.__version__ != version:
+                return node, f"trt_bisect {trt_bisect.__version__} instead of {version}"
+            module = importlib.import_module(f"trt_bisect.fleet.{work}")
         except ImportError as error:
             return node, f"trt-bisect cannot be imported there: {error}"
-        if trt_bisect.__version__ != version:
-            return node, f"trt_bisect {trt_bisect.__version__} instead of {version}"
-        return station.try_plan(node, key, lambda: ray.get(subject[0]), plan)
+        kept, mailbox = handles
 
-    return try_plan
+        def send(content: Any) -> None:
+            ray.get(mailbox.put.remote((ticket, content)))
+
+        return module.work(node, key, lambda: ray.get(kept), send, *arguments)
+
+    return task
+
+
+def _make_mailbox() -> type:
+    """The mailbox, made in a function for the same reason."""
+
+    class Mailbox:
+        def __init__(self) -> None:
+            self._letters: list[Any] = []
+
+        def put(self, letter: Any) -> None:
+            self._letters.append(letter)
+
+        def take(self) -> list[Any]:
+            taken, self._letters = self._letters, []
+            return taken
+
+    return Mailbox

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.evaluator.attempt import Attempt
+from trt_bisect.report.report import Report
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Refused:
     why: str
 
 
+def refusal(node: str, facts: Mapping[str, str], own: Mapping[str, str]) -> Refused | None:
+    """The refusal of a node whose own versions and device are not those that ``facts`` name."""
+    differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts.items() if own.get(name) != fact]
+    return Refused(node, ", ".join(differing)) if differing else None
+
+
 @dataclass(frozen=True)
 class Raised:
     """An error for the user, raised on a worker."""
@@ -59,12 +66,34 @@ class Broken:
     trace: str
 
 
-Ended = Tried | Refused | Raised | Lost | Broken
+@dataclass(frozen=True)
+class Ran:
+    """A whole run has ended.
+
+    Attributes:
+        report: its report, with all that goes with it.
+        files: of its folder, by their place in it.
+    """
+
+    report: Report
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Mail:
+    """What a whole run has written meanwhile: whole lines of its journal, and its progress as it is now."""
+
+    journal: bytes
+    progress: bytes
+
+
+Ended = Tried | Ran | Refused | Raised | Lost | Broken
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What has happened: tasks that ended, by their ticket, and the nodes that live, by their id."""
+    """What has happened: tasks that ended, and mail, by their ticket, and the nodes that live, by their id."""
 
     ended: tuple[tuple[int, Ended], ...]
     nodes: Mapping[str, Node]
+    mail: tuple[tuple[int, Mail], ...] = ()

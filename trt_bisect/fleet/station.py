@@ -14,11 +14,11 @@ from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
 from trt_bisect.errors import EngineUnavailable, TrtBisectError
 from trt_bisect.evaluator.attempt import attempt
 from trt_bisect.evaluator.crew import Subject
-from trt_bisect.fleet.messages import Ended, Raised, Refused, Tried
+from trt_bisect.fleet.messages import Ended, Raised, Refused, Tried, refusal
 from trt_bisect.precision import PrecisionPlan
 
 
-def try_plan(node: str, key: str, fetch: Callable[[], bytes], plan: str) -> Ended:
+def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[object], None], plan: str) -> Ended:
     """Tries a plan on the subject that ``key`` stands for.
 
     Args:
@@ -29,10 +29,7 @@ def try_plan(node: str, key: str, fetch: Callable[[], bytes], plan: str) -> Ende
     """
     try:
         station = _station(key, fetch)
-    except EngineUnavailable as error:
-        return Refused(node, error.problem)
-    try:
-        return station.tried(node, PrecisionPlan.from_key(plan))
+        return refusal(node, station.wanted, station.facts) or station.tried(node, PrecisionPlan.from_key(plan))
     except EngineUnavailable as error:
         return Refused(node, error.problem)
     except TrtBisectError as error:
@@ -40,7 +37,12 @@ def try_plan(node: str, key: str, fetch: Callable[[], bytes], plan: str) -> Ende
 
 
 class _Station:
-    """A subject and its builder."""
+    """A subject and its builder.
+
+    Attributes:
+        wanted: the versions and the device that figures are wanted of, and ``facts`` those that are here.
+        workshop: the builder's process.
+    """
 
     def __init__(self, key: str, subject: Subject) -> None:
         self.key = key
@@ -52,11 +54,7 @@ class _Station:
         options = replace(subject.options, timing_cache=self._timings)
         self.workshop = Workshop()
         self._builder = IsolatedBuilder(partial(subject.make, options), options.timeout, self.workshop)
-        own = {**versions(), **self._builder.versions}
-        facts = subject.facts.items()
-        differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts if own.get(name) != fact]
-        if differing:
-            raise EngineUnavailable(", ".join(differing))
+        self.wanted, self.facts = subject.facts, {**versions(), **self._builder.versions}
 
     def tried(self, node: str, plan: PrecisionPlan) -> Tried:
         """What came of a plan, and the timings where a build has added some."""

@@ -54,7 +54,7 @@ class Journal:
     ) -> None:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = _open_locked(self.path) if file is None else file
+        self._file = open_locked(self.path) if file is None else file
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
@@ -99,7 +99,8 @@ class Journal:
         self._file.close()
 
 
-def _open_locked(path: Path) -> BufferedRandom:
+def open_locked(path: Path) -> BufferedRandom:
+    """The journal at ``path``, made if need be; raises BadInput where another run has it."""
     try:
         path.touch()
         file = path.open("r+b")
