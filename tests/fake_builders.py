@@ -224,3 +224,19 @@ class WaitingBuilder:
         if 2 in plan.int8 and 7 not in plan.int8:
             begun_and_wait(Path(self.waiting.begun), Path(self.waiting.go_on))
         return self.builder.build(plan)
+
+
+@dataclass(frozen=True)
+class TimedBuilder(FakeBuilder):
+    """Adds a word to its timing cache with each build."""
+
+    options: object = None
+
+    def build(self, plan):
+        with self.options.timing_cache.open("a") as file:
+            file.write(" built")
+        return super().build(plan)
+
+
+def made_with_timings(options):
+    return TimedBuilder({}, options)

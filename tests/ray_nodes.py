@@ -24,6 +24,7 @@ _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
 def ray_cluster(processors=(1, 1)):
     """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
     folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
+    before = {name: os.environ.get(name) for name in ("RAY_TMPDIR", MEETING)}
     os.environ.update({"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"})
     from ray.cluster_utils import Cluster
 
@@ -39,7 +40,8 @@ def ray_cluster(processors=(1, 1)):
         cluster.shutdown()
         kill_all_under(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        del os.environ["RAY_TMPDIR"], os.environ[MEETING]
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 class Nodes:

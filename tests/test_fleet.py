@@ -20,11 +20,12 @@ from test_crew import without_times
 import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, Failure
 from trt_bisect.evaluator.crew import Subject
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.fleet.cluster import Cluster
+from trt_bisect.fleet.cluster import GOES_ON, Cluster
 from trt_bisect.fleet.ray_crew import RayFleet
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
@@ -251,6 +252,23 @@ def test_what_is_abandoned_frees_its_places(fleet, tmp_path):
     assert not any(Path(f"/proc/{file.name}").exists() for file in begun.iterdir())
 
 
+def test_timings_come_back_and_go_along(fleet, tmp_path):
+    """A stand-in's: each build adds a word to the cache that it is given."""
+    cache = tmp_path / "timing.cache"
+    cache.write_bytes(b"known")
+    options = BuildOptions(timing_cache=cache, timeout=60.0)
+    crew = fleet().crew(Subject("onnxruntime", {"fake": "1"}, fake_builders.made_with_timings, options, [FEEDS]), None)
+    for number in range(4):
+        crew.begin(plan(number))
+    all_ended(crew, 4)
+    parts = [file for file in tmp_path.iterdir() if file != cache]
+    found = [file.read_text() for file in parts]
+    assert cache.read_text() == "known"
+    assert all(text.startswith("known built") for text in found)
+    assert sum(text.count("built") for text in found) == 4
+    assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
+
+
 def test_no_place_for_a_gpu(fleet, monkeypatch):
     monkeypatch.setattr("trt_bisect.fleet.tasks._NOBODY_SECONDS", 2.0)
     crew = fleet().crew(subject(faulty(), engine="tensorrt"), None)
@@ -345,6 +363,30 @@ def start_waiting_run(lenet, tmp_path, address):
 def journaled(folder):
     lines = (folder / JOURNAL).read_bytes().splitlines()
     return [json.loads(line)["trial"]["plan"] for line in lines if b'"trial"' in line]
+
+
+def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, monkeypatch):
+    """A cluster of its own. The same command goes on here, with what the journal has, to the report of a run here."""
+    from ray_nodes import ray_cluster
+
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+    with ray_cluster() as nodes:
+        run = start_waiting_run(lenet, tmp_path, nodes.address)
+        begun, folder = tmp_path / "begun", tmp_path / "folder"
+        wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
+        nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        _, said = run.communicate(timeout=150)
+    assert run.returncode == 2
+    assert "Traceback" not in said
+    problem, remedy = said.splitlines()[-2:]
+    assert problem.startswith("trt-bisect: The cluster ")
+    assert remedy == GOES_ON
+    before = journaled(folder)
+    assert len(before) == 4
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
+    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
+    assert journaled(folder)[:4] == before
 
 
 def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):

@@ -38,9 +38,9 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.crew import Fleet, Subject
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.fleet.cluster import open_fleet
+from trt_bisect.fleet.cluster import STAYS_HERE, open_fleet
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import difference_from_file
+from trt_bisect.model.observe import difference_noted
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
@@ -48,9 +48,6 @@ from trt_bisect.request import Request
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.strategy import BRANCH, branch_evaluator
-
-_FLOAT_NOISE = 1e-3
-_ANOTHER_NETWORK = 0.5
 
 
 class Job:
@@ -70,6 +67,8 @@ class Job:
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
         """All that plans are measured with, as long as the journal and the fleet are open."""
+        if self.request.cluster.address and self.request.way.strategy == BRANCH:
+            self.progress.say(STAYS_HERE)
         with open_fleet(self.request.cluster, self.progress.say) as self._fleet:
             yield from self._open(calibration, inputs, dataset)
 
@@ -90,7 +89,8 @@ class Job:
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self._builder(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
-        self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
+        prepared = reference[0] if engine == ONNXRUNTIME else None
+        self.notes += difference_noted(self.network, feeds[0], self.request.outputs, prepared)
         rule = self._rule(reference)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
@@ -351,21 +351,6 @@ class Job:
             )
         judged = tuple(name for name in self.request.outputs if name not in hopeless)
         self.request = replace(self.request, outputs=judged)
-
-    def _check_prepared(self, feeds: Feeds, prepared: Outputs | None) -> None:
-        """The safety net under the preparation: what is measured must be the network in the file."""
-        difference = difference_from_file(self.network, feeds, self.request.outputs, prepared)
-        if difference > _FLOAT_NOISE:
-            self.notes.append(
-                f"the prepared network and the file differ by {difference:.2g} of the output's norm on the first "
-                "input: the output is almost zero there, or cancels, and figures closer than that mean nothing"
-            )
-        if difference > _ANOTHER_NETWORK:
-            raise BadInput(
-                f"'{self.network.source}' as prepared for measuring gives another output than the file, "
-                f"{difference:.0%} off: trt-bisect would judge another network.",
-                "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
-            )
 
     def _rule(self, reference: Sequence[Outputs]) -> Rule:
         metric = self._metric(reference)

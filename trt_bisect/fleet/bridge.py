@@ -15,7 +15,8 @@ import numpy as np
 
 from trt_bisect._version import __version__
 from trt_bisect.builder import worker
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, EngineUnavailable, first_line
+from trt_bisect.fleet.cluster import GOES_ON
 from trt_bisect.fleet.messages import Broken, Ended, Lost, Mail, Node, Refused, Seen
 
 _HEAD = "node:__internal_head__"
@@ -36,6 +37,7 @@ class Bridge:
         self._kept: dict[str, Any] = {}
         self._mailbox: Any = None
         self._under_way: dict[Any, int] = {}
+        self._needs: Mapping[str, float] = {}
         self._nodes: Mapping[str, Node] = {}
         self._looked = -_LOOK_AT_NODES
 
@@ -55,8 +57,8 @@ class Bridge:
 
     def employ(self, needs: Mapping[str, float]) -> Mapping[str, Node]:
         """Takes tasks that are given ``num_cpus`` and ``num_gpus`` from here on; the nodes that have room for one."""
-        self._needs = needs
-        self._looked = -_LOOK_AT_NODES
+        if needs != self._needs:
+            self._needs, self._looked = needs, -_LOOK_AT_NODES
         return self._look()
 
     def put(self, key: str, content: bytes) -> None:
@@ -93,9 +95,12 @@ class Bridge:
         """What has ended, as soon as something has, or when so much time has passed."""
         if not self._under_way:
             return Seen((), self._look())
-        self._ray.wait(list(self._under_way), timeout=seconds)
-        done, _ = self._ray.wait(list(self._under_way), num_returns=len(self._under_way), timeout=0)
-        mail = [] if self._mailbox is None else self._ray.get(self._mailbox.take.remote())
+        try:
+            self._ray.wait(list(self._under_way), timeout=seconds)
+            done, _ = self._ray.wait(list(self._under_way), num_returns=len(self._under_way), timeout=0)
+            mail = [] if self._mailbox is None else self._ray.get(self._mailbox.take.remote())
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise EngineUnavailable(f"The cluster is gone: {first_line(error)}", GOES_ON) from error
         ended = tuple((self._under_way.pop(task), self._result(task)) for task in done)
         return Seen(ended, self._look(), tuple((ticket, Mail(*content)) for ticket, content in mail))
 

@@ -12,6 +12,8 @@ from trt_bisect.evaluator.local import LocalFleet
 
 RETRIES = 2
 AUTO = "auto"
+GOES_ON = "What was measured is kept, and the same command goes on from there, without --cluster too."
+"""What to do when a cluster is gone."""
 _LOCAL = "local:"
 _PLACES = re.compile(r"local:[1-9]\d{0,3}")
 _RAY = re.compile(r"(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
@@ -51,6 +53,12 @@ class Cluster:
     def is_local(self) -> bool:
         """It is of this machine alone."""
         return self.address.startswith(_LOCAL)
+
+
+STAYS_HERE = (
+    "The passes of 'branch' stay on this machine: only plans of whole engines are tried on the cluster, which are few. "
+    "'exhaustive' and 'bisect' have all of theirs tried there."
+)
 
 
 def open_fleet(cluster: Cluster, say: Callable[[str], None]) -> Fleet:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_bisect.builder.isolation import Worker
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
-from trt_bisect.fleet.cluster import AUTO, Cluster
+from trt_bisect.fleet.cluster import AUTO, GOES_ON, Cluster
 
 _SCHEME = "ray://"
 _REACH_SECONDS = 5.0
@@ -56,7 +56,7 @@ class Connection:
         except TrialFailed as failure:
             raise EngineUnavailable(
                 f"The cluster '{self.cluster.address}' does not answer any more: {first_line(failure)}",
-                "What was measured is kept, and the same command goes on from there, without --cluster too.",
+                GOES_ON,
             ) from failure
 
     @property

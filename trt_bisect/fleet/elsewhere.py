@@ -127,7 +127,9 @@ def _task(connection: Connection, job: Job) -> Task:
         asked[name] = _carried(asked.get(name), network, keep_masks=asked.get("keep_mask_ranges", False))
     engine = _engine(job)
     processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
-    parcel = Parcel(network, {**asked, "engine": engine}, str(job.folder), versions(), processors)
+    parcel = Parcel(
+        replace(network, has_file=False), {**asked, "engine": engine}, str(job.folder), versions(), processors
+    )
     folder = _Folder(job, make_folder(job.folder))
     key = str(job.folder)
     connection.ask("put", key, _pickled(parcel))

@@ -23,10 +23,11 @@ class Tried:
     """A plan was tried.
 
     Attributes:
-        timings: the worker's timing cache where it has grown, else empty.
+        worker: by whom, unlike every other of the cluster; it can stand in a file's name.
+        timings: its timing cache where that has grown, else empty.
     """
 
-    node: str
+    worker: str
     attempt: Attempt
     timings: bytes = b""
 

@@ -122,7 +122,7 @@ class RayCrew:
     def _keep_timings(self, tried: Tried) -> None:
         path = self._subject.options.timing_cache
         if tried.timings and path is not None:
-            timings_of(path, tried.node).write_bytes(tried.timings)
+            timings_of(path, tried.worker).write_bytes(tried.timings)
 
 
 def _key_of(plan: PrecisionPlan) -> tuple[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import tempfile
 from collections.abc import Callable
@@ -58,12 +59,13 @@ class _Station:
 
     def tried(self, node: str, plan: PrecisionPlan) -> Tried:
         """What came of a plan, and the timings where a build has added some."""
+        worker = f"{node}-{os.getpid()}"
         found = attempt(plan, self._builder, self._inputs)
         timings = self._timings.read_bytes()
         if timings == self._told:
-            return Tried(node, found)
+            return Tried(worker, found)
         self._told = timings
-        return Tried(node, found, timings)
+        return Tried(worker, found, timings)
 
 
 _kept: list[_Station] = []
