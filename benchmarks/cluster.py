@@ -2,10 +2,10 @@
 
     python -m benchmarks.cluster --repeat 5
 
-A cluster of node processes on this machine: a head without processors, and nodes of one processor each, so that a worker
-has one thread of ONNX Runtime. The plans are prefixes of one network, tried by the crew that ``--cluster`` makes; workers
-that have started, and hold the network, are timed. One worker, two, and this process alone with one thread take turns;
-every figure is the median of the turns, and every ratio is within one turn. Meant for a machine of two idle cores.
+A cluster of node processes on this machine: a head without processors, and nodes of one processor each, so that a
+worker has one thread of ONNX Runtime. The plans are prefixes of one network, tried by the crew that ``--cluster``
+makes; workers that have started, and hold the network, are timed. One worker, two, and this process alone with one
+thread take turns; every figure is the median of the turns, every ratio within one turn. Meant for two idle cores.
 """
 
 from __future__ import annotations
