@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trt_bisect
+from trt_bisect import machine
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.driver.abreast import drive_abreast
@@ -30,7 +33,7 @@ from trt_bisect.evaluator.crew import Subject
 from trt_bisect.evaluator.local import LocalFleet
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
-from trt_bisect.fleet.cluster import Cluster
+from trt_bisect.fleet.cluster import STAYS_HERE, Cluster
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 from trt_bisect.runs.journal import Journal, MemoryStore
@@ -267,6 +270,40 @@ def without_times(report):
     for counted in ("seconds", "peak_bytes", "plans", "builds", "inferences", "command"):
         del record[counted]
     return record
+
+
+def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
+    arguments = ("--calibration", lenet / "calibration.npz", "--cluster", "local:2", "--output", tmp_path)
+    code, _, said = command("run", lenet / "lenet_planted.onnx", *arguments)
+    assert code == 1
+    assert STAYS_HERE in said
+
+
+def test_the_best_recipe_is_the_same(lenet):
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    here, elsewhere = (trt_bisect.recover(*arguments, cluster=cluster).to_json() for cluster in ("", "local:2"))
+    for record in (here, elsewhere):
+        for counted in ("seconds", "peak_bytes", "plans", "builds", "inferences"):
+            record.pop(counted, None)
+    assert elsewhere == here
+
+
+def test_the_processor_is_named_by_its_vector_extensions():
+    architecture, *extensions = machine.processor().split()
+    assert architecture == platform.machine()
+    there = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.split()
+    assert set(extensions) <= set(there)
+    assert ("avx2" in there) == ("avx2" in extensions)
+
+
+def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monkeypatch):
+    monkeypatch.setattr(machine, "_most", None)
+    there = machine.cores()
+    assert machine.session_threads() is None
+    machine.use_at_most(1)
+    assert (machine.cores(), machine.session_threads()) == (1, 1)
+    machine.use_at_most(there + 1)
+    assert machine.cores() == there
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from test_fleet import journaled, wait_until
 import trt_bisect
 from trt_bisect.errors import BadInput
 from trt_bisect.fleet.cluster import Cluster
-from trt_bisect.fleet.elsewhere import Job, run_elsewhere
+from trt_bisect.fleet.elsewhere import WantedRun, run_elsewhere
 from trt_bisect.runs.beat import PROGRESS
 from trt_bisect.runs.journal import JOURNAL
 
@@ -44,10 +44,10 @@ def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path
     root = Path("runs") if relative else tmp_path / "runs"
     data = lenet / "calibration.npz"
     jobs = [
-        Job(
+        WantedRun(
             root / "planted", {"model": lenet / "lenet_planted.onnx", "calibration": str(data), "command": "a command"}
         ),
-        Job(root / "sound", {"model": lenet / "lenet.onnx", "calibration": data, "strategy": "bisect"}),
+        WantedRun(root / "sound", {"model": lenet / "lenet.onnx", "calibration": data, "strategy": "bisect"}),
     ]
     found = done(Cluster(ray_nodes.address), jobs)
     there = {job.folder: texts(job.folder) for job in jobs}
@@ -68,7 +68,7 @@ def test_a_calibration_cache_and_inputs_travel_by_their_names(lenet, tmp_path, r
     trt_bisect.run(lenet / "lenet_planted.onnx", data, output=tmp_path / "first")
     shutil.copy(tmp_path / "first" / "recipe" / "calibration.cache", cache)
     asked = {"model": lenet / "lenet_planted.onnx", "calibration": cache, "inputs": data, "samples": 2}
-    found = done(Cluster(ray_nodes.address), [Job(tmp_path / "there", asked)])[tmp_path / "there"]
+    found = done(Cluster(ray_nodes.address), [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
     here = trt_bisect.run(**asked, output=tmp_path / "here")
     assert without_times(found) == without_times(here)
     assert str(cache) in json.dumps(found.explanation.to_json())
@@ -78,10 +78,12 @@ def test_errors_are_those_of_a_run_here(lenet, tmp_path, ray_nodes):
     (tmp_path / "broken.onnx").write_bytes(b"no network")
     data = lenet / "calibration.npz"
     jobs = [
-        Job(tmp_path / "broken", {"model": tmp_path / "broken.onnx", "calibration": data}),
-        Job(tmp_path / "no data", {"model": lenet / "lenet.onnx"}),
-        Job(tmp_path / "board", {"model": lenet / "lenet.onnx", "calibration": data, "tensorboard": tmp_path}),
-        Job(tmp_path / "lambda", {"model": lenet / "lenet.onnx", "calibration": data, "metric": lambda r, o: 1.0}),
+        WantedRun(tmp_path / "broken", {"model": tmp_path / "broken.onnx", "calibration": data}),
+        WantedRun(tmp_path / "no data", {"model": lenet / "lenet.onnx"}),
+        WantedRun(tmp_path / "board", {"model": lenet / "lenet.onnx", "calibration": data, "tensorboard": tmp_path}),
+        WantedRun(
+            tmp_path / "lambda", {"model": lenet / "lenet.onnx", "calibration": data, "metric": lambda r, o: 1.0}
+        ),
     ]
     found = done(Cluster(ray_nodes.address), jobs)
     said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot travel"]
@@ -108,7 +110,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     }
     folder, said, found = tmp_path / "run", [], {}
     cluster = Cluster(ray_nodes.address, cpus=2)
-    run = threading.Thread(target=lambda: found.update(done(cluster, [Job(folder, asked)], said.append)))
+    run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)], said.append)))
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
     assert (folder / PROGRESS).exists()

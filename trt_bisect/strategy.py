@@ -153,10 +153,9 @@ def search(
         findings = drive((exhaustive if way.every_boundary else bisect)(question), measure)
     progress.stage("Measuring the recipe", None)
     recipe = _recipe(question, findings, evaluator, measure, rule)
-    mark = evaluator.mark if isinstance(evaluator, BranchEvaluator) else ""
-    confirmed = {}
+    mark, confirmed = "", {}
     if isinstance(evaluator, BranchEvaluator) and evaluator.mark:
-        confirmed = _confirm(question, findings, evaluator.whole, names, progress)
+        mark, confirmed = evaluator.mark, _confirm(question, findings, evaluator.whole, names, progress)
     trial_of = evaluator.measure
     return Measured(
         findings,

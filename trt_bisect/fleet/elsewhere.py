@@ -41,7 +41,7 @@ _NOT_ELSEWHERE = ("tensorboard", "tensorboard_channels", "progress", "output", "
 
 
 @dataclass(frozen=True)
-class Job:
+class WantedRun:
     """A run that is wanted: its folder, and the keywords of ``trt_bisect.run``."""
 
     folder: Path
@@ -49,8 +49,8 @@ class Job:
 
 
 def run_elsewhere(
-    cluster: Cluster, jobs: Sequence[Job], say: Callable[[str], None] = lambda _: None
-) -> Iterator[tuple[Job, Report | TrtBisectError]]:
+    cluster: Cluster, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Does runs on a Ray cluster, as many at once as it has places; each folder ends as after a run here.
 
     Args:
@@ -73,7 +73,7 @@ def run_elsewhere(
     connection = Connection(cluster, say)
     try:
         connection.ask("open_mailbox")
-        by_engine: dict[bool, list[Job]] = {}
+        by_engine: dict[bool, list[WantedRun]] = {}
         for job in jobs:
             by_engine.setdefault(_engine(job) == ONNXRUNTIME, []).append(job)
         for alike in by_engine.values():
@@ -82,13 +82,15 @@ def run_elsewhere(
         connection.close()
 
 
-def _engine(job: Job) -> str:
+def _engine(job: WantedRun) -> str:
     """The engine of a job. What this machine has decides for ``auto``, and only for that."""
     asked: str = job.keywords.get("engine", AUTO)
     return choose_engine(asked) if asked == AUTO else asked
 
 
-def _runs_of_a_kind(connection: Connection, jobs: Sequence[Job]) -> Iterator[tuple[Job, Report | TrtBisectError]]:
+def _runs_of_a_kind(
+    connection: Connection, jobs: Sequence[WantedRun]
+) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Runs that need the same of a node; one more than there are places is sent ahead."""
     tasks = Tasks(connection, "whole_run", needs(_engine(jobs[0]), connection.cluster))
     waiting, under_way = deque(jobs), 0
@@ -111,7 +113,7 @@ def _runs_of_a_kind(connection: Connection, jobs: Sequence[Job]) -> Iterator[tup
         tasks.abandon()
 
 
-def _task(connection: Connection, job: Job) -> Task:
+def _task(connection: Connection, job: WantedRun) -> Task:
     """The task of a job, what it works on in the object store.
 
     Raises:
@@ -166,7 +168,7 @@ def _again(samples: list[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndar
 class _Folder:
     """The run folder of a job, which no other run can have meanwhile."""
 
-    def __init__(self, job: Job, path: Path) -> None:
+    def __init__(self, job: WantedRun, path: Path) -> None:
         self.job = job
         self._path = path
         self._journal = open_locked(path / JOURNAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -122,7 +123,8 @@ class RayCrew:
     def _keep_timings(self, tried: Tried) -> None:
         path = self._subject.options.timing_cache
         if tried.timings and path is not None:
-            timings_of(path, tried.worker).write_bytes(tried.timings)
+            with suppress(OSError):
+                timings_of(path, tried.worker).write_bytes(tried.timings)
 
 
 def _key_of(plan: PrecisionPlan) -> tuple[str]:
