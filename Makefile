@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint assets clean
+.PHONY: demo test lint audit assets clean
 
 demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -19,6 +19,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+audit: $(STAMP)  ## the licences of what is brought along; and, with internet, the weaknesses known of it
+	$(BIN)/python tools/audit.py licences docs/licences.md
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/python tools/audit.py weaknesses
 
 assets:  ## bundles the page's scripts and styles; needs Node.js 20 or later
 	cd tools/web && npm ci --silent && npm run --silent build

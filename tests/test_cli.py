@@ -36,7 +36,7 @@ def trt_bisect(monkeypatch, capsys):
 
 def without_times(report):
     """What must be equal of two reports of the same run: all but what it took, and where it was to be written."""
-    apart = ("seconds", "builds", "peak_bytes", "command")
+    apart = ("seconds", "builds", "peak_bytes", "command", "started")
     return {name: value for name, value in report.items() if name not in apart}
 
 
@@ -192,11 +192,12 @@ def test_two_runs_in_one_folder_are_refused(trt_bisect, lenet, tmp_path):
     import fcntl
 
     (tmp_path / "run").mkdir()
-    with (tmp_path / "run/journal.jsonl").open("wb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        code, _, err = trt_bisect(
-            "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
-        )
+    held = os.open(tmp_path / "run", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    code, _, err = trt_bisect(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
+    )
+    os.close(held)
     assert code == 2
     assert "Another run" in err
 
@@ -271,6 +272,17 @@ def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
     assert process.returncode == 130
     assert "goes on from what was measured" in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_ctrl_c_where_nothing_is_kept_says_so(trt_bisect, lenet, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trt_bisect.calibration.collect.calibrate", stopped)
+    arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
+    code, _, err = trt_bisect("calibrate", lenet / "lenet.onnx", *arguments)
+    assert (code, err.splitlines()[-1]) == (130, "Nothing is kept of it; the same command begins anew.")
+    assert not (tmp_path / "own.cache").exists()
 
 
 def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):

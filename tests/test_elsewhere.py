@@ -19,6 +19,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.fleet.cluster import Cluster
 from trt_bisect.fleet.elsewhere import WantedRun, run_elsewhere
 from trt_bisect.runs.beat import PROGRESS
+from trt_bisect.runs.history import HISTORY, History
 from trt_bisect.runs.journal import JOURNAL
 
 WAITING = "fake_metrics:cosine_that_waits"
@@ -52,6 +53,8 @@ def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path
     found = done(Cluster(ray_nodes.address), jobs)
     there = {job.folder: texts(job.folder) for job in jobs}
     reports = {job.folder: json.loads((job.folder / "report.json").read_text()) for job in jobs}
+    with History(root / HISTORY) as history:
+        assert sorted(Path(model).name for model in history.reports()["model"]) == ["lenet.onnx", "lenet_planted.onnx"]
     shutil.rmtree(root)
     for job in jobs:
         here = trt_bisect.run(**job.keywords, output=job.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
+from dataclasses import replace
 from types import SimpleNamespace
 
 import networks
@@ -19,6 +20,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.progress import Silent
+from trt_bisect.report.report import Report
 
 TENSOR = (
     "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr atol rtol fp32 int8 clipped "
@@ -176,6 +178,17 @@ def test_whole_engines_explain_alike(strategy, tmp_path):
     branch, _ = run(planted(), tmp_path / "b")
     (one,), (other,) = report.advice, branch.advice
     assert (one.culprit, one.reasons, one.blame) == (other.culprit, other.reasons, other.blame)
+
+
+def test_a_report_saved_where_it_was_read_keeps_its_explanation(tmp_path):
+    run(planted(), tmp_path)
+    folder = tmp_path / "run"
+    explanation = (folder / "explanation.json").read_bytes()
+    read = Report.from_json(json.loads((folder / "report.json").read_text()))
+    read.save(folder)
+    assert (folder / "explanation.json").read_bytes() == explanation
+    replace(read, threshold=0.5).save(folder)
+    assert not (folder / "explanation.json").exists()
 
 
 def test_trials_are_in_the_runs_journal_and_are_not_done_twice(tmp_path):

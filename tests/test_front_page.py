@@ -25,9 +25,9 @@ from trt_bisect.report.page.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovered import ALL_HIGH, JSON, FrontPoint, Move, Recovery
-from trt_bisect.runs.beat import PROGRESS
+from trt_bisect.runs.beat import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.index import Runs
-from trt_bisect.view.look import FINISHED, RUNNING, Gone, RunFolder
+from trt_bisect.view.look import Gone, RunFolder
 from trt_bisect.view.state import LiveRun
 
 THRESHOLD = 0.99999

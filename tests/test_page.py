@@ -68,7 +68,7 @@ def test_the_graph_is_the_files(folder, lenet):
 
 def test_scales_are_those_of_the_calibration(folder):
     facts = json.loads((folder / "network.json").read_text())
-    kept = json.loads((folder / "ranges.json").read_text())["scales"]
+    kept = json.loads((folder / "ranges.json").read_text())["kept"]["scales"]
     for name, bits in kept.items():
         assert facts["tensors"][name]["scale"] == np.frombuffer(bytes.fromhex(bits), np.float32)[0]
 

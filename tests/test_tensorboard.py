@@ -36,8 +36,8 @@ from trt_bisect.analyzer.growing_histogram import GrowingHistogram
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
+from trt_bisect.report.markdown import literal, table
 from trt_bisect.report.tensorboard.graph import graph_of, legal_names
-from trt_bisect.report.tensorboard.markdown import literal, table
 from trt_bisect.report.tensorboard.tags import layer_tags
 from trt_bisect.verdict import verdict
 

@@ -22,11 +22,11 @@ from view_server import QUERY, TOKEN, serving
 import trt_bisect
 from trt_bisect.report.asked import ASKED
 from trt_bisect.report.report import REPORT
-from trt_bisect.runs.beat import PROGRESS
+from trt_bisect.runs.beat import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.view import pace
 from trt_bisect.view.index import Runs, sparkline
-from trt_bisect.view.look import FINISHED, INTERRUPTED, RUNNING, Gone, RunFolder
+from trt_bisect.view.look import Gone, RunFolder
 from trt_bisect.view.pace import Paced
 from trt_bisect.view.state import LiveRun
 

@@ -17,8 +17,9 @@ from trt_bisect.driver.exhaustive import exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
 from trt_bisect.report.asked import ASKED, Asked
 from trt_bisect.report.report import NOT_TRIED
+from trt_bisect.runs.beat import INTERRUPTED
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.view.look import INTERRUPTED, RunFolder
+from trt_bisect.view.look import RunFolder
 from trt_bisect.view.replay import Replay
 from trt_bisect.view.tail import JournalTail
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trt_bisect.driver.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.model.network import Network, load_network
+    from trt_bisect.nightly import regress
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.profiling import profile
     from trt_bisect.recovery import recover
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from trt_bisect.report.comparison import Comparison
     from trt_bisect.report.profile import Profile
     from trt_bisect.report.recovered import Recovery
+    from trt_bisect.report.regression import Regression
     from trt_bisect.report.report import Report
     from trt_bisect.report.worst_report import WorstReport
+    from trt_bisect.runs.history import History
     from trt_bisect.sensitive import Sensitivity, sensitivity
     from trt_bisect.worst_job import worst
 
@@ -47,12 +50,14 @@ _HOME = {
     "CheckReport": "report.check_report",
     "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
+    "History": "runs.history",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
     "PrecisionPlan": "precision",
     "Profile": "report.profile",
     "Question": "driver.search",
+    "Regression": "report.regression",
     "Report": "report.report",
     "TrtBisectError": "errors",
     "WorstReport": "report.worst_report",
@@ -77,6 +82,7 @@ _HOME = {
     "read_cache": "calibration.cache",
     "Recovery": "report.recovered",
     "recover": "recovery",
+    "regress": "nightly",
     "repair": "driver.recipe",
     "run": "api",
     "Sensitivity": "sensitive",
@@ -92,6 +98,7 @@ __all__ = [
     "CheckReport",
     "Comparison",
     "EngineUnavailable",
+    "History",
     "Network",
     "NothingMeasured",
     "Precision",
@@ -99,6 +106,7 @@ __all__ = [
     "Profile",
     "Question",
     "Recovery",
+    "Regression",
     "Report",
     "Sensitivity",
     "TrtBisectError",
@@ -123,6 +131,7 @@ __all__ = [
     "profile",
     "read_cache",
     "recover",
+    "regress",
     "repair",
     "run",
     "sensitivity",

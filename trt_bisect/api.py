@@ -15,15 +15,16 @@ from trt_bisect.explaining import explained
 from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.progress import Progress, default_progress
 from trt_bisect.report.page.graph import NETWORK, network_facts
 from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
-from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
+from trt_bisect.runs.keeping import BESIDE
+from trt_bisect.runs.working import working_in
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
 
@@ -61,6 +62,7 @@ def run(
     cluster_cpus: int = 1,
     retries: int = RETRIES,
     output: str | Path | Carried | None = None,
+    history: str | Path = BESIDE,
     tensorboard: str | Path | None = None,
     tensorboard_channels: int = 0,
     progress: Progress | None = None,
@@ -109,6 +111,8 @@ def run(
         retries: how often a plan whose worker was lost is tried again, before its trial is ``lost``.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
+        history: where the run is recorded when it ends, however it ends: ``beside`` for ``HISTORY`` beside the run
+            folder, ``none``, or a file. Trouble with it is said, and the run goes on.
         tensorboard: a folder for TensorBoard's logs of FP32, full INT8, both sides of each culprit, and the recipe.
         tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
         progress: where progress is shown; tqdm in a notebook by default.
@@ -149,8 +153,7 @@ def run(
     folder = None if output is None else make_folder(content_of(output))
     board = open_board(tensorboard, tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    display = progress or default_progress()
-    with Showing(display if folder is None else Beat(folder, display)) as shown:
+    with working_in(folder, progress or default_progress(), history) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             graph = network_facts(bench.network, bench.ranges.scales)

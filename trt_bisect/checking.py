@@ -9,7 +9,7 @@ import onnx
 from trt_bisect.analyzer.structure import structure_findings
 from trt_bisect.analyzer.structure_graph import FileGraph
 from trt_bisect.analyzer.structure_qdq import pairs_of
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.fault import blaming
 from trt_bisect.model.file import read_model
 from trt_bisect.report.check_report import CheckReport
 
@@ -29,15 +29,8 @@ def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport
         BadInput: the file cannot be read, or the folder cannot be written.
     """
     path = Path(model)
-    try:
+    with blaming(path):
         report = _report_on(read_model(path), str(path))
-    except BadInput:
-        raise
-    except Exception as error:
-        raise BadInput(
-            f"The graph of '{path}' is not valid: {type(error).__name__}: {first_line(error)}",
-            "Check it with onnx.checker.check_model and export it again.",
-        ) from error
     if output is not None:
         report.save(output)
     return report

@@ -259,7 +259,7 @@ def _read_recipe(path: Path) -> tuple[Precision, list[str]]:
         record = json.loads(file.read_bytes())
         layers = {str(name): Precision(precision) for name, precision in record["layers"].items()}
         return Precision(record["high"]), [name for name, chosen in layers.items() if chosen is not Precision.INT8]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"The recipe '{file}' cannot be read: {type(error).__name__}: {first_line(error)}",
             f"Give the {PLAN} that 'trt-bisect run' wrote.",

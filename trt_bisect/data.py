@@ -14,16 +14,20 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from trt_bisect.carried import content_of
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.saved import load_saved
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
+
+_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
+"""An array that is larger, and shrank more when it was packed, is no data: even images of one colour have noise."""
 
 Feeds = dict[str, np.ndarray]
 """The arrays of one inference, by the name of the network's input."""
@@ -120,7 +124,6 @@ def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = Fal
     Raises:
         BadInput: the source does not exist, cannot be read, or is of no known kind. Samples are checked when read.
     """
-    source = content_of(source)
     if isinstance(source, Dataset):
         return source
     if isinstance(source, (str, Path)):
@@ -189,10 +192,28 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return read_archive(path)
     except DAMAGED as error:
         raise _unreadable(path, error) from error
+
+
+def read_archive(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz``; nothing that it holds is unpickled.
+
+    Raises:
+        ``DAMAGED``: it is none, or a few bytes of it would fill the memory.
+    """
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is one array, not an archive")
+    with archive:
+        assert archive.zip is not None
+        for entry in archive.zip.infolist():
+            if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
+                raise ValueError(
+                    f"'{entry.filename}' unpacks from {entry.compress_size:,} bytes to {entry.file_size:,}"
+                )
+        return {name: np.asarray(archive[name]) for name in archive.files}
 
 
 def _read_npy(path: Path) -> np.ndarray:
@@ -213,12 +234,9 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
 
 
 def _read_polygraphy(path: Path) -> list[Feeds]:
-    from polygraphy.exception import PolygraphyException
-    from polygraphy.json import load_json
-
     try:
-        loaded = load_json(str(path))
-    except (PolygraphyException, ValueError, OSError, KeyError, TypeError) as error:
+        loaded = load_saved(path)
+    except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
         raise BadInput(
@@ -355,9 +373,7 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
-            if "" not in sys.path:
-                sys.path.insert(0, "")
-            module = importlib.import_module(module_name)
+            module = _import_from_here(module_name)
         function = getattr(module, attribute)
     except Exception as error:
         raise BadInput(
@@ -367,3 +383,17 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
     if not callable(function):
         raise BadInput(f"The {what} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
     return function  # type: ignore[no-any-return]
+
+
+def _import_from_here(name: str) -> ModuleType:
+    """Imports a module, one in the current folder before others of its name.
+
+    Afterwards the current folder comes last: what it holds, such as a folder ``tensorrt``, is not what others import.
+    """
+    if sys.path[:1] == [""]:
+        return importlib.import_module(name)
+    sys.path[:] = ["", *filter(None, sys.path)]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = [*filter(None, sys.path), ""]

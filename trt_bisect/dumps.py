@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from trt_bisect.data import DAMAGED
+from trt_bisect.data import DAMAGED, read_archive
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.saved import load_saved
 
 Tensors = dict[str, np.ndarray]
 _KINDS = "Give an .npz with the tensors by name, Polygraphy's --save-outputs JSON, or a folder of such files."
@@ -115,8 +115,7 @@ def _inferences(path: Path, runner: int) -> Iterator[Tensors]:
 
 def _read_npz(path: Path, _runner: int) -> Iterator[Tensors]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            tensors = {name: np.asarray(archive[name]) for name in archive.files}
+        tensors = read_archive(path)
     except DAMAGED as error:
         raise _unreadable(path, error) from error
     yield tensors
@@ -124,12 +123,10 @@ def _read_npz(path: Path, _runner: int) -> Iterator[Tensors]:
 
 def _read_json(path: Path, runner: int) -> Iterator[Tensors]:
     from polygraphy.comparator import RunResults
-    from polygraphy.exception import PolygraphyException
-    from polygraphy.json import load_json
 
     try:
-        results: Any = load_json(str(path))
-    except (PolygraphyException, ValueError, OSError, KeyError, TypeError) as error:
+        results = load_saved(path)
+    except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(results, RunResults):
         raise BadInput(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+MAKE_ROOM = "Make room or choose another --output; what was measured is kept, and the same command goes on from there."
+_LONGEST_LINE, _LONGEST_TEXT = 500, 2000
+
 
 class TrtBisectError(Exception):
     """What was wrong and where, and, in ``remedy``, what to do about it: one line each."""
@@ -50,8 +53,18 @@ class TrialFailed(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """What an error says, in one line of at most 500 letters."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_LINE]
+
+
+def on_screen(error: TrtBisectError) -> str:
+    """What is printed of an error: a line of what was wrong, and one of what to do, whatever names are in them."""
+    return "\n".join(_printable(text) for text in (error.problem, error.remedy) if text)
+
+
+def _printable(text: str) -> str:
+    line = " ".join(text.splitlines())[:_LONGEST_TEXT]
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def own_fault(error: Exception) -> str:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class Job:
         self.network = network
         self.folder = folder
         self.progress = progress
-        self.began = perf_counter()
+        self.began, self.started = perf_counter(), time()
         self.calibrated = 0.0
         self.notes: list[str] = list(network.notes)
         self._fleet: Fleet
@@ -185,7 +185,7 @@ class Job:
         return ranges
 
     def _dataset(self, source: Any) -> Dataset:
-        return open_dataset(source, self.network.inputs)
+        return open_dataset(content_of(source), self.network.inputs)
 
     def _judged_inputs(
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any

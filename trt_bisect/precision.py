@@ -26,6 +26,9 @@ class Precision(str, Enum):
         return self.value
 
 
+MOST_LAYERS = 10_000_000
+"""Far more than a network of 2 GB of graph can hold: what claims more is damaged."""
+
 _LETTERS = {
     Precision.INT8: "8",
     Precision.INT8_WEIGHT: "w",
@@ -82,10 +85,15 @@ class PrecisionPlan:
 
         >>> PrecisionPlan.from_key("8*3.f*2") == prefix(5, 2)
         True
+
+        Raises:
+            KeyError, ValueError: no plan has it.
         """
         precisions = {letter: precision for precision, letter in _LETTERS.items()}
-        runs = (run.split("*") for run in key.split("."))
-        return cls(tuple(precisions[letter] for letter, count in runs for _ in range(int(count))))
+        runs = [(precisions[letter], int(count)) for letter, count in (run.split("*") for run in key.split("."))]
+        if sum(count for _, count in runs) > MOST_LAYERS:
+            raise ValueError(f"a plan of more than {MOST_LAYERS} layers")
+        return cls(tuple(precision for precision, count in runs for _ in range(count)))
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:

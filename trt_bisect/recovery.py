@@ -28,13 +28,14 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import LAYERS, TOGETHER, units
 from trt_bisect.moves import Moves, needed, suggest
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.progress import Progress, default_progress
 from trt_bisect.recovery_verdict import Found, recovery_verdict
 from trt_bisect.report.recovered import Recovery
 from trt_bisect.report.words import listed
 from trt_bisect.request import Request, one_of
-from trt_bisect.runs.beat import Beat
 from trt_bisect.runs.folder import make_folder
+from trt_bisect.runs.keeping import BESIDE
+from trt_bisect.runs.working import working_in
 from trt_bisect.seeking import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 from trt_bisect.targets import AccuracyTarget, SimilarityTarget, Target
@@ -97,6 +98,7 @@ def recover(
     cluster_cpus: int = 1,
     retries: int = RETRIES,
     output: str | Path | None = None,
+    history: str | Path = BESIDE,
     progress: Progress | None = None,
 ) -> Recovery:
     """The plan that meets the target at the least cost in speed, every step back from it measured to miss.
@@ -120,6 +122,7 @@ def recover(
         cluster: of whole engines; the passes of ``branch``, and accuracies, stay here.
         remedies: try other calibrators for single tensors before leaving layers high.
         output: a folder for the journal, so that it can be stopped and goes on, and for the result.
+        history: as for ``run``.
 
     Raises:
         BadInput: something given cannot be used.
@@ -152,8 +155,7 @@ def recover(
     )
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    display = progress or default_progress()
-    with Showing(display if folder is None else Beat(folder, display)) as shown:
+    with working_in(folder, progress or default_progress(), history) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = _recovered(job, bench, wish)

@@ -93,6 +93,7 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
         summary="",
         versions={**versions(), **bench.builder.versions},
         fingerprint=bench.key,
+        started=job.started,
         files=recipe_files(network, bench.ranges.scales, sought.plan, high),
         graph=network_facts(network, before.ranges.scales),
     )

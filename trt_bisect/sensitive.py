@@ -22,9 +22,10 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
-from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.progress import Progress, default_progress
 from trt_bisect.request import Request, high_precision
 from trt_bisect.runs.folder import make_folder, write_whole
+from trt_bisect.runs.working import working_in
 from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
 
 if TYPE_CHECKING:
@@ -199,12 +200,12 @@ def sensitivity(
     )
     folder = None if output is None else make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
+    with working_in(folder, progress or default_progress()) as shown:
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = measure_alone(bench, shown)
-    if folder is not None:
-        found.save(folder)
+        if folder is not None:
+            found.save(folder)
     return found
 
 

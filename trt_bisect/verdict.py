@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from time import perf_counter, time
+from time import perf_counter
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
@@ -83,5 +83,5 @@ def _asked(job: Job, bench: Bench, command: str) -> Asked:
         made_of=bench.parts,
     )
     mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
-    began = time() - (perf_counter() - job.began)
-    return Asked(replace(blank, command=command), bench.rule, way.every_boundary, mark, began)
+    blank = replace(blank, command=command, started=job.started)
+    return Asked(blank, bench.rule, way.every_boundary, mark, job.started)

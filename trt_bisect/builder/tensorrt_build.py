@@ -6,6 +6,7 @@ variable, and send what TensorRT says to a global log, where a build's own messa
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -271,6 +272,9 @@ def _save_timing_cache(config: Any, path: Path | None) -> None:
     if path is None or cache is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        file.write(bytes(cache.serialize()))
-    Path(file.name).replace(path)
+    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        beside.write_bytes(bytes(cache.serialize()))
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)

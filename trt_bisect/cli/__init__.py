@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
-from trt_bisect.errors import NothingMeasured, TrtBisectError, own_fault
+from trt_bisect.errors import MAKE_ROOM, NothingMeasured, TrtBisectError, on_screen, own_fault
 
 
 def main() -> None:
@@ -15,12 +16,15 @@ def main() -> None:
     try:
         app(prog_name="trt-bisect")
     except TrtBisectError as error:
-        print(f"trt-bisect: {error}", file=sys.stderr)
+        print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            print(f"trt-bisect: No room is left: {error.strerror}.\n{MAKE_ROOM}", file=sys.stderr)
+            sys.exit(TrtBisectError.exit_code)
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
         print(

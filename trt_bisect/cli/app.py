@@ -13,9 +13,11 @@ from trt_bisect.cli.calibrate import calibrate_command
 from trt_bisect.cli.check import check_command
 from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.engines import engines_command
+from trt_bisect.cli.history import history_command
 from trt_bisect.cli.layers import layers_command
 from trt_bisect.cli.profile import profile_command
 from trt_bisect.cli.recover import recover_command
+from trt_bisect.cli.regress import regress_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
 from trt_bisect.cli.view import view_command
@@ -47,15 +49,20 @@ def _options(
     """Names the layers that lose a network's accuracy under TensorRT INT8, and hands back the recipe."""
 
 
-def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with Ctrl-C told as what it is here: a stop that nothing is lost by."""
+_GOES_ON = "The same command goes on from what was measured."
+_BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
+_WITHOUT_JOURNAL = ("calibrate", "check", "compare", "engines", "layers", "profile")
+
+
+def _interruptible(command: Callable[..., None], afterwards: str) -> Callable[..., None]:
+    """``command`` with Ctrl-C told as what it is here: a stop, and what the same command does ``afterwards``."""
 
     @functools.wraps(command)
     def told(*arguments: object, **options: object) -> None:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt as stop:
-            raise Interrupted("interrupted.", "The same command goes on from what was measured.") from stop
+            raise Interrupted("interrupted.", afterwards) from stop
 
     return told
 
@@ -64,6 +71,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "recover": recover_command,
     "sensitivity": sensitivity_command,
+    "regress": regress_command,
     "layers": layers_command,
     "compare": compare_command,
     "profile": profile_command,
@@ -71,7 +79,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "check": check_command,
     "worst": worst_command,
     "view": view_command,
+    "history": history_command,
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(_interruptible(_command))
+    app.command(_name)(_interruptible(_command, _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON))

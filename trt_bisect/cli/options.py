@@ -34,6 +34,9 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
 ]
+KeptIn = Annotated[
+    str, typer.Option("--history", help="Where the run is recorded: beside (the run folder), none, or a file.")
+]
 Direction = Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")]
 Outputs = Annotated[
     list[str] | None,

@@ -16,6 +16,7 @@ from trt_bisect.cli.options import (
     Engine,
     Inputs,
     KeepMasks,
+    KeptIn,
     Memory,
     Model,
     Output,
@@ -90,6 +91,7 @@ def recover_command(
     keep_mask_ranges: KeepMasks = False,
     shape: Shape = None,
     memory: Memory = 512,
+    history: KeptIn = "beside",
 ) -> None:
     """Find the plan that meets the threshold, or an accuracy, at the least cost in speed, and the front it lies on.
 
@@ -134,6 +136,7 @@ def recover_command(
         cluster_cpus=cluster_cpus,
         retries=retries,
         output=folder,
+        history=history,
         progress=RichProgress(),
     )
     console = Console(highlight=False)

@@ -14,6 +14,7 @@ from trt_bisect.cli.options import (
     ClusterAddress,
     ClusterCpus,
     KeepMasks,
+    KeptIn,
     Model,
     Percentile,
     Retries,
@@ -111,6 +112,7 @@ def run_command(
     cluster: ClusterAddress = "",
     cluster_cpus: ClusterCpus = 1,
     retries: Retries = 2,
+    history: KeptIn = "beside",
     tensorboard: Tensorboard = None,
     tensorboard_channels: TensorboardChannels = 0,
     all_layers: Annotated[
@@ -163,6 +165,7 @@ def run_command(
         cluster_cpus=cluster_cpus,
         retries=retries,
         output=folder,
+        history=history,
         tensorboard=tensorboard,
         tensorboard_channels=tensorboard_channels,
         progress=RichProgress(),

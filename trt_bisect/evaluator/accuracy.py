@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.builder.base import Engine
-from trt_bisect.data import Dataset, Feeds
+from trt_bisect.data import DAMAGED, Dataset, Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
@@ -97,7 +97,7 @@ def read_labels(path: Path) -> np.ndarray:
     """
     try:
         found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGED as error:
         raise BadInput(
             f"The labels '{path}' cannot be read: {first_line(error)}", "Give .npy, or a text file with one a line."
         ) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from trt_bisect.evaluator.ran import restored, shortened
+from trt_bisect.typed import checked
 
 MEASURED = "measured"
 BUILD_FAILED = "build failed"
@@ -95,19 +97,19 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """The trial as JSON's types."""
-        return {**asdict(self), "ran": {str(index): precision for index, precision in self.ran.items()}}
+        return {**asdict(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Trial:
         """The trial that ``to_json`` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is no trial.
+            AttributeError, KeyError, TypeError, ValueError: the record is no trial.
         """
         fields = dict(record)
-        fields["outputs"] = {name: OutputFigures(**figures) for name, figures in record["outputs"].items()}
-        fields["ran"] = {int(index): sys.intern(precision) for index, precision in record["ran"].items()}
-        return cls(**fields)
+        fields["outputs"] = {name: checked(OutputFigures(**figures)) for name, figures in record["outputs"].items()}
+        fields["ran"] = restored(record["ran"], record["plan"])
+        return checked(cls(**fields))
 
 
 UNTRIED = Trial("", "not tried", builds=0)

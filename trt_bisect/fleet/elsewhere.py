@@ -6,10 +6,10 @@ machine. The journal comes back while a run goes on: where its node dies, it goe
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,9 @@ from trt_bisect.model.network import Network, load_network
 from trt_bisect.report.report import Report
 from trt_bisect.runs.beat import PROGRESS
 from trt_bisect.runs.folder import INPUTS, INPUTS_ABOUT, RANGES, make_folder, write_whole
-from trt_bisect.runs.journal import JOURNAL, open_locked, unwritable
+from trt_bisect.runs.journal import JOURNAL, append, opened
+from trt_bisect.runs.keeping import BESIDE, NONE, recorded
+from trt_bisect.runs.locking import locked
 
 _FOUND_BEFORE = (RANGES, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = ("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries")
@@ -93,16 +95,19 @@ def _runs_of_a_kind(
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Runs that need the same of a node; one more than there are places is sent ahead."""
     tasks = Tasks(connection, "whole_run", needs(_engine(jobs[0]), connection.cluster))
-    waiting, under_way = deque(jobs), 0
+    waiting, under_way, folders = deque(jobs), 0, ExitStack()
     try:
         while waiting or under_way:
             if waiting and under_way <= tasks.size:
                 job = waiting.popleft()
                 try:
-                    tasks.begin(_task(connection, job))
-                    under_way += 1
+                    task = _task(connection, job)
                 except TrtBisectError as error:
                     yield job, error
+                else:
+                    folders.callback(task.of.close)
+                    tasks.begin(task)
+                    under_way += 1
                 continue
             task, ended = tasks.ended()
             under_way -= 1
@@ -111,6 +116,7 @@ def _runs_of_a_kind(
             yield task.of.job, task.of.ended(ended)
     finally:
         tasks.abandon()
+        folders.close()
 
 
 def _task(connection: Connection, job: WantedRun) -> Task:
@@ -120,6 +126,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         BadInput: something of the job cannot be used.
     """
     asked = dict(job.keywords)
+    history = asked.pop("history", BESIDE)
     here_only = [name for name in _NOT_ELSEWHERE if asked.pop(name, None)]
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
@@ -130,11 +137,16 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     engine = _engine(job)
     processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
     parcel = Parcel(
-        replace(network, has_file=False), {**asked, "engine": engine}, str(job.folder), versions(), processors
+        replace(network, has_file=False),
+        {**asked, "engine": engine, "history": NONE},
+        str(job.folder),
+        versions(),
+        processors,
     )
-    folder = _Folder(job, make_folder(job.folder))
+    content = _pickled(parcel)
+    folder = _Folder(job, history, connection.say)
     key = str(job.folder)
-    connection.ask("put", key, _pickled(parcel))
+    connection.ask("put", key, content)
     return Task(f"the run '{job.folder}'", folder, key, folder.so_far, folder.post)
 
 
@@ -168,10 +180,15 @@ def _again(samples: list[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndar
 class _Folder:
     """The run folder of a job, which no other run can have meanwhile."""
 
-    def __init__(self, job: WantedRun, path: Path) -> None:
+    def __init__(self, job: WantedRun, history: str | Path, say: Callable[[str], None]) -> None:
         self.job = job
-        self._path = path
-        self._journal = open_locked(path / JOURNAL)
+        self._path = make_folder(job.folder)
+        with ExitStack() as opening:
+            opening.enter_context(locked(self._path))
+            opening.enter_context(recorded(self._path, history, say))
+            self._journal = opening.enter_context(opened(self._path / JOURNAL))
+            opening.callback(lambda: (self._path / PROGRESS).unlink(missing_ok=True))
+            self._open = opening.pop_all()
 
     def so_far(self) -> tuple[dict[str, bytes]]:
         """What the run goes on from: the whole lines of its journal, and what was found before there were trials."""
@@ -183,13 +200,7 @@ class _Folder:
 
     def post(self, mail: Mail) -> None:
         """Keeps what the run has written meanwhile."""
-        try:
-            self._journal.seek(0, os.SEEK_END)
-            self._journal.write(mail.journal)
-            self._journal.flush()
-            os.fsync(self._journal.fileno())
-        except OSError as error:
-            raise unwritable(self._path, error) from error
+        append(self._journal, self._path / JOURNAL, mail.journal)
         if mail.progress:
             write_whole(self._path / PROGRESS, mail.progress)
 
@@ -202,8 +213,11 @@ class _Folder:
                 return ended.report
             return ended.error if isinstance(ended, Raised) else EngineUnavailable(ended.why)
         finally:
-            (self._path / PROGRESS).unlink(missing_ok=True)
-            self._journal.close()
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the folder, and records the run; harmless afterwards."""
+        self._open.close()
 
     def _write(self, name: str, content: bytes) -> None:
         """A file that the run made; the journal is here already."""

@@ -104,7 +104,7 @@ def _quantizer(node: gs.Node) -> Quantizer | None:
 
 
 def _parameters(node: gs.Node, default_dtype: np.dtype[np.generic]) -> tuple[np.ndarray, np.ndarray, int | None] | None:
-    """Scale, zero point and axis of a Q or DQ node, or None where they are not constant."""
+    """Scale, zero point and axis of a Q or DQ node, or None where they are not constant, or do not fit its input."""
     if not all(isinstance(tensor, gs.Constant) for tensor in node.inputs[1:]):
         return None
     scale = np.asarray(node.inputs[1].values, dtype=np.float32)
@@ -115,9 +115,12 @@ def _parameters(node: gs.Node, default_dtype: np.dtype[np.generic]) -> tuple[np.
     data = node.inputs[0]
     rank = len(data.shape) if data.shape is not None else None
     axis = int(node.attrs.get("axis", 1))
-    if axis < 0 and rank is None:
+    if rank is None:
+        return None if axis < 0 else (scale, zero_point, axis)
+    if not -rank <= axis < rank or scale.ndim != 1:
         return None
-    return scale, zero_point, axis + rank if axis < 0 and rank is not None else axis
+    fits = not isinstance(data.shape[axis], int) or data.shape[axis] == scale.size
+    return (scale, zero_point, axis % rank) if fits else None
 
 
 def _move_past_transposes(dequantize: gs.Node) -> None:

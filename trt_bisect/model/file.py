@@ -7,7 +7,7 @@ data is external, in a file named ``MEMORY`` that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +47,9 @@ def read_model(path: Path) -> onnx.ModelProto:
     if any(isinstance(text, bytes) for node in model.graph.node for text in _texts(node)):
         raise _not_onnx(path, "a node's name is not UTF-8 text")
     try:
-        for tensor in _tensors(model.graph):
+        for tensor in _all_tensors(model):
             if external_data_helper.uses_external_data(tensor):
+                _check_inside(path, tensor)
                 external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
                 tensor.data_location = TensorProto.DEFAULT
                 del tensor.external_data[:]
@@ -74,16 +75,49 @@ def _not_onnx(path: Path, reason: str) -> BadInput:
     )
 
 
+def _check_inside(path: Path, tensor: TensorProto) -> None:
+    """Raises ValueError where a tensor's data would come from a file outside the network's own folder."""
+    location = external_data_helper.ExternalDataInfo(tensor).location
+    folder = path.parent.resolve()
+    if Path(location).is_absolute() or not (folder / location).resolve().is_relative_to(folder):
+        raise ValueError(f"'{tensor.name}' is to come from '{location}', outside the network's folder")
+
+
+def _all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Every constant in a file, wherever it may stand."""
+    yield from _tensors(model.graph)
+    for function in model.functions:
+        yield from _tensors_of_nodes(function.node)
+        for attribute in function.attribute_proto:
+            yield from _tensors_of_attribute(attribute)
+    for training in model.training_info:
+        yield from _tensors(training.initialization)
+        yield from _tensors(training.algorithm)
+
+
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """Every constant of a graph: initializers, attributes, and those of the bodies inside it."""
     yield from graph.initializer
-    for node in graph.node:
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for body in subgraphs_of_attribute(attribute):
-                yield from _tensors(body)
+            yield from _tensors_of_attribute(attribute)
+
+
+def _tensors_of_attribute(attribute: onnx.AttributeProto) -> Iterator[TensorProto]:
+    if attribute.HasField("t"):
+        yield attribute.t
+    yield from attribute.tensors
+    sparse = [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []), *attribute.sparse_tensors]
+    for tensor in sparse:
+        yield from (tensor.values, tensor.indices)
+    for body in subgraphs_of_attribute(attribute):
+        yield from _tensors(body)
 
 
 def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from trt_bisect.data import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import take_out_pairs
+from trt_bisect.model.fault import blaming
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, TensorTypes, layers_of
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
@@ -175,10 +176,13 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
     Raises:
         BadInput: the file, or a shape, cannot be used.
     """
-    source = str(path)
-    model = read_model(Path(path))
+    with blaming(Path(path)):
+        return _prepared(read_model(Path(path)), shapes or {}, str(path))
+
+
+def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
     dropped = _drop_odd_outputs(model.graph, source)
-    graph = prepare(model, shapes or {}, source)
+    graph = prepare(model, shapes, source)
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     skeleton = _export(graph, source)

@@ -7,6 +7,7 @@ the same layers: constants are folded, BatchNormalization goes into the weights 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -25,6 +26,7 @@ QDQ_OPSET = 13
 
 QUANTIZE_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _FOLD_UNTIL_BYTES = 1 << 28
+_COMPUTED_UNTIL_BYTES = 1 << 30
 _ONLY_ERRORS = 3
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -52,15 +54,10 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
     model = infer_shapes(model)
     G_LOGGER.severity = logging.ERROR
     onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
-    try:
-        graph = gs.import_onnx(attach_weights(model, weights))
-    except Exception as error:
-        raise BadInput(
-            f"The graph of '{source}' is not valid: {type(error).__name__}: {error}",
-            "Check it with onnx.checker.check_model and export it again.",
-        ) from error
+    graph = gs.import_onnx(attach_weights(model, weights))
     if not _is_sorted(graph):
         graph.toposort()
+    _refuse_large_constants(graph, source)
     graph.fold_constants(
         partitioning="recursive",
         flatten_subgraphs=False,
@@ -70,6 +67,44 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
     bypass_identities(graph)
     fold_batch_normalization(graph)
     return graph.cleanup()
+
+
+def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
+    """A few bytes may ask for any number of bytes (Expand, Range, Tile): they are not computed to find that out."""
+    computed: set[int] = set()
+    for node in graph.nodes:
+        if not all(isinstance(tensor, gs.Constant) or id(tensor) in computed for tensor in node.inputs):
+            continue
+        computed |= {id(out) for out in node.outputs}
+        size = max([_asked(node), *map(_size, node.outputs)])
+        if size > _COMPUTED_UNTIL_BYTES:
+            raise BadInput(
+                f"'{source}' computes a constant of {size >> 20:,} MiB: {node.op} '{node.name}'.",
+                "Compute it from the network's inputs, or export it as a weight.",
+            )
+
+
+def _asked(node: gs.Node) -> int:
+    """About how many bytes a node makes by the values of its constant inputs; 0 for all but those that grow."""
+    values = [np.asarray(tensor.values).ravel() for tensor in node.inputs if isinstance(tensor, gs.Constant)]
+    if len(values) != len(node.inputs) or any(array.dtype.kind not in "iuf" for array in values):
+        return 0
+    if node.op == "ConstantOfShape" and len(values) == 1:
+        return math.prod(map(int, values[0])) * 4
+    if node.op in ("Expand", "Tile") and len(values) == 2:
+        return math.prod(map(int, values[1])) * values[0].itemsize
+    if node.op == "Range" and all(array.size == 1 for array in values) and len(values) == 3 and values[2][0]:
+        return int((float(values[1][0]) - float(values[0][0])) / float(values[2][0])) * values[0].itemsize
+    return 0
+
+
+def _size(tensor: gs.Tensor) -> int:
+    """Bytes of a tensor, 0 where that is not known."""
+    shape, dtype = tensor.shape, tensor.dtype
+    if shape is None or dtype is None or not all(isinstance(size, int) for size in shape):
+        return 0
+    size: int = math.prod(shape) * np.dtype(dtype).itemsize
+    return size
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -42,7 +42,7 @@ class Quantizer:
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The integers that ``values`` are rounded to, float32, before those beyond eight bits are saturated."""
-        levels = np.divide(values, self._broadcast(self.scale, values), dtype=np.float32)
+        levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
         np.rint(levels, out=levels)
         levels += self._broadcast(self.zero_point, values)
         return np.asarray(levels, np.float32)

@@ -14,6 +14,7 @@ from trt_bisect.driver.search import Question
 from trt_bisect.precision import Precision
 from trt_bisect.report.report import Report
 from trt_bisect.runs.folder import write_whole
+from trt_bisect.typed import checked
 
 ASKED = "run.json"
 _SCHEMA = 1
@@ -44,6 +45,11 @@ class Asked:
         high = Precision(self.blank.precision)
         return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high)
 
+    def answered_by(self, report: Report) -> bool:
+        """Whether a report is that of this run, or of one that asked the same."""
+        same = ("fingerprint", "metric", "threshold", "share", "strategy")
+        return all(getattr(report, name) == getattr(self.blank, name) for name in same)
+
     def to_json(self) -> dict[str, Any]:
         """The content of ``run.json``."""
         return {
@@ -68,7 +74,7 @@ class Asked:
         blank = Report.from_json(record["report"])
         metric = metric_of_facts(record["metric"])
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
-        return cls(blank, rule, record["every_boundary"], record["mark"], record["started"])
+        return checked(cls(blank, rule, record["every_boundary"], record["mark"], record["started"]))
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput where it cannot be written."""

@@ -58,6 +58,7 @@ def blank_report(
         notes=tuple(dict.fromkeys(notes)),
         fingerprint=fingerprint,
         made_of=dict(made_of),
+        budget=rule.budget,
     )
 
 

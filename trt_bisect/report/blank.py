@@ -100,6 +100,7 @@ def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report
         fingerprint=found.fingerprint,
         exit_code=0 if found.meets and not high and not found.moves else 1,
         latency=found.latency,
+        started=found.started,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trt_bisect.calibration.cache import format_cache
+from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target, Written
@@ -24,6 +27,9 @@ TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
 MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
+_UNSAYABLE = ":,*\n"
+"""What a name in trtexec's lists, one flag a line, cannot hold."""
+
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16"}
 
 
@@ -48,7 +54,15 @@ class RecipeFiles:
         make_folder(folder)
         for name, text in self.texts.items():
             write_whole(folder / name, text.encode())
-        save_model(self.network.model, self.network.weights, folder / QDQ_NETWORK)
+        beside = folder / f".{QDQ_NETWORK}-{os.getpid()}"
+        try:
+            beside.mkdir(exist_ok=True)
+            for file in reversed(save_model(self.network.model, self.network.weights, beside / QDQ_NETWORK)):
+                file.replace(folder / file.name)
+        except OSError as error:
+            raise BadInput(f"'{folder / QDQ_NETWORK}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def recipe_files(
@@ -99,7 +113,7 @@ def trtexec_flags(kept: Mapping[str, Precision], *, with_cache: bool) -> str:
 
 def trtexec_arguments(kept: Mapping[str, Precision], cache: str | None) -> tuple[list[str], list[str]]:
     """The flags that keep layers high, with a calibration cache if there is one, and the layers it cannot name."""
-    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(":,*")}
+    sayable = {name: precision for name, precision in kept.items() if not set(name) & set(_UNSAYABLE)}
     flags = ["--int8", *(["--fp16"] if Precision.FP16 in kept.values() else [])]
     if cache:
         flags.append(f"--calib={cache}")

@@ -12,6 +12,7 @@ from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import csv_text, plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
+from trt_bisect.typed import checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,7 @@ class Recovery:
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
         plans: how many were measured.
+        started: when it began, in seconds since the epoch; 0 in older ones.
         files: of the recipe, by name; None in a recovery read from a file.
         graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
@@ -113,6 +115,7 @@ class Recovery:
     versions: Mapping[str, str]
     fingerprint: str
     schema: int = SCHEMA
+    started: float = 0.0
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
@@ -158,12 +161,12 @@ class Recovery:
         if record["schema"] != SCHEMA:
             raise ValueError(f"recovery of schema {record['schema']}, this version reads {SCHEMA}")
         lists = {
-            "high": tuple(LeftHigh(**row) for row in record["high"]),
-            "moves": tuple(Move(**move) for move in record["moves"]),
+            "high": tuple(checked(LeftHigh(**row)) for row in record["high"]),
+            "moves": tuple(checked(Move(**move)) for move in record["moves"]),
             "front": tuple(_point(point) for point in record["front"]),
             "notes": tuple(record["notes"]),
         }
-        return cls(**{**record, **lists})
+        return checked(cls(**{**record, **lists}))
 
     def save(self, folder: str | Path) -> Path:
         """Writes ``recovery.json``, ``front.csv``, the recipe's files, ``network.json`` and ``report.html``.
@@ -199,4 +202,5 @@ class Recovery:
 
 def _point(record: Mapping[str, Any]) -> FrontPoint:
     loss = math.inf if record["loss"] is None else record["loss"]
-    return FrontPoint(**{**record, "loss": loss, "names": tuple(record["names"]), "high": dict(record["high"])})
+    point = FrontPoint(**{**record, "loss": loss, "names": tuple(record["names"]), "high": dict(record["high"])})
+    return checked(point)

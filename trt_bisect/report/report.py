@@ -16,6 +16,7 @@ from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.plain import plain, write_json
 from trt_bisect.runs.folder import make_folder, write_whole
+from trt_bisect.typed import checked
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -107,8 +108,10 @@ class Report:
             be built; None as a whole without a GPU.
         peak_bytes: the most memory that the process held.
         command: that made it, as it was typed; empty where it was called from Python.
+        started: when the run began, in seconds since the epoch; 0 in older reports.
         made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
+        budget: the loss that the threshold allows; None in older reports.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
@@ -143,7 +146,9 @@ class Report:
     latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
     command: str = ""
+    started: float = 0.0
     made_of: Mapping[str, Any] = field(default_factory=dict)
+    budget: float | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)
@@ -198,7 +203,7 @@ class Report:
         fields = dict(record)
         fields["layers"] = tuple(_row(row) for row in record["layers"])
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
-        return cls(**fields)
+        return checked(cls(**fields))
 
     def to_csv(self) -> str:
         """The layers as CSV, the same rows as in ``report.json``; a culprit's tensors separated by spaces."""
@@ -217,7 +222,7 @@ class Report:
     def save(self, folder: str | Path) -> Path:
         """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
 
-        An explanation that is there of another report is taken away.
+        An explanation that is there is of this report where ``report.json`` is this one; else it is taken away.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -227,12 +232,13 @@ class Report:
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
+        content = (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode()
         if self.explanation is not None:
             self.explanation.save(path)
-        else:
+        elif not _holds(path / REPORT, content):
             (path / EXPLANATION).unlink(missing_ok=True)
         write_whole(path / LAYERS, self.to_csv().encode())
-        write_whole(path / REPORT, (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode())
+        write_whole(path / REPORT, content)
         if self.graph is not None:
             write_json(path / NETWORK, self.graph)
         write_page(path, self)
@@ -260,10 +266,14 @@ class Report:
         printer.text(text.getvalue())
 
 
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
+
+
 def _row(record: Mapping[str, Any]) -> LayerRow:
     fields = dict(record)
     fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
     fields["rounds"] = tuple(
-        RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])}) for rounded in record["rounds"]
+        checked(RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])})) for rounded in record["rounds"]
     )
-    return LayerRow(**fields)
+    return checked(LayerRow(**fields))

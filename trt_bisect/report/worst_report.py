@@ -135,7 +135,7 @@ class WorstReport:
             if record["schema"] != SCHEMA:
                 raise ValueError(f"schema {record['schema']}, this version reads {SCHEMA}")
             fields = {name: _tupled(record[name]) for name in cls.__dataclass_fields__ if name != "inputs"}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(
                 f"'{path}' is no report of 'trt-bisect worst': {type(error).__name__}: {error}",
                 "Give the folder that was its --output.",

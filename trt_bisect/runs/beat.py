@@ -15,8 +15,11 @@ from typing import Any
 from trt_bisect.errors import BadInput
 from trt_bisect.progress import Progress
 from trt_bisect.runs.folder import write_whole
+from trt_bisect.runs.record import read_record
 
 PROGRESS = "progress.json"
+FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
+"""What can be told of a run from its folder."""
 BEAT = 1.0
 """Seconds between two writings."""
 _SILENCE = 30.0
@@ -96,6 +99,16 @@ def is_running(progress: Mapping[str, Any], silent: float) -> bool:
         return silent < _SILENCE
     pid = progress.get("pid")
     return isinstance(pid, int) and pid > 0 and _is_alive(pid) and _born(pid) == progress.get("born")
+
+
+def runs_in(folder: Path) -> bool:
+    """Whether a run goes on in a folder."""
+    path = folder / PROGRESS
+    try:
+        progress, written = read_record(path), path.stat().st_mtime
+    except OSError:
+        return False
+    return progress is not None and is_running(progress, time() - written)
 
 
 def _is_alive(pid: int) -> bool:

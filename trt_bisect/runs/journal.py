@@ -1,23 +1,26 @@
 """The journal: every trial appended, and on disk, before the next begins.
 
-``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of
-or a trial. A line that was cut off by a stop is dropped when the journal is opened again. Trials under other
-fingerprints stay in the file and are never taken, and one that timed out, or was lost with its worker, is tried again.
+``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of,
+with an ``id`` that no other journal has, or a trial. A line that was cut off by a stop is dropped when the journal is
+opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out, or was lost
+with its worker, is tried again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from io import BufferedRandom
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.evaluator.trial import PASSING, Trial
+from trt_bisect.runs.record import record_of
 
 JOURNAL = "journal.jsonl"
 
@@ -43,18 +46,16 @@ class MemoryStore:
 
 
 class Journal:
-    """The trials of one fingerprint in a run folder; one process at a time.
+    """The trials of one fingerprint in a run folder, which ``working_in`` has locked.
 
     Raises:
-        BadInput: the folder cannot be written, or another run is writing to it.
+        BadInput: the folder cannot be written.
     """
 
-    def __init__(
-        self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: BufferedRandom | None = None
-    ) -> None:
+    def __init__(self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: FileIO | None = None) -> None:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = open_locked(self.path) if file is None else file
+        self._file = opened(self.path) if file is None else file
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
@@ -63,7 +64,7 @@ class Journal:
                 self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
-            self._append({"run": fingerprint, "about": dict(about)})
+            self._append({"run": fingerprint, "about": dict(about), "id": uuid4().hex})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
         """The trials of another fingerprint in the same file, as long as this journal is open."""
@@ -79,16 +80,7 @@ class Journal:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def _append(self, *records: Mapping[str, Any]) -> None:
-        try:
-            self._file.seek(0, os.SEEK_END)
-            self._file.write(b"".join(json.dumps(record).encode() + b"\n" for record in records))
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise BadInput(
-                f"The journal '{self.path}' cannot be written: {error.strerror}.",
-                "Make room or choose another --output; what it holds is kept, and the same command goes on from there.",
-            ) from error
+        append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
 
     def __enter__(self) -> Journal:
         return self
@@ -99,24 +91,33 @@ class Journal:
         self._file.close()
 
 
-def open_locked(path: Path) -> BufferedRandom:
-    """The journal at ``path``, made if need be; raises BadInput where another run has it."""
+def opened(path: Path) -> FileIO:
+    """The journal at ``path``, made if need be.
+
+    It has no buffer: what could not be written is not tried again when the file is closed.
+    """
     try:
         path.touch()
-        file = path.open("r+b")
+        return path.open("r+b", buffering=0)
     except OSError as error:
         raise unwritable(path.parent, error) from error
+
+
+def append(file: FileIO, path: Path, lines: bytes) -> None:
+    """Writes whole lines to the end of a journal, and waits until they are on disk; raises BadInput where it cannot."""
+    end = file.seek(0, os.SEEK_END)
+    left = memoryview(lines)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
     except OSError as error:
-        file.close()
-        raise BadInput(
-            f"Another run is writing to '{path.parent}'.", "Wait for it to end, or give another --output."
-        ) from error
-    return file
+        with suppress(OSError):
+            file.truncate(end)
+        raise BadInput(f"The journal '{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
 
 
-def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
+def _whole_records(file: FileIO) -> list[dict[str, Any]]:
     """The records in a journal; a line that was not written to its end is cut off the file."""
     file.seek(0)
     content = file.read()
@@ -129,11 +130,8 @@ def _whole_records(file: BufferedRandom) -> list[dict[str, Any]]:
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records in whole lines of a journal; what is none is passed over."""
     for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
+        record = record_of(line)
+        if record is not None:
             yield record
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.data import Feeds
+from trt_bisect.data import DAMAGED, Feeds, read_archive
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.runs.folder import make_folder, write_whole
 
@@ -63,9 +63,8 @@ def _archive(arrays: Feeds) -> bytes:
 
 def _arrays(path: Path) -> Feeds:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        return read_archive(path)
+    except DAMAGED as error:
         raise BadInput(
             f"The samples in '{path}' cannot be read: {first_line(error)}", "Search for the worst inputs again."
         ) from error

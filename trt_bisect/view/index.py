@@ -18,8 +18,9 @@ from trt_bisect.report.page.render import asset
 from trt_bisect.report.recovered import JSON
 from trt_bisect.report.report import REPORT
 from trt_bisect.report.screen import figure_text
-from trt_bisect.runs.beat import PROGRESS
-from trt_bisect.view.look import FINISHED, RUNNING, Gone, Look
+from trt_bisect.report.spark import heights
+from trt_bisect.runs.beat import FINISHED, PROGRESS, RUNNING
+from trt_bisect.view.look import Gone, Look
 from trt_bisect.view.pace import Paced
 from trt_bisect.view.state import LiveRun
 
@@ -114,12 +115,10 @@ def _stage(look: Look) -> str:
 
 def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
     """Points in a box of 96 by 22, y downwards; a single one, and equal ones, in the middle."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
     step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
-    heights = [0.5 if high == low else (value - low) / (high - low) for value in values]
     return [
         (round(_MARGIN + place * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
-        for place, height in enumerate(heights)
+        for place, height in enumerate(heights(values))
     ]
 
 

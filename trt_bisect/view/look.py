@@ -11,15 +11,14 @@ from typing import Any
 
 from trt_bisect.report.asked import ASKED, Asked
 from trt_bisect.report.blank import empty_report
-from trt_bisect.report.page.data import read_record
 from trt_bisect.report.page.files import read_as, recovered_in
 from trt_bisect.report.recovered import JSON
 from trt_bisect.report.report import REPORT, Report
-from trt_bisect.runs.beat import PROGRESS, is_running
+from trt_bisect.runs.beat import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
+from trt_bisect.runs.record import read_record
 from trt_bisect.view.replay import Replay
 from trt_bisect.view.tail import JournalTail, Replaced, stamp_of
 
-FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
 _SHOWN = ("stage", "done", "total", "seconds", "what")
 _AT_ONCE = 1.0
 """Seconds: a run that asked longer ago than this before a progress began is another run."""
@@ -78,7 +77,7 @@ class RunFolder:
             return Look(
                 report or empty_report(self.path.name), status, progress, began or self._ended(), report is not None
             )
-        if report is not None and _answers(report, asked) and (running is None or self._is_newer()):
+        if report is not None and asked.answered_by(report) and (running is None or self._is_newer()):
             return Look(report, FINISHED if running is None else RUNNING, progress, asked.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
         return Look(self._so_far(asked), status, progress, asked.started, whole=False)
@@ -124,9 +123,3 @@ class _Replayed:
                 self._replay, self._changed = Replay(self.asked), self._tail.changed
             self._report = self._replay.go_on(self._tail.trials)
         return self._report
-
-
-def _answers(report: Report, asked: Asked) -> bool:
-    """Whether a report is that of the run that asked, or of one that asked the same."""
-    same = ("fingerprint", "metric", "threshold", "share", "strategy")
-    return all(getattr(report, name) == getattr(asked.blank, name) for name in same)

@@ -11,12 +11,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.page.data import page_data, read_record, recipe_texts
+from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting, read_as, recovering
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.plain import plain
 from trt_bisect.report.recovered import JSON, Recovery
+from trt_bisect.runs.record import read_record
 from trt_bisect.view.look import Look, RunFolder
 from trt_bisect.view.tail import Replaced
 

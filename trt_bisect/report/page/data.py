@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,3 @@ def _text(path: Path) -> str | dict[str, int]:
         except ValueError:
             pass
     return {"bytes": size}
-
-
-def read_record(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, None where there is none that can be read."""
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trt_bisect.report.blank import recovered_report
-from trt_bisect.report.page.data import page_data, read_record, recipe_texts
+from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.page.render import PAGE, render_page
 from trt_bisect.report.recovered import JSON, Recovery
 from trt_bisect.report.report import RECOVER, REPORT, Report
 from trt_bisect.runs.folder import write_whole
+from trt_bisect.runs.record import read_record
 
 EXPLANATION = "explanation.json"
 RECIPE = "recipe"

@@ -17,12 +17,13 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.progress import Progress
+from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.markdown import listed, literal, table, write_texts
+from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import (
     CURVE,
     FP32,

@@ -1,0 +1,187 @@
+"""A disk that is full at every stage of a run: a small tmpfs, of every size at which another file finds no room.
+
+    python -m benchmarks.reliability disk --json FILE       # as root: it mounts
+
+Each run has to end with exit code 2 and one or two lines that name the file, with a sound journal and nothing left
+half written. Then the tmpfs is made larger, and the same command has to end with the result of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reliability.forked import Ended, import_everything, run
+from benchmarks.reliability.kill import Undisturbed, undisturbed
+from benchmarks.reliability.subjects import (
+    JOURNAL,
+    differences,
+    result,
+    subjects,
+    twice,
+    unfinished,
+    whole_lines,
+)
+
+PAGE = 4
+"""KiB: a tmpfs has whole pages."""
+
+_ENOUGH = 64 << 10
+_PIECES = 16
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--step", type=int, default=PAGE, help="KiB between the sizes that are tried, at least")
+
+
+def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    if not can_mount():
+        return {"skipped": "nothing can be mounted here: it takes root"}, []
+    import_everything()
+    figures: dict[str, Any] = {}
+    broken: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="disk-") as work:
+        chosen = [
+            one
+            for one in subjects(Path(work))
+            if one.name in ("LeNet, branch", "LeNet, recover", "MobileNet, exhaustive")
+        ]
+        for subject in chosen:
+            whole = undisturbed(subject, Path(work) / f"whole {subject.name}")
+            full_at, faults = filled(whole, Path(work), asked.step)
+            figures[subject.name] = {
+                "sizes": full_at.total(),
+                "equal after room was made": full_at.total() - len(faults),
+            }
+            figures[subject.name]["full at"] = dict(full_at)
+            broken += [f"{subject.name}: {fault}" for fault in faults]
+        broken += _elsewhere(whole, Path(work))
+    return figures, broken
+
+
+def can_mount() -> bool:
+    """Whether a tmpfs can be mounted here."""
+    with tempfile.TemporaryDirectory() as place:
+        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False).returncode:
+            return False
+        subprocess.run(["umount", place], check=True)
+        return True
+
+
+@contextmanager
+def small_disk(place: Path, kib: int) -> Iterator[Path]:
+    """A tmpfs of so many KiB."""
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def filled(whole: Undisturbed, work: Path, step: int, pieces: int = _PIECES) -> tuple[Counter[str], list[str]]:
+    """Runs on disks of many sizes: the files that there was no room for, and what was not as it must be.
+
+    The sizes from a page to more than enough are cut into ``pieces``, and each piece is halved as long as a run ends at
+    another file at its upper end than at its lower end.
+    """
+    ends: dict[int, str] = {}
+    faults: list[str] = []
+
+    def end_at(size: int) -> str:
+        if size not in ends:
+            with small_disk(work / "small", size) as disk:
+                ends[size], found = _one_size(whole, disk, work)
+            faults.extend(f"{size} KiB: {fault}" for fault in found)
+        return ends[size]
+
+    most = 2 * (whole.journal_bytes + whole.file_bytes >> 10)
+    marks = [PAGE + (most - PAGE) * place // pieces // PAGE * PAGE for place in range(pieces + 1)]
+    waiting = list(itertools.pairwise(marks))
+    while waiting:
+        low, high = waiting.pop(0)
+        if high - low > step and end_at(low) != end_at(high):
+            middle = (low + high) // 2 // PAGE * PAGE
+            waiting += [(low, middle), (middle, high)]
+    return Counter(name for name in ends.values() if name), faults
+
+
+def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, list[str]]:
+    """The file that there was no room for, empty where there was room for all; and the faults."""
+    folder, faults = disk / "run", []
+    arguments = whole.subject.into(folder)
+    ended = run(arguments, work)
+    if ended.code == whole.code and not ended.err.count("trt-bisect:"):
+        return "", [f"other results in {name}" for name in differences(result(folder), whole.result)]
+    faults += _unclear(ended, disk)
+    lines = whole_lines(folder)
+    faults += [f"a line of the journal is spoiled: {line[:80]!r}" for line in lines if not _is_json(line)]
+    faults += [f"left behind: {name}" for name in unfinished(folder)]
+    subprocess.run(["mount", "-o", f"remount,size={_ENOUGH}k", str(disk)], check=True)
+    again = run(arguments, work)
+    after = whole_lines(folder)
+    faults += [f"other results in {name} after room was made" for name in differences(result(folder), whole.result)]
+    if again.code != whole.code:
+        faults.append(f"exit code {again.code} after room was made: {again.err.strip()[-300:]}")
+    if twice(after) or not set(lines) <= set(after) or b"".join(after) != (folder / JOURNAL).read_bytes():
+        faults.append("the journal lost a trial, or has it twice")
+    return _named(ended, folder), faults
+
+
+def _unclear(ended: Ended, disk: Path) -> list[str]:
+    message = ended.err[ended.err.find("trt-bisect:") :].strip().splitlines()
+    if (
+        ended.code != 2
+        or not 1 <= len(message) <= 2
+        or "No space left" not in message[0]
+        or str(disk) not in message[0]
+    ):
+        return [f"exit code {ended.code} and no clear message: {ended.err.strip()[-300:]}"]
+    return []
+
+
+def _named(ended: Ended, folder: Path) -> str:
+    """The file that the message names, relative to the run folder."""
+    quoted = ended.err[ended.err.find("trt-bisect:") :].split("'")
+    path = Path(quoted[1]) if len(quoted) > 1 else folder
+    return str(path.relative_to(folder)) if path != folder else "the folder"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _elsewhere(whole: Undisturbed, work: Path) -> list[str]:
+    """A full folder for temporary files is no concern of a run; a full disk under its standard output is one."""
+    faults = []
+    with small_disk(work / "temporary", PAGE) as disk:
+        (disk / "filling").write_bytes(bytes(PAGE << 10))
+
+        def in_full_place() -> None:
+            os.environ["TMPDIR"] = str(disk)
+            tempfile.tempdir = None
+
+        ended = run(whole.subject.into(work / "beside"), work, in_full_place)
+    if ended.code != whole.code or differences(result(work / "beside"), whole.result):
+        faults.append(f"a full TMPDIR: exit code {ended.code}, {ended.err.strip()[-300:]}")
+    shutil.rmtree(work / "beside")
+    with Path("/dev/full").open("w") as full:
+        command = ["-c", "from trt_bisect.cli import main; main()", *whole.subject.into(work / "beside")]
+        said = subprocess.run([sys.executable, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    if said.returncode != 2 or "Traceback" in said.stderr or "No space left" not in said.stderr:
+        faults.append(f"a full standard output: exit code {said.returncode}, {said.stderr.strip()[-300:]}")
+    return faults

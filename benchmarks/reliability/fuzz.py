@@ -1,0 +1,141 @@
+"""Spoiled inputs through the real commands: no traceback, no hang, no memory beyond the limit.
+
+    python -m benchmarks.reliability fuzz --count 20000 --seed 1 --json FILE
+    python -m benchmarks.reliability fuzz --seed 1 --first 4711 --count 1 --keep /tmp/found    # one of them again
+
+Every case is a process of its own, forked from this one, in which ``trt_bisect.cli.main`` runs with the case's
+arguments; the readers of ``view`` are asked through its application instead. Allowed are the exit codes 0 to 3, with a
+message of one or two lines where it is 2 or 3. Anything else is a finding, and its files are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reliability.forked import Ended, Process, import_everything, start, start_function, watch
+from benchmarks.reliability.fuzz_cases import VIEW, Case, make_case
+from benchmarks.reliability.seeds import Seeds, make_seeds
+
+SECONDS, MIB = 30.0, 2048
+_ALLOWED = (0, 1, 2, 3)
+_OWN_FAULT = "an error of trt-bisect itself"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A case and what came of it; ``fault`` is empty where that is allowed."""
+
+    number: int
+    case: Case
+    ended: Ended
+    fault: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--only", default="", help="one kind of input")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="where findings are put")
+
+
+def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    import_everything()
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as work:
+        seeds = make_seeds(Path(work) / "seeds")
+        numbers = range(asked.first, asked.first + asked.count)
+        tried = list(tried_all(seeds, asked.seed, numbers, Path(work), asked.workers, asked.keep, asked.only))
+    faults = [one for one in tried if one.fault]
+    codes = collections.Counter(f"{one.case.kind}: exit {one.ended.code}" for one in tried)
+    figures = {
+        "seed": asked.seed,
+        "inputs": len(tried),
+        "findings": len(faults),
+        "slowest_seconds": round(max(one.ended.seconds for one in tried), 1),
+        "most_mib": max(one.ended.peak_mib for one in tried),
+        "by_kind": dict(sorted(codes.items())),
+        "faults": {str(one.number): one.fault for one in faults},
+    }
+    return figures, [f"case {one.number} ({' '.join(one.case.arguments[:2])}): {one.fault}" for one in faults]
+
+
+def tried_all(
+    seeds: Seeds, seed: int, numbers: range, work: Path, workers: int, keep: Path | None, only: str = ""
+) -> Iterator[Tried]:
+    """Tries cases, ``workers`` at a time."""
+    waiting = iter(numbers)
+    going: dict[Process, tuple[int, Case, Path]] = {}
+    while True:
+        while len(going) < workers and (number := next(waiting, None)) is not None:
+            place = work / f"case-{number}"
+            place.mkdir()
+            case = make_case(seeds, seed, number, place, only)
+            going[_begin(case, place)] = (number, case, place)
+        if not going:
+            return
+        for process, ended in watch(list(going), SECONDS, MIB):
+            number, case, place = going.pop(process)
+            fault = fault_of(ended)
+            if fault and keep is not None:
+                shutil.copytree(place, keep / str(number), symlinks=True, dirs_exist_ok=True)
+                print(f"{number} {case.kind}: {fault}\n    {' '.join(case.arguments)}", flush=True)
+            shutil.rmtree(place)
+            yield Tried(number, case, ended, fault)
+
+
+def _begin(case: Case, place: Path) -> Process:
+    if case.arguments[0] == VIEW:
+        return start_function(lambda: _look(Path(case.arguments[1])), place)
+    return start(case.arguments, place, lambda: os.chdir(place))
+
+
+def _look(runs: Path) -> None:
+    """Every page of the list and of each run, as ``view`` serves them."""
+    from starlette.testclient import TestClient
+
+    from trt_bisect.view.app import make_app
+
+    client = TestClient(make_app(runs), raise_server_exceptions=False)
+    pages = ["/", "/rows", *(f"/run/{name}/{what}" for name in ("one", "two") for what in ("", "data.json"))]
+    for page in pages:
+        answer = client.get(page)
+        if answer.status_code not in (200, 404):
+            print(f"{page} {answer.status_code}: {answer.text}")
+    single = TestClient(make_app(runs / "one"), raise_server_exceptions=False)
+    for page in ("/", "/data.json"):
+        answer = single.get(page)
+        if answer.status_code not in (200, 404):
+            print(f"one{page} {answer.status_code}: {answer.text}")
+
+
+def fault_of(ended: Ended) -> str:
+    """What is not allowed in what came of a case; empty where all is."""
+    said = ended.out + ended.err
+    if ended.why == "time":
+        return f"it took more than {SECONDS:g} s"
+    if ended.why == "memory" or ended.peak_mib > MIB:
+        return f"it took {ended.peak_mib} MiB"
+    if _OWN_FAULT in said:
+        return said[said.index(_OWN_FAULT) :].splitlines()[0]
+    if "Traceback (most recent call last)" in said or "a pickle was loaded" in said:
+        return "a traceback: " + said.strip().splitlines()[-1]
+    if ended.code not in _ALLOWED:
+        return f"exit code {ended.code}: {(ended.err.strip().splitlines() or [''])[-1]}"
+    if ended.code in (2, 3):
+        message = re.search(r"^trt-bisect: .*", ended.err, re.MULTILINE | re.DOTALL)
+        if message is None and "Usage:" not in ended.err and ended.code == 2:
+            return "exit code 2 without a message"
+        lines = message.group().strip().splitlines() if message else []
+        if len(lines) > 2 or any(len(line) > 2000 for line in lines):
+            return f"a message of {len(lines)} lines, {sum(map(len, lines))} letters"
+    return ""

@@ -1,0 +1,216 @@
+"""Sound files of every kind that a command reads, small ones, for the fuzzer to spoil."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+from benchmarks.reliability.forked import run
+from tests import networks
+
+_PARSED = {
+    "branches": """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 3, 8, 8] x) => (float[n, 4, 8, 8] y)
+        <float[4, 3, 1, 1] w, bool condition = {1}> {
+            h = Conv (x, w)
+            y = If (condition) <
+                then_branch = then () => (float[n, 4, 8, 8] a) { a = Relu (h) },
+                else_branch = otherwise () => (float[n, 4, 8, 8] b) { b = Neg (h) }
+            >
+        }""",
+    "loop": """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 3, 8, 8] x) => (float[n, 3, 8, 8] y)
+        <float[3, 3, 1, 1] w, int64 trips = {2}, bool go_on = {1}> {
+            y = Loop (trips, go_on, x) <
+                body = b (int64 i, bool c, float[n, 3, 8, 8] s) => (bool d, float[n, 3, 8, 8] t) {
+                    d = Identity (c)
+                    r = Conv (s, w)
+                    t = Tanh (r)
+                }
+            >
+        }""",
+    "function": """<ir_version: 8, opset_import: ["": 17, "own": 1]>
+        g (float[n, 8] x) => (float[n, 4] y) <float[8, 4] w> {
+            h = own.twice (x)
+            y = MatMul (h, w)
+        }
+        <domain: "own", opset_import: ["": 17]> twice (a) => (b) { b = Add (a, a) }""",
+    "folding": """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 4, 6] x) => (float[n, 24] y)
+        <int64[2] size = {24, 24}, int64 zero = {0}, int64 one = {1}, int64 last = {24}, float[24, 24] w> {
+            blank = ConstantOfShape <value = float[1] {0.5}> (size)
+            counted = Range (zero, last, one)
+            floats = Cast <to = 1> (counted)
+            wide = Expand (floats, size)
+            both = Add (blank, wide)
+            weight = Mul (both, w)
+            shape = Shape (x)
+            first = Gather (shape, zero)
+            axis = Constant <value_ints = [0]> ()
+            n1 = Unsqueeze (first, axis)
+            rest = Constant <value_ints = [-1]> ()
+            flat = Concat <axis = 0> (n1, rest)
+            h = Reshape (x, flat)
+            y = MatMul (h, weight)
+        }""",
+    "normalized": """<ir_version: 7, opset_import: ["": 11]>
+        g (float[n, 3, 8, 8] x, float[n, 4] z) => (float[n, 4] y)
+        <float[4, 3, 3, 3] w, float[4] gamma, float[4] beta, float[4] mean, float[4] variance, float[4, 4] v> {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w)
+            n0 = BatchNormalization (c, gamma, beta, mean, variance)
+            i = Identity (n0)
+            d = Dropout (i)
+            r = Relu (d)
+            p = GlobalAveragePool (r)
+            f = Flatten (p)
+            s = Add (f, z)
+            y = Gemm (s, v)
+        }""",
+}
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A sound network with what goes with it."""
+
+    name: str
+    folder: Path
+
+    @property
+    def network(self) -> Path:
+        return self.folder / "network.onnx"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data.npz"
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        return onnx.load(str(self.network), load_external_data=False)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """All that is spoiled.
+
+    Attributes:
+        files: by kind, such as ``cache`` or ``labels.npy``; all of the network ``plain``.
+        finished: the folder of a finished run, by the seed's name.
+    """
+
+    networks: dict[str, Seed]
+    files: dict[str, Path]
+    finished: dict[str, Path]
+    bomb: Path
+
+    @property
+    def plain(self) -> Seed:
+        return self.networks["chain"]
+
+
+def make_seeds(folder: Path) -> Seeds:
+    """Writes them; the same at each call."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made = {
+        "chain": networks.chain(2, 4),
+        "residual": networks.residual(1, 4),
+        "depthwise": networks.depthwise(1, 2),
+        "transformer": networks.transformer(1, 8, 4),
+        **{name: _with_weights(parser.parse_model(text)) for name, text in _PARSED.items()},
+    }
+    seeds = {name: _written(name, model, folder) for name, model in made.items()}
+    seeds["external"] = _with_external_data(made["chain"], folder)
+    finished = {name: _finished(seeds[name], folder) for name in ("chain", "residual")}
+    quantized = folder / "quantized"
+    quantized.mkdir()
+    shutil.copy(finished["residual"] / "recipe/network.qdq.onnx", quantized / "network.onnx")
+    shutil.copy(seeds["residual"].data, quantized / "data.npz")
+    seeds["quantized"] = Seed("quantized", quantized)
+    return Seeds(seeds, _files(seeds["chain"], finished["chain"], folder), finished, _bomb(folder))
+
+
+def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` whose weights, which the text gives a shape and no values, are drawn."""
+    random = np.random.default_rng(5)
+    for value in model.graph.value_info:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        values = random.uniform(0.1, 0.5, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, value.name))
+    del model.graph.value_info[:]
+    return model
+
+
+def _written(name: str, model: onnx.ModelProto, folder: Path) -> Seed:
+    place = folder / name
+    place.mkdir(parents=True)
+    networks.save(model, place)
+    np.savez(place / "data.npz", **networks.samples(model, 2))
+    return Seed(name, place)
+
+
+def _with_external_data(model: onnx.ModelProto, folder: Path) -> Seed:
+    place = folder / "external"
+    place.mkdir()
+    onnx.save(model, str(place / "network.onnx"), save_as_external_data=True, location="w.bin", size_threshold=16)
+    np.savez(place / "data.npz", **networks.samples(model, 2))
+    return Seed("external", place)
+
+
+def _finished(seed: Seed, folder: Path) -> Path:
+    place = folder / "runs" / seed.name
+    place.mkdir(parents=True)
+    asked = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(place)]
+    for command in (["run", str(seed.network), *asked], ["recover", str(seed.network), *asked, "--no-remedies"]):
+        ended = run(command, folder)
+        assert ended.code in (0, 1), ended.err
+    return place
+
+
+def _files(seed: Seed, finished: Path, folder: Path) -> dict[str, Path]:
+    """Files of the other kinds, and the reader's option that each belongs to."""
+    place = folder / "files"
+    place.mkdir()
+    feeds = networks.samples(seed.model, 2)
+    files = {"npz": seed.data, "cache": finished / "recipe/calibration.cache"}
+    np.save(place / "data.npy", feeds["x"])
+    np.savez_compressed(place / "packed.npz", **feeds)
+    np.save(place / "labels.npy", np.array([1, 2]))
+    (place / "labels.txt").write_text("1\n2\n")
+    layers = [layer["name"] for layer in json.loads((finished / "report.json").read_text())["layers"]]
+    rows = [f"{name},{0.5 + k},{0.25 + k},{0.375 + k}" for k, name in enumerate(layers)]
+    (place / "cost.csv").write_text("\n".join(["layer,fp32,int8,fp16", *rows]) + "\n")
+    _polygraphy(place / "data.json", feeds)
+    np.savez(place / "tensors.npz", y=np.ones((1, 4), np.float32), z=np.ones(3, np.float32))
+    return files | {path.name: path for path in place.iterdir()}
+
+
+def _polygraphy(path: Path, feeds: dict[str, np.ndarray]) -> None:
+    from polygraphy.json import save_json
+
+    save_json([{name: array[k : k + 1] for name, array in feeds.items()} for k in range(2)], str(path))
+
+
+def _bomb(folder: Path) -> Path:
+    """Calibration data that unpacks to 3 GiB of zeros, in the shape that the network takes."""
+    path = folder / "bomb.npz"
+    count = 3 * (1 << 30) // (3 * 16 * 16 * 4)
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count}, 3, 16, 16), }}"
+    header += " " * (-(10 + len(header) + 1) % 64) + "\n"
+    block = bytes(1 << 20)
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("x.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        for _ in range(3 * 1024):
+            file.write(block)
+    return path

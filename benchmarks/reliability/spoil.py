@@ -1,0 +1,187 @@
+"""Spoils bytes, texts and JSON: one step of a mutation, drawn from a generator that can be started again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ODD_INTS = (0, 1, -1, 2, 7, 127, 255, 256, 65536, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), 1 << 40, (1 << 63) - 1)
+ODD_FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 3.4e38, 1e308, float("inf"), float("-inf"), float("nan"))
+ODD_TEXTS = (
+    "",
+    " ",
+    "x",
+    "../../../etc/passwd",
+    "/dev/zero",
+    "[red]bold[/red]",
+    "<script>alert(1)</script>",
+    "a\nb",
+    "a\0b",
+    "ü\u202e\ud7ff",
+    "x" * 300,
+    "x" * 70000,
+    "%s%n{0}{x}",
+    ".",
+    "NUL",
+)
+
+
+def spoiled_bytes(content: bytes, random: Random) -> bytes:
+    """Bits turned, bytes replaced, stretches taken out, doubled or moved, the end cut off."""
+    made = bytearray(content)
+    for _ in range(random.choice((1, 1, 1, 2, 4, 16))):
+        if not made:
+            break
+        at = random.randrange(len(made))
+        length = min(random.choice((1, 2, 4, 8, 64, 512)), len(made) - at)
+        how = random.randrange(7)
+        if how == 0:
+            made[at] ^= 1 << random.randrange(8)
+        elif how == 1:
+            made[at : at + length] = random.randbytes(length)
+        elif how == 2:
+            del made[at : at + length]
+        elif how == 3:
+            made[at:at] = made[at : at + length] * random.choice((1, 2, 100))
+        elif how == 4:
+            del made[at:]
+        elif how == 5:
+            made[at : at + 4] = struct.pack(
+                "<i", random.choice([odd for odd in ODD_INTS if -(1 << 31) <= odd < 1 << 31])
+            )
+        else:
+            other = random.randrange(len(made))
+            made[at : at + length] = made[other : other + length]
+    return bytes(made)
+
+
+def spoiled_lines(content: bytes, random: Random) -> bytes:
+    """A text with lines taken out, doubled, swapped, or with one of their fields replaced."""
+    lines = content.split(b"\n")
+    for _ in range(random.choice((1, 1, 2, 4))):
+        at = random.randrange(len(lines))
+        how = random.randrange(6)
+        if how == 0:
+            del lines[at]
+        elif how == 1:
+            lines.insert(at, lines[at])
+        elif how == 2:
+            other = random.randrange(len(lines))
+            lines[at], lines[other] = lines[other], lines[at]
+        elif how == 3:
+            separator = random.choice((b",", b":", b" ", b"\t"))
+            fields = lines[at].split(separator)
+            fields[random.randrange(len(fields))] = _odd_text(random)
+            lines[at] = separator.join(fields)
+        elif how == 4:
+            lines[at] = random.choice((b"", b"\xff\xfe", b"\0", b'"', b",,,,", lines[at] * 3, b"x" * 100_000))
+        else:
+            lines[at] = spoiled_bytes(lines[at], random)
+        lines = lines or [b""]
+    return b"\n".join(lines)
+
+
+def _odd_text(random: Random) -> bytes:
+    odd: Any = random.choice(random.choice((ODD_INTS, ODD_FLOATS, ODD_TEXTS)))
+    return str(odd).encode(errors="replace")
+
+
+def spoiled_json(content: bytes, random: Random) -> bytes:
+    """JSON with values replaced, taken out, doubled or put elsewhere; at times too deep, too large, or no JSON."""
+    how = random.randrange(12)
+    if how == 0:
+        return spoiled_bytes(content, random)
+    if how == 1:
+        return random.choice(
+            (b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000, b"null", b"[]", b"{}", b'"\\ud800"', b"")
+        )
+    root = [json.loads(content)]
+    for _ in range(random.choice((1, 1, 1, 2, 4))):
+        _spoil_value(root, random)
+    text = json.dumps(root[0])
+    if how == 2:
+        at = random.randrange(len(text) + 1)
+        text = text[:at] + random.choice(("NaN", "1e999", "-Infinity", "9" * 400, "[" * 2000, "\\u0000")) + text[at:]
+    return text.encode()
+
+
+def _spoil_value(root: Any, random: Random) -> None:
+    holder, key = random.choice(_places(root))
+    how = random.randrange(5)
+    if how == 0 and holder is not root:
+        del holder[key]
+    elif how == 1:
+        other, place = random.choice(_places(root))
+        holder[key] = json.loads(json.dumps(other[place]))
+    elif how == 2 and isinstance(holder[key], list):
+        holder[key] = holder[key] * random.choice((2, 50))
+    else:
+        holder[key] = odd_value(random)
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Where a value stands: what holds it, and its key or its index there."""
+    found: list[tuple[Any, Any]] = []
+    waiting = [value]
+    while waiting:
+        holder = waiting.pop()
+        keys: Any = range(len(holder)) if isinstance(holder, list) else list(holder)
+        for key in keys:
+            found.append((holder, key))
+            if isinstance(holder[key], (list, dict)):
+                waiting.append(holder[key])
+    return found
+
+
+def odd_value(random: Random) -> Any:
+    """A value of any of JSON's types."""
+    return random.choice(
+        (
+            None,
+            True,
+            False,
+            [],
+            {},
+            [None],
+            [[[]]],
+            {"": None},
+            [1, "2", None],
+            random.choice(ODD_INTS),
+            10**30,
+            random.choice(ODD_FLOATS),
+            random.choice(ODD_TEXTS),
+        )
+    )
+
+
+def spoil_database(path: Path, random: Random) -> None:
+    """An SQLite file with cells replaced, rows and tables taken out, or of another schema."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for _ in range(random.choice((1, 1, 2, 4))):
+            table = random.choice(names)
+            columns = [column for _, column, *_ in database.execute(f'PRAGMA table_info("{table}")')]
+            odd: Any = random.choice(
+                (*ODD_INTS, *ODD_FLOATS, *ODD_TEXTS[:-1], b"\xff", None, "[1", '{"a": []}', "[" * 5000)
+            )
+            statements = (
+                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) if columns else ("SELECT 1", ()),
+                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) if columns else ("SELECT 1", ()),
+                (f'DELETE FROM "{table}"', ()),
+                (f'DROP TABLE "{table}"', ()),
+                (f"PRAGMA user_version = {random.choice((0, 1, 2, 99, -1))}", ()),
+            )
+            with contextlib.suppress(sqlite3.Error, OverflowError):
+                database.execute(*random.choice(statements))
+                database.commit()
+
+
+def spoiled_stem(content: bytes, random: Random, how: Callable[[bytes, Random], bytes]) -> bytes:
+    """By structure three times of four, else by bytes."""
+    return how(content, random) if random.randrange(4) else spoiled_bytes(content, random)

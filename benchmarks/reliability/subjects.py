@@ -1,0 +1,96 @@
+"""The runs that are broken, and what must be equal of two of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import networks
+
+SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
+JOURNAL = "journal.jsonl"
+_TIMES = ("seconds", "builds", "peak_bytes", "command")
+_RECIPE = ("plan.json", "trtexec.flags", "calibration.cache", "network.qdq.onnx")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A command that works in a folder.
+
+    Attributes:
+        arguments: all but ``--output`` and the folder.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+
+    def into(self, folder: Path) -> list[str]:
+        """The arguments with the folder."""
+        return [*self.arguments, "--output", str(folder)]
+
+
+def subjects(folder: Path) -> list[Subject]:
+    """LeNet with its planted culprit and a small MobileNet with one, by every strategy, and ``recover``."""
+    model = networks.depthwise()
+    networks.plant_between(model, "block1.depthwise", "block1.project")
+    network = networks.save(model, folder)
+    np.savez(folder / "data.npz", **networks.samples(model))
+    lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(SAMPLES / "lenet/calibration.npz"))
+    mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
+    return [
+        Subject("LeNet, branch", ("run", *lenet)),
+        Subject("LeNet, exhaustive", ("run", *lenet, "--strategy", "exhaustive")),
+        Subject("LeNet, bisect", ("run", *lenet, "--strategy", "bisect")),
+        Subject("MobileNet, branch", ("run", *mobile)),
+        Subject("MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive")),
+        Subject("LeNet, recover", ("recover", *lenet)),
+    ]
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """What must be equal of two runs: all that they found, and not what it took."""
+    found: dict[str, Any] = {}
+    for name in ("report.json", "recovery.json"):
+        if (folder / name).exists():
+            record = json.loads((folder / name).read_bytes())
+            found[name] = {key: value for key, value in record.items() if key not in _TIMES}
+    for name in _RECIPE:
+        if (folder / "recipe" / name).exists():
+            found[name] = (folder / "recipe" / name).read_bytes()
+    for name in ("layers.csv", "front.csv"):
+        if (folder / name).exists():
+            found[name] = list(csv.reader(io.StringIO((folder / name).read_text())))
+    return found
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The names of the files in which two results differ."""
+    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+
+
+def whole_lines(folder: Path) -> list[bytes]:
+    """The journal's lines that end."""
+    path = folder / JOURNAL
+    return (
+        [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")] if path.exists() else []
+    )
+
+
+def twice(lines: Iterable[bytes]) -> int:
+    """How many trials stand more than once in a journal: the same plan under the same fingerprint."""
+    records = [json.loads(line) for line in lines]
+    counted = Counter((record["run"], record["trial"]["plan"]) for record in records if "trial" in record)
+    return sum(count - 1 for count in counted.values())
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Hidden files: what a writer leaves that was stopped."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))

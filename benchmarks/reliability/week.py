@@ -1,0 +1,219 @@
+"""A week of nights on a clock that goes wrong: what the history, the nights and the baselines say afterwards.
+
+    python -m benchmarks.reliability week --json FILE
+
+Each night is the real ``trt-bisect regress`` in a process of its own, its clock set by time-machine. Tuesday's is
+killed in the middle and started again an hour later, on Wednesday the clock goes back an hour, on Thursday it begins in
+1970, as on a board without a battery, and on Friday and Saturday one of the two networks is another one, with a culprit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.reliability.subjects import SAMPLES
+from tests import networks
+from trt_bisect import History
+from trt_bisect.runs.history import HISTORY
+from trt_bisect.runs.past import PastReport
+from trt_bisect.runs.reading import Wanted
+
+_AT = """
+import sys, time_machine
+time_machine.travel(float(sys.argv[1]), tick=True).start()
+sys.argv = ["trt-bisect", *sys.argv[2:]]
+from trt_bisect.cli import main
+main()
+"""
+_MONDAY = datetime(2026, 10, 19, 1, 30, tzinfo=timezone.utc)
+_SUITE = """
+[[network]]
+name = "steady"
+model = "steady.onnx"
+calibration = "steady.npz"
+
+[[network]]
+name = "digits"
+model = "digits.onnx"
+calibration = "digits.npz"
+"""
+_GOOD, _BAD = "lenet.onnx", "lenet_planted.onnx"
+
+
+@dataclass(frozen=True)
+class Night:
+    """One night: what its clock says, which network ``digits`` is, and what has to come of it."""
+
+    day: str
+    clock: datetime
+    digits: str
+    code: int
+    baseline: int | None
+    is_killed: bool = False
+
+
+def nights() -> list[Night]:
+    """The week; ``baseline`` is the number of the night that it is compared with."""
+    clocks = [_MONDAY + timedelta(days=day) for day in range(7)]
+    clocks[2] -= timedelta(hours=1)
+    clocks[3] = datetime(1970, 1, 1, 0, 5, tzinfo=timezone.utc)
+    found = [
+        Night("Monday", clocks[0], _GOOD, 0, None),
+        Night("Tuesday", clocks[1], _GOOD, 0, 1, is_killed=True),
+        Night("Wednesday", clocks[2], _GOOD, 0, 2),
+        Night("Thursday", clocks[3], _GOOD, 0, 3),
+        Night("Friday", clocks[4], _BAD, 1, 4),
+        Night("Saturday", clocks[5], _BAD, 1, 4),
+        Night("Sunday", clocks[6], _GOOD, 0, 4),
+    ]
+    return found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=1, help="of nothing here: a week has no chance in it")
+
+
+def measure(_: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    broken: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="week-") as work:
+        folder = Path(work)
+        _make_suite(folder)
+        week = nights()
+        codes = [_sleep_through(folder, night) for night in week]
+        broken += [
+            f"{night.day}: exit code {code}, not {night.code}"
+            for night, code in zip(week, codes, strict=True)
+            if code != night.code
+        ]
+        broken += _faults_of_nights(folder / "nightly", week)
+        reports, trials, faults = _faults_of_history(folder / "nightly" / HISTORY, week)
+        broken += faults
+    return {"nights": len(week), "exit codes": codes, "reports": reports, "trials": trials}, broken
+
+
+def _make_suite(folder: Path) -> None:
+    model = networks.chain(depth=3)
+    networks.save(model, folder, "steady.onnx")
+    np.savez(folder / "steady.npz", **networks.samples(model))
+    shutil.copy(SAMPLES / "lenet/calibration.npz", folder / "digits.npz")
+    (folder / "trt-bisect.toml").write_text(_SUITE)
+
+
+def _sleep_through(folder: Path, night: Night) -> int:
+    """The night's exit code, in the end."""
+    shutil.copy(SAMPLES / "lenet" / night.digits, folder / "digits.onnx")
+    began = night.clock
+    if night.is_killed:
+        _kill_in_the_middle(folder, began)
+        began += timedelta(hours=1)
+    return subprocess.run(_command(began), cwd=folder, env=_environment(), capture_output=True).returncode
+
+
+def _kill_in_the_middle(folder: Path, began: datetime) -> None:
+    """Ends the night when it has begun with the second network; what it has measured is in journals then."""
+    known = set(folder.glob("nightly/*/runs/digits/journal.jsonl"))
+    process = subprocess.Popen(
+        _command(began), cwd=folder, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and set(folder.glob("nightly/*/runs/digits/journal.jsonl")) == known:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def _command(clock: datetime) -> list[str]:
+    return [sys.executable, "-c", _AT, str(clock.timestamp()), "regress", "--config", "trt-bisect.toml"]
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
+
+
+def _faults_of_nights(folder: Path, week: Sequence[Night]) -> list[str]:
+    records = sorted((json.loads(path.read_bytes()) for path in folder.glob("*/night.json")), key=_number)
+    faults = [] if len(records) == len(week) else [f"{len(records)} nights, not {len(week)}"]
+    for night, record in zip(week, records, strict=False):
+        regression = json.loads((folder / _name(night) / "regression.json").read_bytes())
+        against = f"night {night.baseline} " if night.baseline else ""
+        if not regression["baseline"].startswith(against) or bool(against) != bool(regression["baseline"]):
+            faults.append(f"{night.day} was compared with {regression['baseline'] or 'nothing'!r}, not {against!r}")
+        if record["status"] == "running" or record["is_baseline"] != (night.code == 0):
+            faults.append(f"{night.day}: {record}")
+    return faults
+
+
+def _number(record: dict[str, Any]) -> int:
+    return int(record["number"])
+
+
+def _name(night: Night) -> str:
+    return night.clock.strftime("%Y-%m-%dT%H%M%SZ")
+
+
+def _faults_of_history(file: Path, week: Sequence[Night]) -> tuple[int, int, list[str]]:
+    """How many reports and trials there are, and what is wrong with them."""
+    faults = []
+    with History(file) as kept:
+        reports, trials = kept.past(), kept.past_trials()
+        sunday = kept.past(Wanted(since=week[-1].clock))
+    for label, culprits in (("steady", [()] * len(week)), ("digits", _culprits(week))):
+        first = [report for report in reports if report.label == label and Path(report.folder).parts[-2] == "runs"]
+        if [report.culprits for report in first] != culprits:
+            faults.append(f"{label}: culprits {[report.culprits for report in first]}, not {culprits}")
+        if len(first) == len(week):
+            faults += [
+                f"{label}, {night.day}: began {report.started}, the clock said {_last_start(night)}"
+                for night, report in zip(week, first, strict=True)
+                if not _is_of(night, report)
+            ]
+    if {report.folder for report in sunday} != {r.folder for r in reports if _name(week[-1]) in r.folder}:
+        faults.append(f"--since gives {[report.folder for report in sunday]}")
+    if any(report.state != "finished" for report in reports):
+        faults.append(f"states {Counter(report.state for report in reports)}")
+    double = [key for key, count in Counter((t.run, t.fingerprint, t.plan) for t in trials).items() if count > 1]
+    if double:
+        faults.append(f"{len(double)} trials are there twice")
+    journaled = sum(_journaled(path) for path in file.parent.rglob("journal.jsonl"))
+    if len(trials) != journaled:
+        faults.append(f"{len(trials)} trials, the journals have {journaled}")
+    with sqlite3.connect(file) as base:
+        (sound,) = base.execute("PRAGMA integrity_check").fetchone()
+    if sound != "ok":
+        faults.append(f"integrity: {sound}")
+    return len(reports), len(trials), faults
+
+
+def _culprits(week: Sequence[Night]) -> list[tuple[str, ...]]:
+    return [("ip2",) if night.digits == _BAD else () for night in week]
+
+
+def _last_start(night: Night) -> datetime:
+    return night.clock + timedelta(hours=1) if night.is_killed else night.clock
+
+
+def _is_of(night: Night, report: PastReport) -> bool:
+    """It stands in the night's folder, and began within minutes of what the night's clock said at a start."""
+    starts = {night.clock, _last_start(night)}
+    late = min(abs(report.started - start) for start in starts)
+    return _name(night) in report.folder and late < timedelta(minutes=10)
+
+
+def _journaled(journal: Path) -> int:
+    return sum("trial" in json.loads(line) for line in journal.read_text().splitlines())

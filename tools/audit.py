@@ -1,0 +1,133 @@
+"""The licences of all that trt-bisect brings along, and the known weaknesses of what it is developed with.
+
+python tools/audit.py licences [docs/licences.md]   offline; exit code 1 where a licence is not among those allowed
+python tools/audit.py weaknesses                    asks PyPI by pip-audit; exit code 1 where one is known, 2 where
+                                                    nothing could be asked, as without internet
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+LOCK = Path(__file__).parent.parent / "requirements-dev.lock"
+EXTRAS = ("cluster", "history", "notebook", "rtx", "tensorboard", "tensorrt", "view")
+ALLOWED = ("0BSD", "Apache", "BSD", "CC0", "ISC", "MIT", "MPL", "Mozilla Public License", "PSF", "Zlib", "Unlicense")
+"""Licences that oblige those who use trt-bisect to nothing but to keep the notices."""
+NVIDIA = ("tensorrt", "nvidia", "cuda")
+"""Beginnings of the names of packages under NVIDIA's own licence; they come with the extras that are named for it."""
+
+
+def brought_along(package: str = "trt-bisect", extras: tuple[str, ...] = EXTRAS) -> set[str]:
+    """The packages that are installed here and that ``package`` with ``extras`` requires, and what those require."""
+    found: set[str] = set()
+    left = [(package, extras)]
+    while left:
+        name, wanted = left.pop()
+        for text in _requirements(name):
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+                continue
+            known = plain_name(requirement.name)
+            if known not in found and _installed(known):
+                found.add(known)
+                left.append((requirement.name, tuple(requirement.extras)))
+    return found
+
+
+def _requirements(name: str) -> list[str]:
+    return distribution(name).requires or []
+
+
+def _installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def plain_name(name: str) -> str:
+    """A package's name as PEP 503 compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def licences(packages: set[str]) -> list[dict[str, str]]:
+    """``Name``, ``Version`` and ``License`` of each package, as pip-licenses tells them."""
+    command = [
+        sys.executable,
+        "-m",
+        "piplicenses",
+        "--from=mixed",
+        "--with-system",
+        "--format=json",
+        "--packages",
+        *sorted(packages),
+    ]
+    rows: list[dict[str, str]] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return rows
+
+
+def is_allowed(row: dict[str, str]) -> bool:
+    """Every licence that must be kept to is among those allowed; of ``A OR B`` one is enough."""
+    if plain_name(row["Name"]).startswith(NVIDIA):
+        return True
+    parts = re.split(r"\s+AND\s+|;", row["License"])
+    return all(any(known in choice for choice in part.split(" OR ") for known in ALLOWED) for part in parts)
+
+
+def as_markdown(rows: list[dict[str, str]]) -> str:
+    """The list for ``docs``; without versions, which the lock has."""
+    lines = [f"| {row['Name']} | {row['License']} |" for row in rows]
+    head = [
+        "# Licences",
+        "",
+        "What `pip install trt-bisect` with all its extras brings along, and under which licence, as the packages say",
+        "themselves. `make audit` writes this; a test fails where `tools/audit.py` does not allow one of them.",
+        "",
+        "| package | licence |",
+        "| --- | --- |",
+    ]
+    return "\n".join([*head, *lines]) + "\n"
+
+
+def check_licences(file: Path | None) -> int:
+    """Prints the licences, writes them to ``file`` where one is given; 1 where one is not allowed."""
+    rows = licences(brought_along())
+    print(as_markdown(rows))
+    if file is not None:
+        file.write_text(as_markdown(rows))
+    refused = [f"{row['Name']}: {row['License']}" for row in rows if not is_allowed(row)]
+    for text in refused:
+        print(f"not allowed: {text}", file=sys.stderr)
+    return 1 if refused else 0
+
+
+def check_weaknesses() -> int:
+    """Asks PyPI for the known weaknesses of what the lock pins."""
+    asked = ["--requirement", str(LOCK), "--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off"]
+    done = subprocess.run([sys.executable, "-m", "pip_audit", *asked], capture_output=True, text=True)
+    try:
+        answered = [row for row in json.loads(done.stdout)["dependencies"] if "vulns" in row]
+    except ValueError:
+        answered = []
+    if not answered:
+        print("audit: nothing could be looked up; pip-audit needs the internet.", file=sys.stderr)
+        return 2
+    weak = [(row, found) for row in answered for found in row["vulns"]]
+    print(f"{len(answered)} packages looked up, {len(weak)} weaknesses known")
+    for row, found in weak:
+        print(f"{row['name']} {row['version']}: {found['id']}, mended in {found['fix_versions']}", file=sys.stderr)
+    return 1 if weak else 0
+
+
+if __name__ == "__main__":
+    what, *more = sys.argv[1:] or ["licences"]
+    sys.exit(check_weaknesses() if what == "weaknesses" else check_licences(Path(more[0]) if more else None))

@@ -1,0 +1,94 @@
+"""What one run says of a network, as far as nights compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from types import NoneType
+from typing import Any
+
+from trt_bisect.analyzer.metrics import Metric, metric_of_facts
+
+INT8, RECIPE = "int8", "recipe"
+"""The plans whose similarity is compared."""
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """One quantizable layer, as ``report.json`` has it."""
+
+    similarity: float | None
+    drop: float | None
+    culprit: bool
+    outcome: str
+    obeyed: bool | None
+
+    def __post_init__(self) -> None:
+        _refuse_other((self.similarity, self.drop), int, float, NoneType)
+        _refuse_other((self.culprit,), bool)
+        _refuse_other((self.outcome,), str)
+        _refuse_other((self.obeyed,), bool, NoneType)
+
+
+def _refuse_other(values: Iterable[Any], *types: type) -> None:
+    for value in values:
+        if not isinstance(value, types):
+            raise TypeError(f"{value!r} is none of {', '.join(one.__name__ for one in types)}")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run of one network.
+
+    Attributes:
+        metric: ``Metric.facts`` of the metric that decides.
+        threshold: the worst value of it that is still good.
+        similarity: of full INT8 and of the recipe; None where not measured.
+        high: the layers that the recipe leaves high.
+        meets: the recipe meets the threshold.
+        latency: median milliseconds of one inference by plan, None for one that could not be built; None as a whole
+            where nothing was timed.
+        layers: the quantizable ones by name.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: a part is of another type, as one read from a file may be.
+    """
+
+    metric: Mapping[str, Any]
+    threshold: float
+    similarity: Mapping[str, float | None]
+    high: tuple[str, ...]
+    meets: bool
+    latency: Mapping[str, float | None] | None
+    layers: Mapping[str, LayerFigures]
+
+    def __post_init__(self) -> None:
+        self.judge.loss(self.threshold)
+        _refuse_other(self.high, str)
+        _refuse_other((self.meets,), bool)
+        _refuse_other((*self.similarity.values(), *(self.latency or {}).values()), int, float, NoneType)
+
+    @property
+    def judge(self) -> Metric:
+        """The metric, to judge these figures by."""
+        return metric_of_facts(self.metric)
+
+    @property
+    def culprits(self) -> tuple[str, ...]:
+        """In the network's order."""
+        return tuple(name for name, layer in self.layers.items() if layer.culprit)
+
+    def to_json(self) -> dict[str, Any]:
+        """In JSON's types; ``layers`` as lists of name and ``LayerFigures``' fields, so that one takes one line."""
+        layers = [[name, *asdict(layer).values()] for name, layer in self.layers.items()]
+        return {**vars(self), "high": list(self.high), "layers": layers}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Figures:
+        """What ``to_json`` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the record is none.
+        """
+        layers = {name: LayerFigures(*figures) for name, *figures in record["layers"]}
+        return cls(**{**record, "high": tuple(record["high"]), "layers": layers})

@@ -1,0 +1,56 @@
+"""``trt-bisect regress``: a suite of networks against a baseline, night after night."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""Names the file whose Markdown GitHub Actions shows with a job's step."""
+
+
+def regress_command(
+    config: Annotated[Path, typer.Option(help="The suite: networks, their data, engines, targets.")] = Path(
+        "trt-bisect.toml"
+    ),
+    baseline: Annotated[
+        str,
+        typer.Option(
+            help="What to compare with: a folder that --update-baseline wrote, a run folder, a report.json, or latest, "
+            "the newest night that passed or was accepted."
+        ),
+    ] = "latest",
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Take tonight's figures as the baseline, whatever they are.")
+    ] = False,
+) -> None:
+    """Measure a suite of networks and say what is worse than in the baseline, where, and what else is different.
+
+    Exit codes: 0 nothing is worse; 1 something is, or a target is missed; 2 bad use or config, nothing was run; 3 some
+    network could not be measured, and none is worse; 130 interrupted, the same command goes on.
+    """
+    from rich.console import Console
+
+    from trt_bisect.nightly import regress
+    from trt_bisect.progress import RichProgress
+    from trt_bisect.report.regression import SUMMARY
+    from trt_bisect.report.regression_screen import print_regression
+
+    regression = regress(config, baseline, update_baseline=update_baseline, progress=RichProgress())
+    print_regression(regression, Console(highlight=False, soft_wrap=True))
+    summary = os.environ.get(_STEP_SUMMARY)
+    if summary:
+        _append(Path(summary), regression.folder / SUMMARY)
+    raise typer.Exit(regression.exit_code)
+
+
+def _append(target: Path, source: Path) -> None:
+    """What the night says must not be lost by a file that GitHub wants and that cannot be written."""
+    try:
+        with target.open("ab") as file:
+            file.write(source.read_bytes())
+    except OSError as error:
+        typer.echo(f"trt-bisect: ${_STEP_SUMMARY} cannot be written: {error}", err=True)

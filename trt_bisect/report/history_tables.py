@@ -1,0 +1,62 @@
+"""The history's tables as CSV and Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trt_bisect.errors import BadInput
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LISTS = ("culprits", "high")
+_RECORDS = ("made_of",)
+
+
+def write_table_csv(table: pd.DataFrame, path: Path) -> None:
+    """One row a row, lists of names and fingerprints' parts as JSON, times in ISO 8601.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    texts = _as_json(table, (*_LISTS, *_RECORDS))
+    _write(path, "--csv", lambda beside: texts.to_csv(beside, index=False, date_format="%Y-%m-%dT%H:%M:%S.%f%z"))
+
+
+def write_table_parquet(table: pd.DataFrame, path: Path) -> None:
+    """The same with types: times in UTC, names as lists; fingerprints' parts as JSON.
+
+    Raises:
+        BadInput: PyArrow is not installed, or the file cannot be written.
+    """
+    texts = _as_json(table, _RECORDS)
+    try:
+        _write(path, "--parquet", lambda beside: texts.to_parquet(beside, engine="pyarrow", index=False))
+    except ImportError as error:
+        raise BadInput("The package 'pyarrow' is not installed.", "pip install 'trt-bisect[history]'") from error
+
+
+def _as_json(table: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
+    changed: pd.DataFrame = table.copy()
+    for name in names:
+        if name in changed:
+            changed[name] = [json.dumps(value) for value in changed[name]]
+    return changed
+
+
+def _write(path: Path, option: str, write: Callable[[Path], None]) -> None:
+    """Through a file beside it, so that a stop leaves the old one or the new one."""
+    beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
+    try:
+        write(beside)
+        beside.replace(path)
+    except OSError as error:
+        raise BadInput(
+            f"The file '{path}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)

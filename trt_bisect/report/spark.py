@@ -1,0 +1,23 @@
+"""Small lines of figures over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def heights(values: Sequence[float]) -> list[float]:
+    """Each value between the least, 0, and the largest, 1; a half where all are equal."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return [0.5 if high == low else (value - low) / (high - low) for value in values]
+
+
+def spark_text(values: Sequence[float | None]) -> str:
+    """A bar a value, a gap where there is none.
+
+    >>> spark_text([0.0, None, 2.0])
+    '▁ █'
+    """
+    drawn = iter(heights([value for value in values if value is not None]))
+    return "".join(" " if value is None else _BARS[round(next(drawn) * (len(_BARS) - 1))] for value in values)
