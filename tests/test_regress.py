@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -438,6 +439,30 @@ def test_a_smaller_suite_in_the_same_folder_does_not_forget_the_others(suite, re
     assert [result.status for result in both.networks] == ["failed", "failed"]
     regress(suite, update_baseline=True, runner=Invented(report))
     assert regress(suite, runner=Invented(report)).gone == ()
+
+
+def test_what_accepts_a_night_is_the_command_that_it_prints(suite, report, tmp_path):
+    kept = tmp_path / "kept here"
+    regress(suite, kept, update_baseline=True, runner=Invented(report))
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    said = (regress(suite, kept, runner=Invented(slow)).folder / "summary.md").read_text().splitlines()[-2]
+    assert shlex.split(said)[2:] == ["--config", str(suite), "--baseline", str(kept), "--update-baseline"]
+    regress(suite, kept, update_baseline=True, runner=Invented(slow))
+    assert regress(suite, kept, runner=Invented(slow)).exit_code == 0
+    night = regress(suite, runner=Invented(report)).folder
+    against_night = regress(suite, night, runner=Invented(slow))
+    assert against_night.exit_code == 1
+    assert against_night.baseline_folder is None
+
+
+def test_a_second_one_at_once_is_refused(suite, report):
+    def second(task, folder, progress):
+        with pytest.raises(BadInput, match="Another run is writing"):
+            regress(suite, runner=Invented(report))
+        return report
+
+    assert regress(suite, runner=second).number == 1
+    assert regress(suite, runner=Invented(report)).number == 2
 
 
 def test_a_report_with_nothing_measured_is_an_error(suite, report):

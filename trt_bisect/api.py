@@ -152,8 +152,8 @@ def run(
     output = Path(output) if isinstance(output, str) else output
     folder = None if output is None else make_folder(content_of(output))
     board = open_board(tensorboard, tensorboard_channels)
-    network = model if isinstance(model, Network) else load_network(model, shapes)
     with working_in(folder, progress or default_progress(), history) as shown:
+        network = model if isinstance(model, Network) else load_network(model, shapes)
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             graph = network_facts(bench.network, bench.ranges.scales)

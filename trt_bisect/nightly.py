@@ -12,7 +12,7 @@ from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
 from trt_bisect.api import run
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
-from trt_bisect.progress import Progress, Showing, default_progress
+from trt_bisect.progress import Named, Progress, Showing, default_progress
 from trt_bisect.report.figures import figures_of, origin_of
 from trt_bisect.report.regression import FILES, PASSED, NetworkResult, Regression
 from trt_bisect.report.report import Report
@@ -85,15 +85,7 @@ def regress(
         regression.save(night.folder)
         regression.save(suite.output)
         kept = [network for _, network in found if network is not None]
-        is_baseline = bool(kept) and (desk.accepts or (standard.is_latest and regression.status == PASSED))
-        if is_baseline:
-            if not desk.accepts:
-                kept += [standard.networks[name] for name in regression.gone]
-            files = {stem_of(network.name): network for network in kept}
-            write_baseline(night.baseline, files)
-            if update_baseline and standard.folder is not None:
-                write_baseline(standard.folder, files)
-        night.ended(regression.status, is_baseline)
+        night.ended(regression.status, desk.keep(regression, kept, standard.folder if update_baseline else None))
     return regression
 
 
@@ -160,13 +152,28 @@ class _Desk:
         What has not changed keeps its figures, so that a slide in small steps is seen as soon as it leaves the noise.
         """
         known = result.baseline
-        if not self.accepts and not self.standard.is_latest:
+        if not self.accepts and not (self.standard.is_latest and result.status == PASSED):
             return known
         made_of = origin_of(measuring.report(1))
         if self.accepts or known is None or _is_renewed(result.changes):
             count = measuring.task.repeats
             return baseline_of(result.name, made_of, [measuring.figures(k) for k in range(1, count + 1)])
         return replace(known, origin=made_of)
+
+    def keep(self, regression: Regression, kept: Sequence[NetworkBaseline], folder: Path | None) -> bool:
+        """Writes the baseline that the night hands on, into ``folder`` too; False where it hands on none.
+
+        Networks that the suite has no longer stay in it until a baseline is accepted.
+        """
+        passed = self.standard.is_latest and regression.status == PASSED
+        if not kept or not (self.accepts or passed):
+            return False
+        gone = [] if self.accepts else [self.standard.networks[name] for name in regression.gone]
+        files = {stem_of(network.name): network for network in (*kept, *gone)}
+        for target in (self.night.baseline, folder):
+            if target is not None:
+                write_baseline(target, files)
+        return True
 
     def regression(self, results: Iterable[NetworkResult]) -> Regression:
         """The night as a whole."""
@@ -180,6 +187,7 @@ class _Desk:
             accepted=self.accepts,
             networks=tuple(results),
             gone=tuple(name for name in self.standard.networks if name not in named),
+            baseline_folder=self.standard.folder,
         )
 
 
@@ -198,7 +206,7 @@ class _Repeats:
         if number not in self._reports:
             stem, night = self.task.stem, self._night
             folder = night / RUNS / stem if number == 1 else night / REPEATS / stem / str(number)
-            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name):
+            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name, once=True):
                 report = self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
@@ -208,29 +216,6 @@ class _Repeats:
     def figures(self, number: int) -> Figures:
         """What is compared of run ``number``."""
         return figures_of(self.report(number), self.task.direction)
-
-
-class Named:
-    """A display with a network's name before each stage; it stays open when a run ends."""
-
-    def __init__(self, shown: Progress, name: str) -> None:
-        self._shown = shown
-        self._name = name
-
-    def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage."""
-        self._shown.stage(f"{self._name}: {title}", total)
-
-    def step(self, what: str, size: int = 1) -> None:
-        """Moves on."""
-        self._shown.step(what, size)
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        self._shown.say(f"{self._name}: {text}")
-
-    def close(self) -> None:
-        """Nothing: other networks follow."""
 
 
 def _changes(figures: Figures, known: NetworkBaseline, task: NetworkTask) -> tuple[Change, ...]:

@@ -124,6 +124,29 @@ class NotebookProgress:
             self._bar = None
 
 
+class Named:
+    """A display with a name before each stage; it stays open when what is named ends."""
+
+    def __init__(self, shown: Progress, name: str) -> None:
+        self._shown = shown
+        self._name = name
+
+    def stage(self, title: str, total: int | None) -> None:
+        """Begins a stage."""
+        self._shown.stage(f"{self._name}: {title}", total)
+
+    def step(self, what: str, size: int = 1) -> None:
+        """Moves on."""
+        self._shown.step(what, size)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._shown.say(f"{self._name}: {text}")
+
+    def close(self) -> None:
+        """Nothing: others follow."""
+
+
 class Showing:
     """Closes a display on the way out."""
 

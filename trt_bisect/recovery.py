@@ -154,8 +154,8 @@ def recover(
         cluster=Cluster(cluster, cluster_cpus, retries),
     )
     folder = None if output is None else make_folder(Path(output))
-    network = model if isinstance(model, Network) else load_network(model, shapes)
     with working_in(folder, progress or default_progress(), history) as shown:
+        network = model if isinstance(model, Network) else load_network(model, shapes)
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = _recovered(job, bench, wish)

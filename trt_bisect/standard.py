@@ -24,7 +24,7 @@ class Standard:
     Attributes:
         said: what it is, for a person; empty where there is nothing yet.
         networks: by their name in the suite.
-        folder: where ``--update-baseline`` writes it, None with ``latest``: there the night itself keeps it.
+        folder: where ``--update-baseline`` writes it, None where only the night keeps it.
         is_latest: a night that passes hands it on to the next.
     """
 
@@ -49,14 +49,14 @@ def find_standard(baseline: str | Path, nights: Nights, suite: Suite, *, must_ex
     report = _report_in(path)
     if report is not None:
         return Standard(str(path), _of_run(report, suite))
-    folder = path / BASELINE if (path / NIGHT).is_file() else path
-    networks = read_baseline(folder)
+    is_night = (path / NIGHT).is_file()
+    networks = read_baseline(path / BASELINE if is_night else path)
     if not networks and must_exist:
         raise BadInput(
             f"There is no baseline in '{path}'.",
             "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
         )
-    return Standard(str(path) if networks else "", networks, folder)
+    return Standard(str(path) if networks else "", networks, None if is_night else path)
 
 
 def refuse_update(baseline: str | Path) -> None:

@@ -98,6 +98,7 @@ class Regression:
         accepted: the night was taken as a baseline, by ``--update-baseline`` or because it is the first one.
         networks: in the suite's order.
         gone: networks of the baseline that the suite has no longer.
+        baseline_folder: that ``--baseline`` named, to be updated; None for ``latest``, a run, a report or a night.
     """
 
     suite: str
@@ -108,6 +109,7 @@ class Regression:
     accepted: bool
     networks: tuple[NetworkResult, ...]
     gone: tuple[str, ...] = ()
+    baseline_folder: Path | None = None
 
     @property
     def status(self) -> str:

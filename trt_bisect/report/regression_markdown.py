@@ -26,7 +26,9 @@ def markdown(regression: Regression) -> str:
 
 def accept_command(regression: Regression) -> str:
     """What makes tonight's figures the baseline."""
-    return f"trt-bisect regress --config {shlex.quote(regression.suite)} --update-baseline"
+    folder = regression.baseline_folder
+    options = ["--config", regression.suite, *(["--baseline", str(folder)] if folder else []), "--update-baseline"]
+    return shlex.join(["trt-bisect", "regress", *options])
 
 
 def _blocks(regression: Regression) -> Iterator[str]:
@@ -39,7 +41,7 @@ def _blocks(regression: Regression) -> Iterator[str]:
         yield literal(f"In the baseline, and no longer in the suite: {named(regression.gone)}.")
     yield from _told(regression.networks)
     if regression.is_worse:
-        yield "If that is as it should be, this command (with the same `--baseline`) takes it as the new baseline:"
+        yield "If that is as it should be, this command takes it as the new baseline:"
         yield f"```\n{accept_command(regression)}\n```"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, first_line
 from trt_bisect.runs.opening import open_to_read, open_to_write, save_copy, telling
 from trt_bisect.runs.past import PastLayer, PastReport, PastTrial
 from trt_bisect.runs.reading import EVERYTHING, Wanted, read_layers, read_reports, read_trials, table
@@ -39,7 +39,7 @@ class History:
         self.path = Path(path)
         self._base = open_to_read(self.path) if reading else open_to_write(self.path, say)
 
-    def record(self, folder: str | Path, label: str = "") -> None:
+    def record(self, folder: str | Path, label: str = "", *, once: bool = False) -> None:
         """Takes in what a run folder holds, finished or not; what was taken in before is not doubled but replaced.
 
         A report that is not finished is replaced by the next one on the same question.
@@ -47,13 +47,20 @@ class History:
         Args:
             folder: that ``run`` or ``recover`` has written into.
             label: the network's name; by default that given before, else the model file's stem.
+            once: the folder is for one report on a question: a later one takes the place also of a finished one.
 
         Raises:
-            BadInput: there is no run in the folder, or the history cannot be written.
+            BadInput: there is no run in the folder that can be read, or the history cannot be written.
         """
-        taken = take(Path(folder))
-        with telling(self.path), transaction(self._base):
-            write(self._base, taken, label)
+        try:
+            taken = take(Path(folder))
+            with telling(self.path), transaction(self._base):
+                write(self._base, taken, label, once)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"The files of the run in '{folder}' are damaged: {first_line(error)}",
+                "The same command writes them anew.",
+            ) from error
 
     def reports(self, wanted: Wanted = EVERYTHING) -> pd.DataFrame:
         """A row a report, in the order of recording; the columns are the attributes of ``PastReport``."""
