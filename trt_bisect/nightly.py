@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -12,6 +13,7 @@ from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
 from trt_bisect.api import run
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
+from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.progress import Named, Progress, Showing, default_progress
 from trt_bisect.report.figures import figures_of, origin_of
 from trt_bisect.report.regression import FILES, PASSED, NetworkResult, Regression
@@ -25,6 +27,7 @@ from trt_bisect.runs.nights import Night, nights_in
 from trt_bisect.runs.record import read_record
 from trt_bisect.standard import LATEST, Standard, find_standard, refuse_update
 from trt_bisect.suite import NetworkTask, Suite, read_suite, stem_of
+from trt_bisect.suite_elsewhere import Elsewhere
 
 RUNS, REPEATS = "runs", "repeats"
 """In a night's folder: a run folder a network, and a folder a network with one for each repeat."""
@@ -33,13 +36,13 @@ Runner = Callable[[NetworkTask, Path, Progress], Report]
 """Measures one network in a folder."""
 
 
-def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
-    """One run of one network; its folder has all that ``trt-bisect run`` writes.
+def run_network(task: NetworkTask, folder: Path, progress: Progress, cluster: str = "") -> Report:
+    """One run of one network; its folder has all that ``trt-bisect run`` writes. ``cluster`` is that of ``run``.
 
     Raises:
         TrtBisectError: the network, its data or its engine cannot be used, or nothing could be measured.
     """
-    return run(**task.keywords, output=folder, progress=progress, history=NONE)
+    return run(**task.keywords, output=folder, progress=progress, history=NONE, cluster=cluster)
 
 
 def regress(
@@ -48,7 +51,10 @@ def regress(
     *,
     update_baseline: bool = False,
     progress: Progress | None = None,
-    runner: Runner = run_network,
+    cluster: str = "",
+    cluster_cpus: int = 1,
+    retries: int = RETRIES,
+    runner: Runner | None = None,
 ) -> Regression:
     """Measures a suite of networks, and says what is worse than in a baseline.
 
@@ -62,12 +68,20 @@ def regress(
             newest night that passed or was accepted. With ``latest`` and no such night, tonight becomes the baseline.
         update_baseline: whether tonight's figures, of ``repeats`` runs, become the baseline whatever they are.
         progress: where progress is shown; tqdm in a notebook by default.
-        runner: measures one network.
+        cluster: a Ray cluster, as ``run`` takes it, on which networks are measured side by side, a task each; or
+            ``local:N`` for N processes here that try the plans of one network after the other.
+        cluster_cpus: of a task that has no GPU.
+        retries: how often a run whose node died is done again, from where its journal is.
+        runner: measures one network, in place of all that.
 
     Raises:
-        BadInput: the suite or the baseline cannot be used, or another process is in the suite's output folder.
+        BadInput: the suite, the baseline or the cluster cannot be used, or another process is in the suite's output
+            folder.
+        EngineUnavailable: the cluster is gone. The same call goes on with the night.
     """
     suite = read_suite(config)
+    places = Cluster(cluster, cluster_cpus, retries)
+    elsewhere = Elsewhere(places) if cluster and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
     with nights_in(suite.output) as nights, Showing(progress or default_progress()) as shown:
@@ -81,7 +95,10 @@ def regress(
             shown.say(f"Going on with the night in {night.folder}")
         if not standard.networks:
             shown.say("There is no baseline yet: tonight's figures become it.")
-        desk = _Desk(suite, night, standard, update_baseline or not standard.networks, runner, shown)
+        measures = runner or elsewhere or partial(run_network, cluster=cluster)
+        desk = _Desk(suite, night, standard, update_baseline or not standard.networks, measures, shown)
+        if elsewhere is not None:
+            elsewhere.ahead(list(desk.wanted()), shown)
         found = [desk.result(task) for task in suite.networks]
         regression = desk.regression([result for result, _ in found])
         regression.save(night.folder)
@@ -106,6 +123,15 @@ class _Desk:
     runner: Runner
     progress: Progress
 
+    def wanted(self) -> Iterator[tuple[NetworkTask, Path]]:
+        """The runs that are wanted whatever comes of them, and that an interrupted night has not done."""
+        for task in self.suite.networks:
+            count = task.repeats if self.accepts or task.name not in self.standard.networks else 1
+            for number in range(1, count + 1):
+                folder = _folder(self.night.folder, task, number)
+                if _finished(folder) is None:
+                    yield task, folder
+
     def result(self, task: NetworkTask) -> tuple[NetworkResult, NetworkBaseline | None]:
         """One network's result, and what the nights after this one compare it with."""
         known = self.standard.networks.get(task.name)
@@ -121,7 +147,7 @@ class _Desk:
             result, kept = replace(blank, message=str(error).replace("\n", " ")), known
         except Exception as error:
             result, kept = replace(blank, message=own_fault(error).replace("\n", " ")), known
-        return replace(result, seconds=perf_counter() - began), kept
+        return replace(result, seconds=max(perf_counter() - began, measuring.seconds)), kept
 
     def _compared(self, blank: NetworkResult, measuring: _Repeats) -> NetworkResult:
         figures = measuring.figures(1)
@@ -209,18 +235,27 @@ class _Repeats:
     def report(self, number: int) -> Report:
         """Run ``number``, from 1; raises NothingMeasured, too, where no plan of it could be measured."""
         if number not in self._reports:
-            stem, night = self.task.stem, self._night
-            folder = night / RUNS / stem if number == 1 else night / REPEATS / stem / str(number)
-            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name):
+            folder = _folder(self._night, self.task, number)
+            with recorded(folder, self._night.parent / HISTORY, self._progress.say, self.task.name):
                 report = _finished(folder) or self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
             self._reports[number] = report
         return self._reports[number]
 
+    @property
+    def seconds(self) -> float:
+        """What they took, wherever they were done."""
+        return sum(report.seconds.get("total", 0.0) for report in self._reports.values())
+
     def figures(self, number: int) -> Figures:
         """What is compared of run ``number``."""
         return figures_of(self.report(number), self.task.direction)
+
+
+def _folder(night: Path, task: NetworkTask, number: int) -> Path:
+    """The run folder of a network's run, from 1, in a night's folder."""
+    return night / RUNS / task.stem if number == 1 else night / REPEATS / task.stem / str(number)
 
 
 def _finished(folder: Path) -> Report | None:

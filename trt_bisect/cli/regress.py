@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.options import ClusterCpus, Retries
+
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """Names the file whose Markdown GitHub Actions shows with a job's step."""
 
@@ -26,6 +28,17 @@ def regress_command(
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Take tonight's figures as the baseline, whatever they are.")
     ] = False,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster",
+            help="Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each "
+            "one's plans in N processes here (local:N).",
+            show_default=False,
+        ),
+    ] = "",
+    cluster_cpus: ClusterCpus = 1,
+    retries: Retries = 2,
 ) -> None:
     """Measure a suite of networks and say what is worse than in the baseline, where, and what else is different.
 
@@ -39,7 +52,15 @@ def regress_command(
     from trt_bisect.report.regression import SUMMARY
     from trt_bisect.report.regression_screen import print_regression
 
-    regression = regress(config, baseline, update_baseline=update_baseline, progress=RichProgress())
+    regression = regress(
+        config,
+        baseline,
+        update_baseline=update_baseline,
+        cluster=cluster,
+        cluster_cpus=cluster_cpus,
+        retries=retries,
+        progress=RichProgress(),
+    )
     print_regression(regression, Console(highlight=False, soft_wrap=True))
     summary = os.environ.get(_STEP_SUMMARY)
     if summary:
