@@ -35,4 +35,4 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo-run build dist *.egg-info
+	rm -rf $(VENV) demo-run trt-bisect-history.sqlite* build dist *.egg-info

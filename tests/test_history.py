@@ -273,6 +273,26 @@ def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(lenet, tmp_pat
     assert len(after) == len(set(after)) > len(tried)
 
 
+def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
+    seen = []
+
+    class Looks(Stops):
+        def step(self, what, size=1):
+            try:
+                super().step(what, size)
+            except KeyboardInterrupt:
+                with History(tmp_path / HISTORY) as kept:
+                    kept.record(tmp_path / "run", "net")
+                    seen.extend(kept.past())
+
+    more = {"output": tmp_path / "run", "strategy": "exhaustive", "explain": "none", "progress": Looks()}
+    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **more)
+    with History(tmp_path / HISTORY) as kept:
+        (after,) = kept.past()
+    assert [(row.id, row.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
+    assert after.label == "net"
+
+
 def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
     """The copy is taken while the run goes on, in the middle of a line of the journal too."""
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
@@ -390,6 +410,8 @@ def test_names_that_are_no_text_and_names_that_look_like_sql(finished, tmp_path)
         (row,) = kept.past(Wanted(label=nasty))
         assert (row.label, row.culprits) == (nasty, (nasty, "\\ud800"))
         assert kept.layers(row.id)[0].name == nasty
+        assert kept.past(Wanted(label="\udcff")) == []
+        assert kept.trials(Wanted(label="\udcff")).empty
         assert row.folder.endswith("run-\\udcff")
 
 
@@ -413,6 +435,23 @@ def test_a_run_folder_in_disorder(finished, tmp_path):
             kept.record(folder)
         (row,) = kept.past()
         assert (row.folder, row.started.year) == (str(odd), 1970)
+
+
+def test_a_journal_without_its_first_line_loses_no_trial(finished, tmp_path):
+    run = night(finished, tmp_path / "run", at("2026-11-01"))
+    lines = (run / "journal.jsonl").read_text().splitlines(keepends=True)
+    (run / "journal.jsonl").write_text("damaged\n" + "".join(lines[1:]))
+    for name in ("run.json", "report.json"):
+        (run / name).rename(run / f"old-{name}")
+    with History(tmp_path / HISTORY) as kept:
+        kept.record(run)
+        assert (len(kept.trials()), kept.past()) == (len(lines) - 1, [])
+        for name in ("run.json", "report.json"):
+            (run / f"old-{name}").rename(run / name)
+        kept.record(run)
+        (row,) = kept.past()
+        assert row.made_of["engine"] == "onnxruntime"
+        assert len(kept.trials()) == len(lines) - 1
 
 
 def record_often(file: Path, folders: list[Path], ready, go) -> None:

@@ -199,8 +199,8 @@ def sensitivity(
         options=BuildOptions(high=high_precision(precision), timeout=build_timeout),
     )
     folder = None if output is None else make_folder(Path(output))
-    network = model if isinstance(model, Network) else load_network(model, shapes)
     with working_in(folder, progress or default_progress()) as shown:
+        network = model if isinstance(model, Network) else load_network(model, shapes)
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = measure_alone(bench, shown)

@@ -38,11 +38,13 @@ PAGE = 4
 """KiB: a tmpfs has whole pages."""
 
 _ENOUGH = 64 << 10
-_PIECES = 16
+_SUBJECTS = ("LeNet, branch", "LeNet, recover", "MobileNet, exhaustive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, default=PAGE, help="KiB between the sizes that are tried, at least")
+    parser.add_argument("--pieces", type=int, default=16, help="that the sizes are cut into first")
+    parser.add_argument("--only", nargs="*", default=list(_SUBJECTS), help="of the runs")
 
 
 def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -52,14 +54,10 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     figures: dict[str, Any] = {}
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disk-") as work:
-        chosen = [
-            one
-            for one in subjects(Path(work))
-            if one.name in ("LeNet, branch", "LeNet, recover", "MobileNet, exhaustive")
-        ]
+        chosen = [one for one in subjects(Path(work)) if one.name in asked.only]
         for subject in chosen:
             whole = undisturbed(subject, Path(work) / f"whole {subject.name}")
-            full_at, faults = filled(whole, Path(work), asked.step)
+            full_at, faults = filled(whole, Path(work), asked.step, asked.pieces)
             figures[subject.name] = {
                 "sizes": full_at.total(),
                 "equal after room was made": full_at.total() - len(faults),
@@ -90,7 +88,7 @@ def small_disk(place: Path, kib: int) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def filled(whole: Undisturbed, work: Path, step: int, pieces: int = _PIECES) -> tuple[Counter[str], list[str]]:
+def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Counter[str], list[str]]:
     """Runs on disks of many sizes: the files that there was no room for, and what was not as it must be.
 
     The sizes from a page to more than enough are cut into ``pieces``, and each piece is halved as long as a run ends at

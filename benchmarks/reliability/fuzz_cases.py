@@ -24,6 +24,7 @@ from benchmarks.reliability.spoil import (
     spoiled_json,
     spoiled_lines,
     spoiled_stem,
+    spoiled_toml,
 )
 from benchmarks.reliability.spoil_network import spoiled_network
 from trt_bisect.runs.history import HISTORY
@@ -278,6 +279,23 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     return ["history", str(path), *random.choice(given)]
 
 
+def _nights(seeds: Seeds, random: Random, folder: Path) -> list[str]:
+    """A config, a baseline, or what a night has left."""
+    suite = folder / "suite"
+    shutil.copytree(seeds.suite, suite)
+    config = suite / "trt-bisect.toml"
+    what = random.randrange(4)
+    if what < 2:
+        how = random.choice((spoiled_toml, spoiled_toml, spoiled_lines))
+        config.write_bytes(spoiled_stem(config.read_bytes(), random, how))
+    else:
+        places = (suite / "baseline") if what == 2 else (suite / "nightly")
+        files = [path for path in sorted(places.rglob("*")) if path.suffix in (".json", ".jsonl")]
+        _spoil_run_file(random.choice(files), random)
+    given = [[], ["--baseline", str(suite / "baseline")], ["--baseline", str(suite / "nightly")], ["--update-baseline"]]
+    return ["regress", "--config", str(config), *given[1 if what == 2 else random.randrange(len(given))]]
+
+
 def _spoil_run_file(path: Path, random: Random) -> None:
     if not path.exists():
         return
@@ -307,4 +325,5 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
     "run folder, resumed": (4, _resumed),
     "run folder, viewed": (6, _viewed),
     "history": (4, _history),
+    "config, baseline, night": (5, _nights),
 }

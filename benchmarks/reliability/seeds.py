@@ -105,12 +105,14 @@ class Seeds:
     Attributes:
         files: by kind, such as ``cache`` or ``labels.npy``; all of the network ``plain``.
         finished: the folder of a finished run, by the seed's name.
+        suite: a folder with ``trt-bisect.toml``, the ``nightly`` folder of a night, and its ``baseline``.
     """
 
     networks: dict[str, Seed]
     files: dict[str, Path]
     finished: dict[str, Path]
     bomb: Path
+    suite: Path
 
     @property
     def plain(self) -> Seed:
@@ -135,7 +137,8 @@ def make_seeds(folder: Path) -> Seeds:
     shutil.copy(finished["residual"] / "recipe/network.qdq.onnx", quantized / "network.onnx")
     shutil.copy(seeds["residual"].data, quantized / "data.npz")
     seeds["quantized"] = Seed("quantized", quantized)
-    return Seeds(seeds, _files(seeds["chain"], finished["chain"], folder), finished, _bomb(folder))
+    files, suite = _files(seeds["chain"], finished["chain"], folder), _suite(seeds["chain"], folder)
+    return Seeds(seeds, files, finished, _bomb(folder), suite)
 
 
 def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -172,6 +175,20 @@ def _finished(seed: Seed, folder: Path) -> Path:
     for command in (["run", str(seed.network), *asked], ["recover", str(seed.network), *asked, "--no-remedies"]):
         ended = run(command, folder)
         assert ended.code in (0, 1), ended.err
+    return place
+
+
+def _suite(seed: Seed, folder: Path) -> Path:
+    place = folder / "suite"
+    place.mkdir()
+    keys = {"name": "one", "model": str(seed.network), "calibration": str(seed.data), "strategy": "bisect"}
+    keys |= {"threshold": 0.9, "target": 0.5, "samples": 1, "metric": "cosine", "calibrator": "minmax"}
+    text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
+    head = 'output = "nightly"\n[defaults]\nrepeats = 1\nsimilarity_tolerance = 0.1\nlatency_tolerance = 0.05\n'
+    (place / "trt-bisect.toml").write_text(f"{head}[[network]]\n{text}\n")
+    given = ["regress", "--config", str(place / "trt-bisect.toml"), "--baseline", str(place / "baseline")]
+    ended = run([*given, "--update-baseline"], folder)
+    assert ended.code == 0, ended.err
     return place
 
 

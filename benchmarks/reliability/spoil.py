@@ -92,6 +92,52 @@ def _odd_text(random: Random) -> bytes:
     return str(odd).encode(errors="replace")
 
 
+def spoiled_toml(content: bytes, random: Random) -> bytes:
+    """A config with a key's value replaced by one of another type, or with a key, or a table, of its own."""
+    odd = (
+        "1979-05-27",
+        "07:32:00",
+        "[]",
+        "[[1], 2]",
+        "{}",
+        "{a = {b = 1}}",
+        "nan",
+        "-inf",
+        "0x10",
+        "true",
+        '""',
+        "1e400",
+    )
+    odd += (
+        '"../../x"',
+        '"\\u0000"',
+        '"a\\nb"',
+        "9" * 40,
+        "-1",
+        "0",
+        '"""' + "x" * 5000 + '"""',
+        "[" * 3000,
+        '"nothing.onnx"',
+    )
+    lines = content.decode().splitlines()
+    for _ in range(random.choice((1, 1, 2, 3))):
+        at = random.randrange(len(lines))
+        key = lines[at].split("=")[0] if "=" in lines[at] and random.randrange(3) else random.choice(_TOML_KEYS)
+        tables = ("[network]", "[defaults]", "[[network]]", "[x.y]", "[[defaults]]", "[network.one]")
+        lines[at:at] = [f"{key} = {random.choice(odd)}" if random.randrange(5) else random.choice(tables)]
+        if random.randrange(4):
+            del lines[at + 1]
+    return "\n".join(lines).encode()
+
+
+_TOML_KEYS = (
+    "name model calibration input dataset shape outputs metric threshold share precision engine typing output".split()
+)
+_TOML_KEYS += (
+    "strategy samples target target_recipe repeats memory percentile workspace network defaults nonsense".split()
+)
+
+
 def spoiled_json(content: bytes, random: Random) -> bytes:
     """JSON with values replaced, taken out, doubled or put elsewhere; at times too deep, too large, or no JSON."""
     how = random.randrange(12)

@@ -17,7 +17,7 @@ from tests import networks
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
 JOURNAL = "journal.jsonl"
-_TIMES = ("seconds", "builds", "peak_bytes", "command")
+_TIMES = ("started", "seconds", "builds", "peak_bytes", "command")
 _RECIPE = ("plan.json", "trtexec.flags", "calibration.cache", "network.qdq.onnx")
 
 

@@ -39,10 +39,10 @@ from trt_bisect.model.network import Network, load_network
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.runs.journal import MemoryStore
 
-LIMIT = 5.0
+LIMIT = 10.0
 """Seconds that a build may take."""
 
-_MEMORY = 128 << 20
+_MEMORY = 64 << 20
 
 
 def segfault() -> None:
@@ -59,7 +59,7 @@ def exhaust() -> None:
     limit = used * resource.getpagesize() + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     while True:
-        held.append(np.ones(1 << 24, np.uint8))
+        held.append(np.ones(1 << 22, np.uint8))
 
 
 def be_killed() -> None:

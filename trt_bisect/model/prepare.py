@@ -292,6 +292,7 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
         and tensor not in graph.outputs
         and len([out for out in norm.outputs if out.outputs]) <= 1
         and all(isinstance(constant, gs.Constant) for constant in constants)
+        and {constant.values.shape for constant in norm.inputs[1:5]} == {(norm.inputs[1].values.size,)}
         and (producer.op != "Gemm" or len(producer.inputs) < 3 or producer.inputs[2].values.ndim == 1)
     )
 

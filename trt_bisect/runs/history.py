@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, first_line
 from trt_bisect.runs.opening import open_to_read, open_to_write, save_copy, telling
 from trt_bisect.runs.past import PastLayer, PastReport, PastTrial
 from trt_bisect.runs.reading import EVERYTHING, Wanted, read_layers, read_reports, read_trials, table
@@ -49,11 +49,17 @@ class History:
             label: the network's name; by default that given before, else the model file's stem.
 
         Raises:
-            BadInput: there is no run in the folder, or the history cannot be written.
+            BadInput: there is no run in the folder that can be read, or the history cannot be written.
         """
-        taken = take(Path(folder))
-        with telling(self.path), transaction(self._base):
-            write(self._base, taken, label)
+        try:
+            taken = take(Path(folder))
+            with telling(self.path), transaction(self._base):
+                write(self._base, taken, label)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"The files of the run in '{folder}' are damaged: {first_line(error)}",
+                "The same command writes them anew.",
+            ) from error
 
     def reports(self, wanted: Wanted = EVERYTHING) -> pd.DataFrame:
         """A row a report, in the order of recording; the columns are the attributes of ``PastReport``."""

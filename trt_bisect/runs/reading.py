@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.errors import first_line
 from trt_bisect.runs.past import PastLayer, PastReport, PastTrial
+from trt_bisect.runs.recording import text
 from trt_bisect.typed import checked
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def read_reports(base: sqlite3.Connection, wanted: Wanted) -> list[PastReport]:
     wheres, values = _fingerprints(wanted)
     if wanted.label is not None:
         wheres.append("label = ?")
-        values.append(wanted.label)
+        values.append(text(wanted.label))
     if wanted.since is not None:
         wheres.append("started >= ?")
         values.append(_seconds(wanted.since))
@@ -81,7 +82,7 @@ def read_trials(base: sqlite3.Connection, wanted: Wanted) -> list[PastTrial]:
     wheres, values = _fingerprints(wanted)
     if wanted.label is not None:
         wheres.append(f"run IN (SELECT id FROM runs WHERE {_LABEL} = ?)")
-        values.append(wanted.label)
+        values.append(text(wanted.label))
     if wanted.since is not None:
         wheres.append("run IN (SELECT run FROM reports WHERE started >= ?)")
         values.append(_seconds(wanted.since))

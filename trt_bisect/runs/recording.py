@@ -13,7 +13,7 @@ from typing import Any
 from trt_bisect.report.plain import plain
 from trt_bisect.report.report import Report
 from trt_bisect.runs.beat import FINISHED
-from trt_bisect.runs.taken import Taken, TakenReport
+from trt_bisect.runs.taken import Taken, TakenReport, TakenTrial
 
 _SAME_QUESTION = "run = ? AND fingerprint = ? AND metric = ? AND threshold IS ? AND share IS ? AND strategy = ?"
 
@@ -33,19 +33,8 @@ def write(base: sqlite3.Connection, taken: Taken, label: str) -> None:
         row |= {"run": run, "fingerprint": fingerprints[each.report.fingerprint]}
         row["label"] = given or text(Path(each.report.model).stem)
         _write_report(base, row, each.report)
-    trials = [(run, fingerprints.get(each.fingerprint), each) for each in taken.trials]
-    base.executemany(
-        "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            (
-                *(run, fingerprint, text(each.trial.plan), each.place, text(each.trial.outcome), each.metric),
-                *(number(each.figure), number(each.trial.build_seconds) or 0.0),
-                *(number(each.trial.infer_seconds) or 0.0, text(each.trial.message)),
-            )
-            for run, fingerprint, each in trials
-            if fingerprint is not None
-        ),
-    )
+    trials = (_trial_row(run, fingerprints[each.fingerprint], each) for each in taken.trials)
+    base.executemany("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", trials)
 
 
 def text(value: object) -> str:
@@ -73,11 +62,14 @@ def _run(base: sqlite3.Connection, taken: Taken, label: str) -> tuple[int, str]:
 
 
 def _fingerprint(base: sqlite3.Connection, digest: str, parts: Mapping[str, Any]) -> int:
-    known = base.execute("SELECT id FROM fingerprints WHERE digest = ?", [text(digest)]).fetchone()
-    if known is not None:
-        return int(known[0])
-    values = [text(digest), json.dumps(plain(parts), sort_keys=True)]
-    return _inserted(base.execute("INSERT INTO fingerprints (digest, made_of) VALUES (?, ?)", values))
+    """Its number; of its parts the fuller account is kept, where a journal or an old report knows less of them."""
+    base.execute(
+        "INSERT INTO fingerprints (digest, made_of) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE "
+        "SET made_of = excluded.made_of WHERE length(excluded.made_of) > length(made_of)",
+        [text(digest), json.dumps(plain(parts), sort_keys=True)],
+    )
+    (found,) = base.execute("SELECT id FROM fingerprints WHERE digest = ?", [text(digest)]).fetchone()
+    return int(found)
 
 
 def _write_report(base: sqlite3.Connection, row: dict[str, Any], report: Report) -> None:
@@ -120,7 +112,7 @@ def _report_row(taken: TakenReport) -> dict[str, Any]:
         "culprits": _names(report.culprits),
         "high": _names(report.recipe.get("high", ())),
         **{f"{plan}_ms": _milliseconds(report, plan) for plan in ("fp32", "fp16", "int8", "recipe")},
-        **{name: int(getattr(report, name)) for name in ("plans", "builds", "inferences", "peak_bytes")},
+        **{name: int(number(getattr(report, name)) or 0) for name in ("plans", "builds", "inferences", "peak_bytes")},
         **{f"{stage}_seconds": number(report.seconds.get(stage)) for stage in ("calibrate", "build", "infer", "total")},
         "exit_code": report.exit_code if finished else None,
     }
@@ -132,6 +124,13 @@ def _milliseconds(report: Report, plan: str) -> float | None:
 
 def _names(names: Iterable[object]) -> str:
     return json.dumps([text(name) for name in names])
+
+
+def _trial_row(run: int, fingerprint: int, taken: TakenTrial) -> tuple[object, ...]:
+    trial = taken.trial
+    seconds = (number(each) or 0.0 for each in (trial.build_seconds, trial.infer_seconds))
+    judged = (taken.metric, number(taken.figure))
+    return run, fingerprint, text(trial.plan), taken.place, text(trial.outcome), *judged, *seconds, text(trial.message)
 
 
 def _layer_rows(report: int, of: Report) -> Iterable[tuple[object, ...]]:

@@ -65,7 +65,7 @@ class Taken:
 
     Attributes:
         journal: tells these measurements from all others, wherever the folder is moved or copied to.
-        made_of: by fingerprint the parts that it is the digest of.
+        made_of: by fingerprint the parts that it is the digest of, as far as they are known.
         trials: the last one of each plan.
     """
 
@@ -91,6 +91,7 @@ def take(folder: Path) -> Taken:
     known = [replace(each, report=_knowing_parts(each.report, made_of)) for each in reports]
     made_of.update({each.report.fingerprint: each.report.made_of for each in known})
     trials = _trials(records, _rule(asked, report, recovery))
+    made_of.update({each.fingerprint: {} for each in trials if each.fingerprint not in made_of})
     ids = [record["id"] for record in records if isinstance(record.get("id"), str)]
     journal = ids[0] if ids else f"in {folder.absolute()}"
     return Taken(folder.absolute(), journal, tuple(known), trials, made_of)
