@@ -39,6 +39,16 @@ def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def ray_nodes():
+    """A Ray cluster of this machine: a head, and two nodes of one processor each."""
+    pytest.importorskip("ray")
+    from ray_nodes import ray_cluster
+
+    with ray_cluster() as nodes:
+        yield nodes
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A running Chromium, for one module: the event loop that Playwright keeps running would be in others' way."""

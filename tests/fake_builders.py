@@ -7,13 +7,14 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.builder.tensorrt_module import LISTENERS, Message
 from trt_bisect.builder.timing import latency_of
-from trt_bisect.errors import BadInput, TrialFailed
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 
 
 def segfault():
@@ -138,3 +139,104 @@ class MaySegfault:
 
     def reference(self):
         return self.builder.reference()
+
+
+def made(faults, _options):
+    """A ``FakeBuilder`` as a crew has it made."""
+    return FakeBuilder(faults)
+
+
+@dataclass(frozen=True)
+class OtherBuilder(FakeBuilder):
+    """One whose figures are others where it sees a certain GPU."""
+
+    device: str = ""
+
+    @property
+    def versions(self):
+        return {"fake": "2" if os.environ["CUDA_VISIBLE_DEVICES"] == self.device else "1"}
+
+
+def made_elsewhere(device, _options):
+    return OtherBuilder({}, device)
+
+
+def wait_for(file):
+    """Goes on when a file is there."""
+    while not file.exists():
+        time.sleep(0.01)
+
+
+def begun_and_wait(folder, file):
+    """Tells the process that it has come here, and goes on when a file is there."""
+    (folder / str(os.getpid())).touch()
+    wait_for(file)
+
+
+def made_by_node(_options):
+    """A builder whose figures are others on nodes that have ``OTHER_FIGURES`` in their environment."""
+    return NodeBuilder({})
+
+
+@dataclass(frozen=True)
+class NodeBuilder(FakeBuilder):
+    @property
+    def versions(self):
+        return {"fake": os.environ.get("OTHER_FIGURES", "1")}
+
+
+def unavailable():
+    raise EngineUnavailable("The driver is too old.")
+
+
+def kill_the_ray_worker():
+    """Kills the process that this builder's own is a child of."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def kill_once(file):
+    """Kills the Ray worker at the first call; goes on at the second."""
+    if not file.exists():
+        file.touch()
+        kill_the_ray_worker()
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Makes the real engine's builders, whose builds wait for a file where layer 2 is in INT8 and layer 7 is not."""
+
+    make: object
+    begun: str
+    go_on: str
+
+    def __call__(self, *arguments, **options):
+        return WaitingBuilder(self.make(*arguments, **options), self)
+
+
+class WaitingBuilder:
+    def __init__(self, builder, waiting):
+        self.builder, self.waiting = builder, waiting
+        self.engine, self.typing = builder.engine, builder.typing
+        self.arithmetic, self.versions = builder.arithmetic, builder.versions
+
+    def build(self, plan):
+        if 2 in plan.int8 and 7 not in plan.int8:
+            begun_and_wait(Path(self.waiting.begun), Path(self.waiting.go_on))
+        return self.builder.build(plan)
+
+
+@dataclass(frozen=True)
+class TimedBuilder(FakeBuilder):
+    """Adds a word to its timing cache with each build."""
+
+    options: object = None
+
+    def build(self, plan):
+        with self.options.timing_cache.open("a") as file:
+            file.write(" built")
+        return super().build(plan)
+
+
+def made_with_timings(options):
+    return TimedBuilder({}, options)

@@ -285,25 +285,6 @@ def test_gpus_are_those_that_this_process_may_use(monkeypatch, driver, variable,
     assert gpu.visible_gpus() == found
 
 
-def test_other_gpus_are_used_if_they_are_of_the_same_kind_and_start(monkeypatch):
-    class Opened:
-        engine, typing = "tensorrt", "strong"
-
-        def __init__(self, device):
-            self.versions = {"device": "NVIDIA A2" if device == "2" else "NVIDIA H200"}
-
-    def opened(engine, typing, network, scales, options, shapes, workshop):
-        device = workshop._environment["CUDA_VISIBLE_DEVICES"]
-        if device == "1":
-            raise EngineUnavailable("It does not start.")
-        return Opened(device)
-
-    monkeypatch.setattr(engines, "visible_gpus", lambda: ("0", "1", "2", "3"))
-    monkeypatch.setattr(engines, "open_builder", opened)
-    found = engines.builders_on_other_gpus(Opened("0"), None, {}, BuildOptions())
-    assert [builder.versions for builder in found] == [{"device": "NVIDIA H200"}]
-
-
 def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
     """``onnxruntime-gpu`` has no metadata under the name ``onnxruntime``."""
 

@@ -415,20 +415,6 @@ def test_names_that_are_no_text_and_names_that_look_like_sql(finished, tmp_path)
         assert row.folder.endswith("run-\\udcff")
 
 
-def test_a_folder_for_one_report_has_one(finished, tmp_path):
-    """As that of a night which is gone on with: the network that was finished is asked again an hour later."""
-    days = {"first": at("2026-11-01"), "again": at("2026-11-02")}
-    first, again = (night(finished, tmp_path / name, day) for name, day in days.items())
-    with History(tmp_path / HISTORY) as kept:
-        kept.record(first, "net", once=True)
-        for name in ("report.json", "run.json"):
-            (first / name).write_bytes((again / name).read_bytes())
-        kept.record(first, "net", once=True)
-        (row,) = kept.past()
-        assert row.started.timestamp() == days["again"]
-        assert len(kept.layers(row.id)) > 0
-
-
 def test_a_run_folder_in_disorder(finished, tmp_path):
     with History(tmp_path / HISTORY) as kept:
         with pytest.raises(BadInput, match="no run"):

@@ -241,28 +241,6 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(tmp_path):
     assert len(store.trials) == 5
 
 
-def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tmp_path):
-    """Two workers that each see one GPU. The first two builds end only when both have begun."""
-    network = load_network(networks.save(networks.chain(8), tmp_path))
-    plans = [prefix(len(network.layers), k) for k in network.quantizable[:8]]
-    canonical = RebuildEvaluator(network, None, [], compare, MemoryStore()).canonical
-    meeting = tmp_path / "meeting"
-    meeting.mkdir()
-    faults = {canonical(plan): {"build": partial(fake_builders.meet, meeting, 2)} for plan in plans[:2]}
-    faults[canonical(plans[5])] = {"build": fake_builders.segfault}
-    make = partial(FakeBuilder, faults)
-    builders = [IsolatedBuilder(make, 30.0, Workshop(device)) for device in ("0", "1")]
-    store, told = MemoryStore(), []
-    evaluator = RebuildEvaluator(network, builders[0], [FEEDS], compare, store, more=lambda: builders[1:])
-    trials = evaluator.measure_all(plans, told.append)
-    assert [trial.outcome for trial in trials] == ["measured"] * 5 + ["build failed"] + ["measured"] * 2
-    assert sorted(file.read_text() for file in meeting.iterdir()) == ["0", "1"]
-    assert sorted(plan.key() for plan in told) == sorted(store.trials)
-    assert len(store.trials) == 8
-    assert evaluator.measure_all(plans, told.append) == trials
-    assert len(told) == 8
-
-
 def test_onnxruntime_stays_in_this_process(tmp_path):
     network = load_network(networks.save(networks.chain(3), tmp_path))
     scales = {name: np.float32(0.05) for name in network.activations}

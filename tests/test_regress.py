@@ -22,6 +22,7 @@ import trt_bisect
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.nightly import regress, run_network
 from trt_bisect.report.report import Report
+from trt_bisect.runs.history import HISTORY, History
 
 SUITE = """
 [defaults]
@@ -497,7 +498,8 @@ def test_a_week_of_nights(suite, report):
     assert len(list((suite.parent / "nightly").glob("*/night.json"))) == 7
 
 
-def test_an_interrupted_night_is_gone_on_with(suite):
+def interrupted(suite):
+    """A night that was stopped in the second of its two networks; gives the first one's journal."""
     suite.write_text(SUITE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
 
     def stopped(task, folder, progress):
@@ -507,12 +509,43 @@ def test_an_interrupted_night_is_gone_on_with(suite):
 
     with pytest.raises(KeyboardInterrupt):
         regress(suite, runner=stopped)
-    journal = next((suite.parent / "nightly").glob("*/runs/chain/journal.jsonl"))
-    measured = journal.read_bytes()
-    night = regress(suite)
+    return next((suite.parent / "nightly").glob("*/runs/chain/journal.jsonl"))
+
+
+def test_an_interrupted_night_is_gone_on_with_where_it_was(suite):
+    journal = interrupted(suite)
+    measured, run_again = journal.read_bytes(), []
+
+    def noting(task, folder, progress):
+        run_again.append(folder.relative_to(journal.parents[2]).as_posix())
+        return run_network(task, folder, progress)
+
+    night = regress(suite, runner=noting)
     assert night.folder == journal.parents[2]
     assert journal.read_bytes() == measured
     assert (night.number, night.exit_code) == (1, 0)
+    assert run_again == ["runs/second", "repeats/second/2"]
+    with History(suite.parent / "nightly" / HISTORY, reading=True) as history:
+        assert sorted(history.reports()["label"]) == ["chain", "chain", "second", "second"]
+    assert regress(suite).number == 2
+
+
+def test_a_run_that_was_killed_is_not_taken_for_a_finished_one(suite):
+    journal = interrupted(suite)
+    (journal.parent / "progress.json").write_text("{}")
+    run_again = []
+
+    def noting(task, folder, progress):
+        run_again.append(task.name)
+        return run_network(task, folder, progress)
+
+    assert regress(suite, runner=noting).exit_code == 0
+    assert run_again[0] == "chain"
+
+
+def test_a_night_whose_files_changed_begins_anew(suite):
+    interrupted(suite)
+    networks.save(networks.chain(4), suite.parent, "chain.onnx")
     assert regress(suite).number == 2
 
 

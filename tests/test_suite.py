@@ -182,6 +182,19 @@ def test_a_plain_name_is_its_own_folder(folder):
     assert suite.networks[1].stem.startswith("up-")
 
 
+def test_the_digest_is_of_the_files_too(folder):
+    text = NET + 'calibration = "data.npz"'
+    digests = {suite_of(folder, text).digest()}
+    assert {suite_of(folder, text).digest()} == digests
+    (folder / "net.onnx.data").write_bytes(b"weights")
+    digests.add(suite_of(folder, text).digest())
+    os.utime(folder / "data.npz", (1, 1))
+    digests.add(suite_of(folder, text).digest())
+    (folder / "other.txt").touch()
+    digests.add(suite_of(folder, text).digest())
+    assert len(digests) == 3
+
+
 def test_the_digest_is_of_what_is_asked_for(folder):
     one = suite_of(folder, NET + "threshold = 0.9")
     same = suite_of(folder, "# a comment\n" + NET + "threshold = 0.90")

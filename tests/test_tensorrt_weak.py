@@ -10,7 +10,7 @@ from test_tensorrt_walk import FLOAT, DataType, FakeLayer, make_network, parsed
 
 from trt_bisect.builder import tensorrt_strong, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.tensorrt_build import TensorRT
+from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
@@ -50,7 +50,7 @@ class FakeConfig:
         self.sources = bits
 
     def create_timing_cache(self, kept):
-        return None if kept == b"spoilt" else SimpleNamespace(data=kept, serialize=lambda: kept + b"+built")
+        return None if kept == b"spoilt" else TimingCache(kept)
 
     def set_timing_cache(self, cache, ignore_mismatch):
         self.cache = cache
@@ -58,6 +58,22 @@ class FakeConfig:
 
     def get_timing_cache(self):
         return self.cache
+
+
+class TimingCache:
+    """Its timings are words; ``other device`` cannot be combined, as with TensorRT."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def combine(self, other, ignore_mismatch):
+        if b"other device" in other.data:
+            return False
+        self.data += b"|" + other.data
+        return True
+
+    def serialize(self):
+        return self.data + b"+built"
 
 
 class Calibrator:
@@ -200,6 +216,16 @@ def test_timings_are_shared_by_the_builds_of_a_run(weak, tmp_path):
     builder.build(prefix(8, 2))
     assert rt.timings_during_build.data == b""
     assert [file.name for file in path.parent.iterdir()] == ["timing.cache"]
+
+
+def test_timings_from_other_machines_are_merged_by_the_next_build(weak, tmp_path):
+    """A stand-in's word for it: no TensorRT has combined caches here."""
+    path = tmp_path / "timing.cache"
+    for place, timings in (("a1", b"one"), ("b2", b"spoilt"), ("c3", b"other device"), ("d4", b"two")):
+        timings_of(path, place).write_bytes(timings)
+    builder, _ = weak(BuildOptions(timing_cache=path))
+    builder.build(prefix(8, 0))
+    assert path.read_bytes() == b"one|two+built"
 
 
 def test_tactic_sources_can_be_left_out(weak):

@@ -10,7 +10,9 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+from trt_bisect.carried import Carried, content_of
 from trt_bisect.explaining import explained
+from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, default_progress
@@ -56,7 +58,10 @@ def run(
     build_timeout: float | None = DEFAULT_TIMEOUT,
     explain: str = EXPLAIN_TENSORS,
     try_remedies: bool = False,
-    output: str | Path | None = None,
+    cluster: str = "",
+    cluster_cpus: int = 1,
+    retries: int = RETRIES,
+    output: str | Path | Carried | None = None,
     history: str | Path = BESIDE,
     tensorboard: str | Path | None = None,
     tensorboard_channels: int = 0,
@@ -99,6 +104,11 @@ def run(
         explain: ``tensors`` (every tensor in FP32 and INT8, and what is to blame in each culprit), ``full`` (what every
             layer costs alone, too) or ``none``.
         try_remedies: whether other calibrators, and each culprit alone in high precision, are tried as well.
+        cluster: where whole engines are tried: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT`` for a Ray cluster, a GPU
+            or some processors each; ``local:N`` for N processes of this machine; without it here. The pieces of
+            ``branch`` stay here.
+        cluster_cpus: of a Ray task that has no GPU.
+        retries: how often a plan whose worker was lost is tried again, before its trial is ``lost``.
         output: the run folder; with it the run is journaled, and goes on from there after any stop. The report is saved
             there.
         history: where the run is recorded when it ends, however it ends: ``beside`` for ``HISTORY`` beside the run
@@ -136,9 +146,11 @@ def run(
         ),
         explain=explain,
         try_remedies=try_remedies,
+        cluster=Cluster(cluster, cluster_cpus, retries),
     )
     make_rule(find_metric(metric, direction), threshold, share)
-    folder = None if output is None else make_folder(Path(output))
+    output = Path(output) if isinstance(output, str) else output
+    folder = None if output is None else make_folder(content_of(output))
     board = open_board(tensorboard, tensorboard_channels)
     with working_in(folder, progress or default_progress(), history) as shown:
         network = model if isinstance(model, Network) else load_network(model, shapes)
@@ -151,7 +163,7 @@ def run(
             report = replace(found, graph=graph)
             if folder is not None:
                 report.save(folder)
-            report = explained(job, bench, report, calibration, inputs)
+            report = explained(job, bench, report, calibration, inputs, output)
         if folder is not None:
             replace(report, files=None, graph=None).save(folder)
         if board is not None:

@@ -21,6 +21,7 @@ from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, weight_origins
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.carried import name_of
 from trt_bisect.checking import check
 from trt_bisect.comparison import final_outputs_only
 from trt_bisect.data import Feeds
@@ -45,14 +46,14 @@ from trt_bisect.sensitive import measure_alone
 from trt_bisect.trying import try_remedies
 
 
-def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any) -> Report:
+def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any, output: Any) -> Report:
     """``report`` with its explanation, as far as the request asks for one; what goes wrong there is a note in it.
 
     Args:
         job: that ``bench`` belongs to.
         bench: where the run was measured.
         report: its verdict.
-        calibration: as the user gave it, for the commands; so ``inputs``.
+        calibration: as the user gave it, for the commands; so ``inputs``, and the folder ``output``.
     """
     request = job.request
     if request.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
@@ -60,7 +61,7 @@ def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: 
     began, notes = perf_counter(), list(report.notes)
     explanation = None
     try:
-        explanation, said = _explanation(job, bench, report, calibration, inputs)
+        explanation, said = _explanation(job, bench, report, calibration, inputs, output)
         notes += said
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
@@ -80,7 +81,7 @@ def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: 
 
 
 def _explanation(
-    job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any
+    job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any, output: Any
 ) -> tuple[Explanation, list[str]]:
     culprits = [bench.network.layer_named(name) for name in report.culprits]
     tensors, weights = _compared(bench, job.progress, job.request.way.memory)
@@ -99,7 +100,7 @@ def _explanation(
         evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, bench.rule.budget)
         for layer in culprits
     ]
-    setting = _setting(job, bench, calibration, inputs)
+    setting = _setting(bench, calibration, inputs, output)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
     return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried), notes
@@ -220,21 +221,17 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
     return by_layer
 
 
-def _setting(job: Job, bench: Bench, calibration: Any, inputs: Any) -> Setting:
+def _setting(bench: Bench, calibration: Any, inputs: Any, output: Any) -> Setting:
     return Setting(
         model=bench.network.source,
-        calibration=_name(calibration),
-        inputs=_name(inputs),
+        calibration=name_of(calibration),
+        inputs=name_of(inputs),
         has_data=bench.data is not None,
         calibrator=bench.ranges.origin,
         has_pairs=bench.network.has_pairs,
         high=bench.whole.high,
-        folder="" if job.folder is None else str(job.folder),
+        folder=name_of(output),
     )
-
-
-def _name(source: Any) -> str:
-    return str(source) if isinstance(source, (str, Path)) else ""
 
 
 def _advice(

@@ -26,18 +26,21 @@ from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
-from trt_bisect.builder.engines import ONNXRUNTIME, builders_on_other_gpus, choose_engine, choose_typing, open_builder
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import Workshop
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
+from trt_bisect.carried import content_of
 from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.crew import Fleet, Subject
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.fleet.cluster import STAYS_HERE, open_fleet
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import difference_from_file
+from trt_bisect.model.observe import difference_noted
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
@@ -45,9 +48,6 @@ from trt_bisect.request import Request
 from trt_bisect.runs.folder import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.strategy import BRANCH, branch_evaluator
-
-_FLOAT_NOISE = 1e-3
-_ANOTHER_NETWORK = 0.5
 
 
 class Job:
@@ -61,11 +61,18 @@ class Job:
         self.began, self.started = perf_counter(), time()
         self.calibrated = 0.0
         self.notes: list[str] = list(network.notes)
+        self._fleet: Fleet
         self.outputs_named = bool(request.outputs)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
-        """All that plans are measured with, as long as the journal is open."""
+        """All that plans are measured with, as long as the journal and the fleet are open."""
+        if self.request.cluster.address and self.request.way.strategy == BRANCH:
+            self.progress.say(STAYS_HERE)
+        with open_fleet(self.request.cluster, self.progress.say) as self._fleet:
+            yield from self._open(calibration, inputs, dataset)
+
+    def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
         self._check_outputs()
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
@@ -82,7 +89,8 @@ class Job:
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self._builder(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
-        self._check_prepared(feeds[0], reference[0] if engine == ONNXRUNTIME else None)
+        prepared = reference[0] if engine == ONNXRUNTIME else None
+        self.notes += difference_noted(self.network, feeds[0], self.request.outputs, prepared)
         rule = self._rule(reference)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
@@ -125,12 +133,14 @@ class Job:
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         """The scales, and the data they came from if they came from data."""
+        calibration = content_of(calibration)
         if self.network.has_pairs:
             if calibration is not None:
                 self.notes.append(
                     "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
                 )
-            data = None if calibration is None or names_cache(calibration) else self._dataset(calibration)
+            no_data = calibration is None or isinstance(calibration, Ranges) or names_cache(calibration)
+            data = None if no_data else self._dataset(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if calibration is None:
             raise BadInput(
@@ -175,7 +185,7 @@ class Job:
         return ranges
 
     def _dataset(self, source: Any) -> Dataset:
-        return open_dataset(source, self.network.inputs)
+        return open_dataset(content_of(source), self.network.inputs)
 
     def _judged_inputs(
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
@@ -259,11 +269,12 @@ class Job:
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
     ) -> RebuildEvaluator:
-        """Measures on whole engines, those on other GPUs of the same kind among them where many are wanted at once."""
-        shapes = self._profile(builder.engine, feeds)
-        more = partial(builders_on_other_gpus, builder, self.network, ranges.scales, self._options(), shapes)
-        high = self.request.options.high
-        return RebuildEvaluator(self.network, builder, feeds, compare, store, high, more)
+        """Measures on whole engines, by a crew of the fleet where there is one."""
+        shapes, options = self._profile(builder.engine, feeds), self._options()
+        make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
+        subject = Subject(builder.engine, builder.versions, make, options, feeds)
+        crew = self._fleet.crew(subject, builder)
+        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, crew)
 
     def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
@@ -340,21 +351,6 @@ class Job:
             )
         judged = tuple(name for name in self.request.outputs if name not in hopeless)
         self.request = replace(self.request, outputs=judged)
-
-    def _check_prepared(self, feeds: Feeds, prepared: Outputs | None) -> None:
-        """The safety net under the preparation: what is measured must be the network in the file."""
-        difference = difference_from_file(self.network, feeds, self.request.outputs, prepared)
-        if difference > _FLOAT_NOISE:
-            self.notes.append(
-                f"the prepared network and the file differ by {difference:.2g} of the output's norm on the first "
-                "input: the output is almost zero there, or cancels, and figures closer than that mean nothing"
-            )
-        if difference > _ANOTHER_NETWORK:
-            raise BadInput(
-                f"'{self.network.source}' as prepared for measuring gives another output than the file, "
-                f"{difference:.0%} off: trt-bisect would judge another network.",
-                "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
-            )
 
     def _rule(self, reference: Sequence[Outputs]) -> Rule:
         metric = self._metric(reference)

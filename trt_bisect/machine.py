@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import resource
 import sys
 from pathlib import Path
 
+_VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
+
+_most: int | None = None
+
+
+def use_at_most(processors: int) -> None:
+    """Has this process take no more for its threads, where it shares a machine with others of its kind."""
+    global _most
+    _most = processors
+
+
+def session_threads() -> int | None:
+    """The threads of an ONNX Runtime session that is given none; None leaves ONNX Runtime's own."""
+    return _most
+
 
 def cores() -> int:
     """The processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(there, _most or there)
+
+
+def processor() -> str:
+    """The architecture, and those vector extensions by which kernels are chosen: float sums depend on them.
+
+    Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
+    """
+    file = Path("/proc/cpuinfo")
+    found = re.search(r"^(?:flags|Features)\s*: (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
+    flags = found[1].split() if found else []
+    return " ".join([platform.machine(), *(name for name in _VECTORS if name in flags)])
 
 
 def peak_bytes() -> int:

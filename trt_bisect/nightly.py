@@ -15,12 +15,14 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fau
 from trt_bisect.progress import Named, Progress, Showing, default_progress
 from trt_bisect.report.figures import figures_of, origin_of
 from trt_bisect.report.regression import FILES, PASSED, NetworkResult, Regression
-from trt_bisect.report.report import Report
+from trt_bisect.report.report import REPORT, Report
 from trt_bisect.runs.baseline import NetworkBaseline, baseline_of, write_baseline
+from trt_bisect.runs.beat import PROGRESS
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.runs.history import HISTORY
 from trt_bisect.runs.keeping import NONE, recorded
 from trt_bisect.runs.nights import Night, nights_in
+from trt_bisect.runs.record import read_record
 from trt_bisect.standard import LATEST, Standard, find_standard, refuse_update
 from trt_bisect.suite import NetworkTask, Suite, read_suite, stem_of
 
@@ -192,7 +194,10 @@ class _Desk:
 
 
 class _Repeats:
-    """The runs of one network tonight, each made when it is first asked for; the first one is what is judged."""
+    """The runs of one network tonight, each made when it is first asked for; the first one is what is judged.
+
+    One that was finished before the night was interrupted is taken as it is.
+    """
 
     def __init__(self, task: NetworkTask, night: Path, runner: Runner, progress: Progress) -> None:
         self.task = task
@@ -206,8 +211,8 @@ class _Repeats:
         if number not in self._reports:
             stem, night = self.task.stem, self._night
             folder = night / RUNS / stem if number == 1 else night / REPEATS / stem / str(number)
-            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name, once=True):
-                report = self._runner(self.task, folder, self._progress)
+            with recorded(folder, night.parent / HISTORY, self._progress.say, self.task.name):
+                report = _finished(folder) or self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
             self._reports[number] = report
@@ -216,6 +221,15 @@ class _Repeats:
     def figures(self, number: int) -> Figures:
         """What is compared of run ``number``."""
         return figures_of(self.report(number), self.task.direction)
+
+
+def _finished(folder: Path) -> Report | None:
+    """The report of a run that came to its end, None where there is none."""
+    record = None if (folder / PROGRESS).exists() else read_record(folder / REPORT)
+    try:
+        return None if record is None else Report.from_json(record)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _changes(figures: Figures, known: NetworkBaseline, task: NetworkTask) -> tuple[Change, ...]:

@@ -20,6 +20,7 @@ from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1
 from trt_bisect.evaluator.speed import measure_times
+from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
@@ -93,6 +94,9 @@ def recover(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     memory: int = MEMORY,
     build_timeout: float | None = DEFAULT_TIMEOUT,
+    cluster: str = "",
+    cluster_cpus: int = 1,
+    retries: int = RETRIES,
     output: str | Path | None = None,
     history: str | Path = BESIDE,
     progress: Progress | None = None,
@@ -115,6 +119,7 @@ def recover(
         together: ``layers``, or ``fused`` for layers that TensorRT fuses or that share an input to move together.
         blocks: whether whole blocks of layers are searched first and then opened: ``auto``, ``always`` or ``never``.
         plans: how many are tried before it stops looking for cheaper ones.
+        cluster: of whole engines; the passes of ``branch``, and accuracies, stay here.
         remedies: try other calibrators for single tensors before leaving layers high.
         output: a folder for the journal, so that it can be stopped and goes on, and for the result.
         history: as for ``run``.
@@ -146,6 +151,7 @@ def recover(
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
         options=BuildOptions(high=high[0], timeout=build_timeout),
+        cluster=Cluster(cluster, cluster_cpus, retries),
     )
     folder = None if output is None else make_folder(Path(output))
     with working_in(folder, progress or default_progress(), history) as shown:

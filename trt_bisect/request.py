@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.errors import BadInput
+from trt_bisect.fleet.cluster import Cluster
 from trt_bisect.precision import Precision
 from trt_bisect.strategy import CURVES, STRATEGIES, Way
 
@@ -40,6 +41,7 @@ class Request:
     options: BuildOptions
     explain: str = EXPLAIN_NOTHING
     try_remedies: bool = False
+    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         one_of("strategy", self.way.strategy, STRATEGIES)

@@ -12,6 +12,7 @@ from trt_bisect.builder.engine_pieces import EnginePieces, MakeBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
 from trt_bisect.data import Feeds
+from trt_bisect.driver.abreast import drive_abreast
 from trt_bisect.driver.ahead import Either, Rises, drive_ahead
 from trt_bisect.driver.bisect import bisect
 from trt_bisect.driver.exhaustive import exhaustive
@@ -41,6 +42,9 @@ MEMORY = 512 << 20
 
 _BOUNDARIES_AT_ONCE = 9
 """For the culprits alone: full INT8, FP32, and the seven boundaries of three halvings."""
+
+_REACH = 4
+"""How many plans for each place are foreseen at once where every boundary is wanted."""
 
 
 @dataclass(frozen=True)
@@ -136,20 +140,22 @@ def search(
     """
 
     def measure(plan: PrecisionPlan) -> Loss:
-        last = max(plan.int8, default=-1)
-        progress.step(names[last] if last >= 0 else "FP32")
+        progress.step(_last(plan, names))
         return rule.loss(evaluator.measure(plan))
 
     if isinstance(evaluator, BranchEvaluator):
         findings = _search_ahead(way, question, evaluator, rule, progress)
+    elif evaluator.has_crew:
+        findings = _search_abreast(way, question, evaluator, rule, names, progress)
     else:
         count = len(question.quantizable)
         progress.stage("Measuring plans", count + 2 if way.every_boundary else _few(count))
         findings = drive((exhaustive if way.every_boundary else bisect)(question), measure)
     progress.stage("Measuring the recipe", None)
     recipe = _recipe(question, findings, evaluator, measure, rule)
-    mark = evaluator.mark if isinstance(evaluator, BranchEvaluator) else ""
-    confirmed = _confirm(question, findings, measure, progress) if mark else {}
+    mark, confirmed = "", {}
+    if isinstance(evaluator, BranchEvaluator) and evaluator.mark:
+        mark, confirmed = evaluator.mark, _confirm(question, findings, evaluator.whole, names, progress)
     trial_of = evaluator.measure
     return Measured(
         findings,
@@ -163,16 +169,18 @@ def search(
 
 
 def _confirm(
-    question: Question, findings: Findings, measure: Callable[[PrecisionPlan], Loss], progress: Progress
+    question: Question, findings: Findings, whole: RebuildEvaluator, names: Sequence[str], progress: Progress
 ) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
     """Measures whole engines on both sides of each culprit's boundary; by culprit, the plans without and with it."""
     progress.stage("Confirming the culprits on whole engines", 2 * len(findings.culprits))
-    sides = {}
-    for step in findings.steps:
-        if step.culprit:
-            sides[step.layers[-1]] = (step.plan.keeping(step.layers, question.high), step.plan)
-            for plan in sides[step.layers[-1]]:
-                measure(plan)
+    sides = {
+        step.layers[-1]: (step.plan.keeping(step.layers, question.high), step.plan)
+        for step in findings.steps
+        if step.culprit
+    }
+    whole.measure_all(
+        [plan for both in sides.values() for plan in both], lambda plan: progress.step(_last(plan, names))
+    )
     return sides
 
 
@@ -184,6 +192,56 @@ def _search_ahead(way: Way, question: Question, evaluator: BranchEvaluator, rule
     if way.every_boundary:
         return drive_ahead(lambda: exhaustive(question), measure_all, Rises(question))
     return drive_ahead(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
+
+
+@dataclass
+class _Places:
+    """The places of an evaluator, as a driver sees them."""
+
+    evaluator: RebuildEvaluator
+    rule: Rule
+    names: Sequence[str]
+    progress: Progress
+
+    @property
+    def places(self) -> int:
+        """How many there are now."""
+        return self.evaluator.places
+
+    def begin(self, plan: PrecisionPlan) -> None:
+        """Has a plan measured."""
+        self.evaluator.begin(plan)
+
+    def ended(self) -> tuple[PrecisionPlan, Loss]:
+        """The next plan that was measured, and its loss."""
+        plan, trial = self.evaluator.ended()
+        self.progress.step(f"{_last(plan, self.names)} ({self.places} places at work)")
+        return plan, self.rule.loss(trial)
+
+    def abandon(self) -> None:
+        """Gives up those that have not ended."""
+        self.evaluator.abandon()
+
+
+def _search_abreast(
+    way: Way, question: Question, evaluator: RebuildEvaluator, rule: Rule, names: Sequence[str], progress: Progress
+) -> Findings:
+    places = _Places(evaluator, rule, names, progress)
+    count = len(question.quantizable)
+    progress.stage("Measuring plans", count + 2 if way.every_boundary else _few(count))
+    if way.every_boundary:
+        findings, in_vain = drive_abreast(lambda: exhaustive(question), places, Rises(question), _REACH)
+    else:
+        findings, in_vain = drive_abreast(lambda: bisect(question), places, Either(question))
+    if in_vain:
+        progress.say(f"{in_vain} plans were measured ahead, and not needed; the journal keeps them")
+    return findings
+
+
+def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
+    """The name of the last layer in INT8."""
+    last = max(plan.int8, default=-1)
+    return names[last] if last >= 0 else "FP32"
 
 
 def _recipe(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import hashlib
-import json
 import os
 import re
 import sys
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trt_bisect._version import versions
 from trt_bisect.analyzer.changes import Tolerances
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.request import EXPLAIN_NOTHING
+from trt_bisect.runs.folder import fingerprint
 from trt_bisect.suite_keys import NETWORK_KEYS, OF_NIGHTS, Read, Unfit, text
 
 if sys.version_info >= (3, 11):
@@ -74,9 +76,12 @@ class Suite:
     networks: tuple[NetworkTask, ...]
 
     def digest(self) -> str:
-        """SHA-256 over all that is asked for."""
-        asked = [[n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats] for n in self.networks]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+        """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
+        asked = [
+            [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
+            for n in self.networks
+        ]
+        return fingerprint([asked, versions()])
 
 
 def read_suite(path: str | Path) -> Suite:
@@ -99,6 +104,16 @@ def read_suite(path: str | Path) -> Suite:
     _refuse_double(file, tasks)
     output = _value(file, "", "output", table.get("output", "nightly"), text)
     return Suite(file, file.parent / output, tuple(tasks))
+
+
+def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of the files that a network and its data are read from."""
+    model = Path(keywords["model"])
+    files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
+    for path in (Path(keywords[key]) for key in ("calibration", "inputs", "dataset") if key in keywords):
+        files += path.iterdir() if path.is_dir() else [path]
+    found = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
+    return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
 
 
 def _read(file: Path) -> dict[str, Any]:

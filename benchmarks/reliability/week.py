@@ -3,8 +3,8 @@
     python -m benchmarks.reliability week --json FILE
 
 Each night is the real ``trt-bisect regress`` in a process of its own, its clock set by time-machine. Tuesday's is
-killed in the middle and started again an hour later, on Wednesday the clock goes back an hour, on Thursday it begins
-in 1970, as on a board without a battery, and on Friday and Saturday one of the networks is another one, with a culprit.
+killed in the middle and started again an hour later, on Wednesday the clock goes back an hour, on Thursday it begins in
+1970, as on a board without a battery, and on Friday and Saturday one network is another one, with a culprit.
 """
 
 from __future__ import annotations

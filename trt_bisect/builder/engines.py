@@ -6,13 +6,12 @@ Nothing is imported before it is asked for: TensorRT's libraries are large. DLA 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.cuda_memory import import_pycuda
-from trt_bisect.builder.gpu import find_gpu, visible_gpus
+from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
 from trt_bisect.builder.tensorrt_build import ProfileShapes
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
@@ -215,30 +214,3 @@ def open_builder(
     """
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
     return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, workshop)
-
-
-def builders_on_other_gpus(
-    builder: Builder,
-    network: Network,
-    scales: Scales,
-    options: BuildOptions,
-    profile_shapes: ProfileShapes | None = None,
-) -> tuple[Builder, ...]:
-    """Builders of the same engines on the other GPUs of this machine, each in a worker process of its own.
-
-    A GPU of another kind, or one that does not start, is left out: its engines would be others.
-
-    Args:
-        builder: on the first GPU; the other arguments are those that it was opened with.
-    """
-    if builder.engine == ONNXRUNTIME:
-        return ()
-    found = []
-    for device in visible_gpus()[1:]:
-        with suppress(EngineUnavailable):
-            other = open_builder(
-                builder.engine, builder.typing, network, scales, options, profile_shapes, Workshop(device)
-            )
-            if other.versions == builder.versions:
-                found.append(other)
-    return tuple(found)

@@ -34,8 +34,8 @@ _START_SECONDS = 600.0
 _EXIT_SECONDS = 30.0
 _LAST_LINES = 20
 _WORKER = (
-    "import sys; sys.path[:] = sys.argv[3:]\n"
-    "from trt_bisect.builder.worker import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+    "import importlib, sys; sys.path[:] = sys.argv[4:]\n"
+    "importlib.import_module(sys.argv[1]).serve(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _WORK = {
     "start": "The start",
@@ -60,6 +60,11 @@ class Workshop:
         if self._worker is None or not self._worker.alive:
             self._worker = Worker(self._environment)
         return self._worker
+
+    def stop(self) -> None:
+        """Kills the process; whoever waits for its answer, in another thread, is told that it has ended."""
+        if self._worker is not None:
+            self._worker.kill()
 
 
 class IsolatedBuilder:
@@ -93,6 +98,10 @@ class IsolatedBuilder:
     def reference(self) -> IsolatedEngine:
         """The engine with every layer in FP32, in the worker; raises TrialFailed likewise."""
         return IsolatedEngine(partial(self._made, "reference"), self._timeout)
+
+    def stop(self) -> None:
+        """Kills the worker; what is asked of it then fails, and it is started again when it is needed."""
+        self._workshop.stop()
 
     def _made(self, request: str, *arguments: object) -> tuple[Worker, Made]:
         if not self._worker.alive:
@@ -159,13 +168,18 @@ class Worker:
         end: ends it at once; harmless afterwards.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Starts it, with this in its environment as well."""
+    def __init__(self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.worker") -> None:
+        """Starts it.
+
+        Args:
+            environment: what is in its environment as well.
+            module: whose ``serve`` it runs.
+        """
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _WORKER, str(theirs.fileno()), str(os.getpid()), *sys.path],
+                [sys.executable, "-c", _WORKER, module, str(theirs.fileno()), str(os.getpid()), *sys.path],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
@@ -183,6 +197,10 @@ class Worker:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def kill(self) -> None:
+        """Has it end at once; the next answer tells that it has."""
+        self._process.kill()
 
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
         """The answer to a request; whatever prevents one ends the worker.
@@ -213,7 +231,7 @@ class Worker:
         self._connection.send(request)
         while True:
             if not self._connection.poll(None if deadline is None else max(0.0, deadline - monotonic())):
-                raise TrialFailed("timed out", "\n".join([f"{_WORK[request[0]]} took over {limit:g} s.", *messages]))
+                raise TrialFailed("timed out", "\n".join([f"{_work(request)} took over {limit:g} s.", *messages]))
             answer = self._connection.recv()
             if not isinstance(answer, Message):
                 return answer
@@ -227,7 +245,11 @@ class Worker:
         printed = self._printed.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         self.end()
         how = _how_it_ended(self._process.returncode)
-        return "\n".join([f"{_WORK[request[0]]} ended the worker process {how}.", *messages, *printed])
+        return "\n".join([f"{_work(request)} ended the worker process {how}.", *messages, *printed])
+
+
+def _work(request: tuple[Any, ...]) -> str:
+    return _WORK.get(request[0], "The work")
 
 
 def _how_it_ended(code: int) -> str:

@@ -14,6 +14,7 @@ import onnxruntime as ort
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
 from trt_bisect.data import Feeds
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.machine import processor
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Scales, Target
 from trt_bisect.model.session import CPU, make_session
@@ -84,6 +85,7 @@ class OnnxRuntimeBuilder:
         self.versions: Mapping[str, str] = {
             "onnxruntime": ort.__version__,
             "device": self.provider,
+            "processor": processor(),
             "numpy": np.__version__,
         }
 

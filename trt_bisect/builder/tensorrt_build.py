@@ -251,10 +251,19 @@ def _keeps_timings(rt: TensorRT, options: BuildOptions) -> bool:
     return options.timing_cache is not None and rt.engine != RTX
 
 
+def timings_of(path: Path, place: str) -> Path:
+    """Where the timing cache of another place is kept beside that of this one; both are read by the next build here."""
+    return path.with_name(f"{path.stem}-{place}{path.suffix}")
+
+
 def _load_timing_cache(config: Any, path: Path | None) -> None:
-    kept = path.read_bytes() if path is not None and path.is_file() else b""
-    cache = config.create_timing_cache(kept)
-    if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
+    """Takes the run's timings, and those that came from other machines; what is of another device is left out."""
+    kept = [] if path is None else [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
+    found = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
+    cache, *others = [each for each in found if each is not None] or [config.create_timing_cache(b"")]
+    for other in others:
+        cache.combine(other, ignore_mismatch=False)
+    if not config.set_timing_cache(cache, ignore_mismatch=False):
         config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
 
 

@@ -64,12 +64,13 @@ def outcome_of(request: tuple[Any, ...]) -> str:
     return "build failed" if request[0] in ("build", "reference") else "inference failed"
 
 
-def serve(descriptor: int, parent: int) -> None:
+def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Answers requests until the parent closes the connection; on the way to an answer, sends what the engine logs.
 
     Args:
         descriptor: of the connection's socket.
         parent: the parent's process id.
+        work: has a method for each request; without it engines are built and run.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(parent)
@@ -81,7 +82,7 @@ def serve(descriptor: int, parent: int) -> None:
             connection.send(answer)
 
     LISTENERS.append(tell)
-    work = _Work()
+    work = work or _Work()
     while True:
         try:
             request = connection.recv()
@@ -101,7 +102,7 @@ def _end_with(parent: int) -> None:
             sys.exit()
 
 
-def _answer(work: _Work, request: tuple[Any, ...]) -> object:
+def _answer(work: object, request: tuple[Any, ...]) -> object:
     name, *arguments = request
     try:
         return getattr(work, name)(*arguments)

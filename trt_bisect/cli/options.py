@@ -58,6 +58,18 @@ TensorboardChannels = Annotated[
         "--tensorboard-channels", help="Of how many channels of a tensor, the loudest, logs have histograms as well."
     ),
 ]
+ClusterAddress = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        help="Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).",
+        show_default=False,
+    ),
+]
+ClusterCpus = Annotated[
+    int, typer.Option("--cluster-cpus", help="Processors of a Ray task, where the engine needs no GPU.")
+]
+Retries = Annotated[int, typer.Option(help="How often a plan whose worker was lost is tried again.")]
 
 _WIDE = 220
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")

@@ -11,10 +11,13 @@ import typer
 
 from trt_bisect.cli.options import (
     Calibrator,
+    ClusterAddress,
+    ClusterCpus,
     KeepMasks,
     KeptIn,
     Model,
     Percentile,
+    Retries,
     Shape,
     Tensorboard,
     TensorboardChannels,
@@ -106,6 +109,9 @@ def run_command(
     try_remedies: Annotated[
         bool, typer.Option("--try-remedies", help="Try other calibrators, and each culprit alone in high precision.")
     ] = False,
+    cluster: ClusterAddress = "",
+    cluster_cpus: ClusterCpus = 1,
+    retries: Retries = 2,
     history: KeptIn = "beside",
     tensorboard: Tensorboard = None,
     tensorboard_channels: TensorboardChannels = 0,
@@ -155,6 +161,9 @@ def run_command(
         build_timeout=build_timeout,
         explain=explain,
         try_remedies=try_remedies,
+        cluster=cluster,
+        cluster_cpus=cluster_cpus,
+        retries=retries,
         output=folder,
         history=history,
         tensorboard=tensorboard,

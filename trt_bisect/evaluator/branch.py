@@ -31,6 +31,7 @@ class BranchEvaluator:
     Attributes:
         mark: before a plan's key in the store, where pieces are other engines than the whole is.
         failures: why passes broke off.
+        whole: measures on whole engines.
     """
 
     def __init__(
@@ -68,18 +69,18 @@ class BranchEvaluator:
         self._stream = stream
         self._compare = compare
         self._store = store
-        self._whole = whole
+        self.whole = whole
         self._switch = switch
         self._quantizable = len(network.quantizable)
         self._nothing = int8_set(len(network.layers), (), high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """The trial of one plan on a whole engine, or what is exactly that."""
-        return self._whole.measure(plan)
+        return self.whole.measure(plan)
 
     def choose(self, plan: PrecisionPlan) -> Trial:
         """A trial of one plan that is good enough to choose by."""
-        return self._switch.measure(plan) if self._switch else self._whole.measure(plan)
+        return self._switch.measure(plan) if self._switch else self.whole.measure(plan)
 
     def choose_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
         """Trials that are good enough to choose by: whole families of plans in passes, others one by one.
@@ -94,17 +95,17 @@ class BranchEvaluator:
             for plan in family:
                 on_plan(plan)
         unknown = [plan for plan in plans if self._found(plan) is None]
-        measured = (self._switch or self._whole).measure_all(unknown, on_plan)
+        measured = (self._switch or self.whole).measure_all(unknown, on_plan)
         chosen = dict(zip(unknown, measured, strict=True))
         return [self._found(plan) or chosen[plan] for plan in plans]
 
     def _found(self, plan: PrecisionPlan) -> Trial | None:
         """The trial of a plan on a whole engine, or else in pieces."""
-        return self._store.find(self._whole.canonical(plan).key()) or self._known(plan)
+        return self._store.find(self.whole.canonical(plan).key()) or self._known(plan)
 
     def _one_apart(self, plan: PrecisionPlan) -> bool:
         """One layer alone is in INT8, or one alone is not."""
-        count = len(self._whole.canonical(plan).int8)
+        count = len(self.whole.canonical(plan).int8)
         return count in (1, self._quantizable - 1)
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
@@ -116,14 +117,14 @@ class BranchEvaluator:
         """The trial of each plan, from the store if it is there."""
         for job in self._passes(plans):
             self._measure_pass(job, on_piece)
-        return [self._known(plan) or self._whole.measure(plan) for plan in plans]
+        return [self._known(plan) or self.whole.measure(plan) for plan in plans]
 
     def _known(self, plan: PrecisionPlan) -> Trial | None:
-        key = self._whole.canonical(plan).key()
+        key = self.whole.canonical(plan).key()
         return self._store.find(self.mark + key) or self._store.find(self.mark + _ROWS + key)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
-        unknown = [self._whole.canonical(plan) for plan in plans if self._known(plan) is None]
+        unknown = [self.whole.canonical(plan) for plan in plans if self._known(plan) is None]
         return arrange(unknown, self._pieces, self._nothing)
 
     def _measure_pass(self, job: Pass, on_piece: OnPiece) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from queue import SimpleQueue
-from time import perf_counter
 from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.data import Feeds
-from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
+from trt_bisect.evaluator.attempt import Attempt, Failure, attempt
+from trt_bisect.evaluator.crew import Crew
+from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
@@ -42,7 +41,7 @@ class RebuildEvaluator:
         compare: Compare,
         store: TrialStore,
         high: Precision = Precision.FP32,
-        more: Callable[[], Sequence[Builder]] = tuple,
+        crew: Crew | None = None,
     ) -> None:
         """Gets ready; nothing is built yet.
 
@@ -53,7 +52,7 @@ class RebuildEvaluator:
             compare: from the outputs for every input to figures.
             store: where trials are kept.
             high: the precision of layers that only follow.
-            more: asked once, when several plans are wanted together: builders of the same engines elsewhere.
+            crew: tries plans where several are wanted together; without one they are tried here, one by one.
         """
         self._followers = [layer.index for layer in network.layers if not layer.quantizable]
         self.builder = builder
@@ -61,8 +60,18 @@ class RebuildEvaluator:
         self._compare = compare
         self._store = store
         self.high = high
-        self._more = more
-        self._others: Sequence[Builder] | None = None
+        self._crew = crew
+        self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
+
+    @property
+    def has_crew(self) -> bool:
+        """Plans can be begun."""
+        return self._crew is not None
+
+    @property
+    def places(self) -> int:
+        """How many plans are tried at once now."""
+        return 1 if self._crew is None else self._crew.size
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
         """``plan`` with the layers that only follow in the high precision: they do not change its engine."""
@@ -72,61 +81,57 @@ class RebuildEvaluator:
         """The trial of ``plan``, from the store if it is there. Failures are outcomes, not errors."""
         plan = self.canonical(plan)
         known = self._store.find(plan.key())
-        if known is not None:
-            return known
-        trial = self._try(plan, self.builder)
-        self._store.keep(trial)
-        return trial
+        return self._kept(plan, attempt(plan, self.builder, self._inputs)) if known is None else known
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """The trial of each plan, on all builders that there are; ``on_plan`` is told of each that was measured."""
+        """The trial of each plan, at all places that there are; ``on_plan`` is told of each that was measured."""
         unknown = [plan for plan in dict.fromkeys(map(self.canonical, plans)) if self._store.find(plan.key()) is None]
-        if len(unknown) > 1 and self._others is None:
-            self._others = self._more()
-        builders = [self.builder, *(self._others or ())]
-        if len(builders) == 1:
+        if self._crew is None:
             for plan in unknown:
                 on_plan(plan)
                 self.measure(plan)
         else:
-            self._measure_on(builders, unknown, on_plan)
+            self._measure_abreast(unknown, on_plan)
         return [self.measure(plan) for plan in plans]
 
-    def _measure_on(
-        self, builders: Sequence[Builder], plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]
-    ) -> None:
-        """Each builder takes the next plan as soon as it is done with one; a trial is kept when it ends."""
-        idle: SimpleQueue[Builder] = SimpleQueue()
-        for builder in builders:
-            idle.put(builder)
-
-        def tried(plan: PrecisionPlan) -> tuple[PrecisionPlan, Trial]:
-            builder = idle.get()
-            try:
-                return plan, self._try(plan, builder)
-            finally:
-                idle.put(builder)
-
-        pool = ThreadPoolExecutor(len(builders))
+    def _measure_abreast(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> None:
         try:
-            for ended in as_completed([pool.submit(tried, plan) for plan in plans]):
-                plan, trial = ended.result()
-                self._store.keep(trial)
-                on_plan(plan)
+            for plan in plans:
+                self.begin(plan)
+            for _ in plans:
+                on_plan(self.ended()[0])
         finally:
-            pool.shutdown(cancel_futures=True)
+            self.abandon()
 
-    def _try(self, plan: PrecisionPlan, builder: Builder) -> Trial:
-        began = perf_counter()
-        built = began
-        try:
-            with builder.build(plan) as engine:
-                built = perf_counter()
-                outputs = [engine.infer(feeds) for feeds in self._inputs]
-                ran, messages = engine.ran, engine.messages
-        except TrialFailed as failure:
-            built = perf_counter() if built == began else built
-            return Trial(plan.key(), failure.outcome, message=failure.message, build_seconds=built - began)
-        inferred = perf_counter()
-        cost = Cost(built - began, inferred - built, len(outputs))
-        return Trial.judged(plan.key(), self._compare(outputs), ran, cost, "\n".join(messages))
+    def begin(self, plan: PrecisionPlan) -> None:
+        """Has a plan measured by the crew; ``ended`` gives its trial, at once where the store has it."""
+        assert self._crew is not None
+        plan = self.canonical(plan)
+        known = self._store.find(plan.key())
+        if known is None:
+            self._crew.begin(plan)
+        else:
+            self._known.append((plan, known))
+
+    def ended(self) -> tuple[PrecisionPlan, Trial]:
+        """The next plan that was measured, of those begun, and its trial, which is kept."""
+        assert self._crew is not None
+        if self._known:
+            return self._known.popleft()
+        plan, tried = self._crew.ended()
+        return plan, self._kept(plan, tried)
+
+    def abandon(self) -> None:
+        """Gives up the plans that were begun and have not ended."""
+        self._known.clear()
+        if self._crew is not None:
+            self._crew.abandon()
+
+    def _kept(self, plan: PrecisionPlan, tried: Attempt) -> Trial:
+        if isinstance(tried, Failure):
+            trial = Trial(plan.key(), tried.outcome, message=tried.message, build_seconds=tried.build_seconds)
+        else:
+            figures = self._compare(tried.outputs)
+            trial = Trial.judged(plan.key(), figures, tried.ran, tried.cost, "\n".join(tried.messages))
+        self._store.keep(trial)
+        return trial

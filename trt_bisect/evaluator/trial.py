@@ -14,6 +14,9 @@ BUILD_FAILED = "build failed"
 INFERENCE_FAILED = "inference failed"
 TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
+LOST = "lost"
+PASSING = (TIMED_OUT, LOST)
+"""Outcomes of the moment, not of the plan: it is tried again by the next run."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class Network:
         layers: in execution order.
         has_pairs: the file held Q/DQ pairs; their scales are in the layers' roundings.
         notes: what is to be said of the network, a sentence each.
+        has_file: the file is on this machine.
         memo: digests, shared by the copies of a network with the same weights.
     """
 
@@ -47,6 +48,7 @@ class Network:
     outputs: tuple[TensorSpec, ...]
     has_pairs: bool
     notes: tuple[str, ...] = ()
+    has_file: bool = True
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property

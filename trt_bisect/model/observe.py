@@ -17,6 +17,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import CPU, make_session
 
+_FLOAT_NOISE = 1e-3
+_ANOTHER_NETWORK = 0.5
+
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
     """The tensors ``names`` of the FP32 network, inputs among them, a sample at a time. What is no tensor is left out.
@@ -66,14 +69,37 @@ class Observer:
         return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
 
 
+def difference_noted(
+    network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
+) -> list[str]:
+    """The safety net under the preparation: what is to be said of ``difference_from_file``, whose arguments these are.
+
+    Raises:
+        BadInput: what is measured would not be the network in the file.
+    """
+    difference = difference_from_file(network, feeds, outputs, prepared)
+    if difference > _ANOTHER_NETWORK:
+        raise BadInput(
+            f"'{network.source}' as prepared for measuring gives another output than the file, "
+            f"{difference:.0%} off: trt-bisect would judge another network.",
+            "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
+        )
+    if difference <= _FLOAT_NOISE:
+        return []
+    return [
+        f"the prepared network and the file differ by {difference:.2g} of the output's norm on the first "
+        "input: the output is almost zero there, or cancels, and figures closer than that mean nothing"
+    ]
+
+
 def difference_from_file(
     network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
 ) -> float:
     """How far the FP32 network is from the file it came from: the largest |difference| / |output|, in norms.
 
-    0 where there is nothing to compare: Q/DQ pairs were taken out, the file is too large to be loaded twice, ONNX
-    Runtime cannot run it, or the output's length depends on the values (a detector's boxes), where float noise may
-    change it.
+    0 where there is nothing to compare: Q/DQ pairs were taken out, the file is too large to be loaded twice or is on
+    another machine, ONNX Runtime cannot run it, or the output's length depends on the values (a detector's boxes),
+    where float noise may change it.
 
     Args:
         network: as it was prepared.
@@ -82,7 +108,8 @@ def difference_from_file(
         prepared: its FP32 outputs, where ONNX Runtime has run it already.
     """
     weights = sum(array.nbytes for array in network.weights.values())
-    if network.has_pairs or weights > INLINE_UNTIL_BYTES or not Path(network.source).is_file():
+    beside = network.has_file and Path(network.source).is_file()
+    if network.has_pairs or weights > INLINE_UNTIL_BYTES or not beside:
         return 0.0
     try:
         options = ort.SessionOptions()

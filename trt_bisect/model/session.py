@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime as ort
 
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.machine import session_threads
 from trt_bisect.model.qdq import Written
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
@@ -38,6 +39,7 @@ def make_session(
     if one_of_many and provider == CPU:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
+    threads = session_threads() if threads is None else threads
     if threads is not None:
         options.intra_op_num_threads = threads
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}

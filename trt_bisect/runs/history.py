@@ -39,7 +39,7 @@ class History:
         self.path = Path(path)
         self._base = open_to_read(self.path) if reading else open_to_write(self.path, say)
 
-    def record(self, folder: str | Path, label: str = "", *, once: bool = False) -> None:
+    def record(self, folder: str | Path, label: str = "") -> None:
         """Takes in what a run folder holds, finished or not; what was taken in before is not doubled but replaced.
 
         A report that is not finished is replaced by the next one on the same question.
@@ -47,7 +47,6 @@ class History:
         Args:
             folder: that ``run`` or ``recover`` has written into.
             label: the network's name; by default that given before, else the model file's stem.
-            once: the folder is for one report on a question: a later one takes the place also of a finished one.
 
         Raises:
             BadInput: there is no run in the folder that can be read, or the history cannot be written.
@@ -55,7 +54,7 @@ class History:
         try:
             taken = take(Path(folder))
             with telling(self.path), transaction(self._base):
-                write(self._base, taken, label, once)
+                write(self._base, taken, label)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadInput(
                 f"The files of the run in '{folder}' are damaged: {first_line(error)}",

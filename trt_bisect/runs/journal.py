@@ -2,8 +2,8 @@
 
 ``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of,
 with an ``id`` that no other journal has, or a trial. A line that was cut off by a stop is dropped when the journal is
-opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out is tried
-again.
+opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out, or was lost
+with its worker, is tried again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from trt_bisect.errors import MAKE_ROOM, BadInput
-from trt_bisect.evaluator.trial import TIMED_OUT, Trial
+from trt_bisect.evaluator.trial import PASSING, Trial
 from trt_bisect.runs.record import record_of
 
 JOURNAL = "journal.jsonl"
@@ -55,12 +55,12 @@ class Journal:
     def __init__(self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: FileIO | None = None) -> None:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = _opened(self.path) if file is None else file
+        self._file = opened(self.path) if file is None else file
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
         for trial in filter(None, map(trial_of, mine)):
-            if trial.outcome != TIMED_OUT:
+            if trial.outcome not in PASSING:
                 self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
@@ -80,16 +80,7 @@ class Journal:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def _append(self, *records: Mapping[str, Any]) -> None:
-        end = self._file.seek(0, os.SEEK_END)
-        left = memoryview(b"".join(json.dumps(record).encode() + b"\n" for record in records))
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            with suppress(OSError):
-                self._file.truncate(end)
-            raise BadInput(f"The journal '{self.path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+        append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
 
     def __enter__(self) -> Journal:
         return self
@@ -100,13 +91,30 @@ class Journal:
         self._file.close()
 
 
-def _opened(path: Path) -> FileIO:
-    """Without a buffer: what could not be written is not tried again when the file is closed."""
+def opened(path: Path) -> FileIO:
+    """The journal at ``path``, made if need be.
+
+    It has no buffer: what could not be written is not tried again when the file is closed.
+    """
     try:
         path.touch()
         return path.open("r+b", buffering=0)
     except OSError as error:
         raise unwritable(path.parent, error) from error
+
+
+def append(file: FileIO, path: Path, lines: bytes) -> None:
+    """Writes whole lines to the end of a journal, and waits until they are on disk; raises BadInput where it cannot."""
+    end = file.seek(0, os.SEEK_END)
+    left = memoryview(lines)
+    try:
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    except OSError as error:
+        with suppress(OSError):
+            file.truncate(end)
+        raise BadInput(f"The journal '{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
 
 
 def _whole_records(file: FileIO) -> list[dict[str, Any]]:

@@ -22,29 +22,27 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 
 
 @contextmanager
-def recorded(
-    folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "", *, once: bool = False
-) -> Iterator[None]:
+def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "") -> Iterator[None]:
     """Records the run folder on the way out; what goes wrong with that is said, and breaks nothing.
 
     Args:
         folder: of the run; without one nothing is recorded.
         history: ``beside``, ``none`` or a file.
         say: where a line can be said.
-        label: and ``once``: as ``History.record`` has them.
+        label: as ``History.record`` has it.
     """
     try:
         yield
     finally:
         file = None if folder is None else history_file(history, folder)
         if folder is not None and file is not None and holds_run(folder):
-            _record(folder, file, say, label, once)
+            _record(folder, file, say, label)
 
 
-def _record(folder: Path, file: Path, say: Callable[[str], None], label: str, once: bool) -> None:
+def _record(folder: Path, file: Path, say: Callable[[str], None], label: str) -> None:
     try:
         with History(file, say=say) as kept:
-            kept.record(folder, label, once=once)
+            kept.record(folder, label)
     except TrtBisectError as error:
         say(f"Not recorded in the history: {error.problem}")
     except Exception as error:

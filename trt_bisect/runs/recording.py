@@ -18,14 +18,13 @@ from trt_bisect.runs.taken import Taken, TakenReport, TakenTrial
 _SAME_QUESTION = "run = ? AND fingerprint = ? AND metric = ? AND threshold IS ? AND share IS ? AND strategy = ?"
 
 
-def write(base: sqlite3.Connection, taken: Taken, label: str, once: bool = False) -> None:
+def write(base: sqlite3.Connection, taken: Taken, label: str) -> None:
     """Adds what is new and replaces what changed.
 
     Args:
         base: in a transaction.
         taken: what the run folder holds.
         label: that the user gave; empty for that given before, or the models' names.
-        once: a finished report is replaced too by a later one on the same question.
     """
     run, given = _run(base, taken, label)
     fingerprints = {digest: _fingerprint(base, digest, parts) for digest, parts in taken.made_of.items()}
@@ -33,7 +32,7 @@ def write(base: sqlite3.Connection, taken: Taken, label: str, once: bool = False
         row = _report_row(each)
         row |= {"run": run, "fingerprint": fingerprints[each.report.fingerprint]}
         row["label"] = given or text(Path(each.report.model).stem)
-        _write_report(base, row, each.report, once)
+        _write_report(base, row, each.report)
     trials = (_trial_row(run, fingerprints[each.fingerprint], each) for each in taken.trials)
     base.executemany("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", trials)
 
@@ -73,13 +72,13 @@ def _fingerprint(base: sqlite3.Connection, digest: str, parts: Mapping[str, Any]
     return int(found)
 
 
-def _write_report(base: sqlite3.Connection, row: dict[str, Any], report: Report, once: bool) -> None:
+def _write_report(base: sqlite3.Connection, row: dict[str, Any], report: Report) -> None:
     """In the place of the same report, or of an unfinished one on the same question, else behind all others."""
     question = [row[name] for name in ("run", "fingerprint", "metric", "threshold", "share", "strategy")]
     known = base.execute(
-        f"SELECT id, state, started FROM reports WHERE {_SAME_QUESTION} AND (started = ? OR state != ? OR ?) "
+        f"SELECT id, state, started FROM reports WHERE {_SAME_QUESTION} AND (started = ? OR state != ?) "
         "ORDER BY started = ? DESC, id DESC",
-        [*question, row["started"], FINISHED, once, row["started"]],
+        [*question, row["started"], FINISHED, row["started"]],
     ).fetchone()
     if known is None:
         row["recorded"] = time.time()
