@@ -168,6 +168,13 @@ def test_names_with_line_breaks_make_no_third_line(command, tmp_path):
     assert "'a b?[2J'" in err
 
 
+def test_a_message_has_an_end(command, tmp_path):
+    (tmp_path / "odd.toml").write_text(f'[[network]]\nname = "{"x" * 5000}"\n')
+    code, _, err = command("regress", "--config", tmp_path / "odd.toml")
+    assert code == 2
+    assert max(map(len, err.splitlines())) < 1100
+
+
 SPECS = (data.TensorSpec("x", np.dtype(np.float32), (None, 4)),)
 
 

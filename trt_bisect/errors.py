@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 MAKE_ROOM = "Make room or choose another --output; what was measured is kept, and the same command goes on from there."
-_LONGEST_LINE, _LONGEST_TEXT = 500, 2000
+_LONGEST_LINE, _LONGEST_TEXT = 500, 1000
 
 
 class TrtBisectError(Exception):
