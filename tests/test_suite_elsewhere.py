@@ -54,8 +54,7 @@ def suite(tmp_path):
 def told(regression):
     """What a night says, but for times and places."""
     return [
-        (result.name, result.status, result.figures, result.message.split("'")[0])
-        for result in regression.networks
+        (result.name, result.status, result.figures, result.message.split("'")[0]) for result in regression.networks
     ]
 
 
