@@ -15,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import trt_bisect
 from trt_bisect import data
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import open_dataset
@@ -250,6 +251,34 @@ def test_a_journal_that_met_a_full_disk_takes_the_next_trial_whole(tmp_path):
         journal.keep(sound("next"))
     with Journal(tmp_path, "run", {}) as journal:
         assert list(journal.trials) == ["first", "next"]
+
+
+def test_a_run_that_was_stopped_chooses_as_one_that_was_not(lenet, tmp_path):
+    """Part of a family is known, or a whole engine's trial that came later: neither changes how a plan is measured."""
+
+    def recovered():
+        arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+        record = trt_bisect.recover(*arguments, output=tmp_path / "run").to_json()
+        return {name: value for name, value in record.items() if name not in ("started", "seconds", "builds")}
+
+    whole = recovered()
+    journal = tmp_path / "run/journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for kept in (12, 14, 30):
+        journal.write_bytes(b"".join(lines[:kept]))
+        assert recovered() == whole
+        assert len(journal.read_bytes().splitlines()) == len(lines)
+
+
+def test_what_is_recalled_was_wanted_since_the_journal_was_opened(tmp_path):
+    with Journal(tmp_path, "run", {}) as journal:
+        journal.keep(sound("before"), sound("other"))
+        assert journal.recall("before") == sound("before")
+    with Journal(tmp_path, "run", {}) as journal:
+        assert journal.recall("before") is None
+        assert journal.find("before") == journal.recall("before") == sound("before")
+        assert journal.recall("other") is None
+        assert journal.under("another", {}) is journal.under("another", {})
 
 
 def test_a_file_that_finds_no_room_leaves_the_old_one_and_nothing_else(tmp_path):

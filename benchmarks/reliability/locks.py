@@ -72,7 +72,7 @@ def second_run(whole: Undisturbed, share: float, place: Path) -> tuple[bool, flo
         time.sleep(0.005)
     time.sleep(share * whole.seconds)
     second = run(whole.subject.into(folder), beside)
-    still_there = _pid_in(folder / PROGRESS) == first.pid
+    still_there = _pid_in(folder / PROGRESS) == first.pid or (folder / "report.json").exists()
     ended = first.poll()
     faults = []
     refused = second.code == 2 and "Another run" in second.err and str(folder) in second.err
@@ -96,7 +96,9 @@ def seen_through(whole: Undisturbed, share: float, place: Path) -> list[str]:
     time.sleep(share * whole.seconds)
     killed.kill()
     faults = []
-    if killed.ended().code == -signal.SIGKILL and (folder / "run.json").exists():
+    ended_by = killed.ended().code
+    unfinished_run = (folder / "run.json").exists() and not (folder / "report.json").exists()
+    if ended_by == -signal.SIGKILL and unfinished_run:
         faults += [f"seen as {status}: {told}" for told, status in _told(folder) if status != INTERRUPTED]
     ended = run(whole.subject.into(folder), place)
     if ended.code != whole.code or differences(result(folder), whole.result) or unfinished(folder):

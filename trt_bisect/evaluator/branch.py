@@ -89,10 +89,11 @@ class BranchEvaluator:
             plans: to measure.
             on_plan: told of each that had to be measured.
         """
-        family = [plan for plan in dict.fromkeys(plans) if self._known(plan) is None and self._one_apart(plan)]
+        family = [plan for plan in dict.fromkeys(plans) if self._recalled(plan) is None and self._one_apart(plan)]
         if len(family) >= _FAMILY:
+            new = [plan for plan in family if self._known(plan) is None]
             self.measure_all(family, lambda *_: None)
-            for plan in family:
+            for plan in new:
                 on_plan(plan)
         unknown = [plan for plan in plans if self._found(plan) is None]
         measured = (self._switch or self.whole).measure_all(unknown, on_plan)
@@ -101,7 +102,11 @@ class BranchEvaluator:
 
     def _found(self, plan: PrecisionPlan) -> Trial | None:
         """The trial of a plan on a whole engine, or else in pieces."""
-        return self._store.find(self.whole.canonical(plan).key()) or self._known(plan)
+        return self._store.recall(self.whole.canonical(plan).key()) or self._recalled(plan)
+
+    def _recalled(self, plan: PrecisionPlan) -> Trial | None:
+        key = self.whole.canonical(plan).key()
+        return self._store.recall(self.mark + key) or self._store.recall(self.mark + _ROWS + key)
 
     def _one_apart(self, plan: PrecisionPlan) -> bool:
         """One layer alone is in INT8, or one alone is not."""
@@ -121,7 +126,8 @@ class BranchEvaluator:
 
     def _known(self, plan: PrecisionPlan) -> Trial | None:
         key = self.whole.canonical(plan).key()
-        return self._store.find(self.mark + key) or self._store.find(self.mark + _ROWS + key)
+        rows = self.mark + _ROWS + key
+        return self._store.recall(self.mark + key) or self._store.find(rows) or self._store.find(self.mark + key)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
         unknown = [self.whole.canonical(plan) for plan in plans if self._known(plan) is None]

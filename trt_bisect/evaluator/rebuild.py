@@ -22,7 +22,15 @@ class TrialStore(Protocol):
     """Where trials are kept."""
 
     def find(self, plan: str) -> Trial | None:
-        """The trial of a plan, or None if it was never tried."""
+        """The trial of a plan that is wanted now, or None if it was never tried."""
+        ...
+
+    def recall(self, plan: str) -> Trial | None:
+        """The trial of a plan that was wanted before, or None.
+
+        One that is known only since this run was stopped later than here does not count: a choice between two ways to
+        measure must not depend on when a run was stopped.
+        """
         ...
 
     def keep(self, *trials: Trial) -> None:

@@ -62,7 +62,7 @@ class SwitchEvaluator:
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
         """What the store has of a plan as the builder writes it, that of a whole engine first."""
-        return self._store.find(plan.key()) or self._store.find(_MARK + plan.key())
+        return self._store.recall(plan.key()) or self._store.find(_MARK + plan.key())
 
     def _ready(self) -> bool:
         """Whether there is a session; the first time it is made."""

@@ -36,6 +36,8 @@ class MemoryStore:
         """The trial of a plan, or None."""
         return self.trials.get(plan)
 
+    recall = find
+
     def keep(self, *trials: Trial) -> None:
         """Keeps trials."""
         self.trials.update({trial.plan: trial for trial in trials})
@@ -56,6 +58,8 @@ class Journal:
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
         self._file = opened(self.path) if file is None else file
+        self._others: dict[str, Journal] = {}
+        self._wanted: set[str] = set()
         self.trials: dict[str, Trial] = {}
         records = _whole_records(self._file)
         mine = [record for record in records if record.get("run") == fingerprint]
@@ -68,16 +72,28 @@ class Journal:
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
         """The trials of another fingerprint in the same file, as long as this journal is open."""
-        return Journal(self.path.parent, fingerprint, about, self._file)
+        if fingerprint == self._fingerprint:
+            return self
+        if fingerprint not in self._others:
+            self._others[fingerprint] = Journal(self.path.parent, fingerprint, about, self._file)
+        return self._others[fingerprint]
 
     def find(self, plan: str) -> Trial | None:
         """The trial of a plan, or None."""
-        return self.trials.get(plan)
+        trial = self.trials.get(plan)
+        if trial is not None:
+            self._wanted.add(plan)
+        return trial
+
+    def recall(self, plan: str) -> Trial | None:
+        """The trial of a plan that was found or kept since the journal was opened, or None."""
+        return self.trials.get(plan) if plan in self._wanted else None
 
     def keep(self, *trials: Trial) -> None:
         """Appends trials and waits until they are on disk."""
         self._append(*({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials))
         self.trials.update({trial.plan: trial for trial in trials})
+        self._wanted.update(trial.plan for trial in trials)
 
     def _append(self, *records: Mapping[str, Any]) -> None:
         append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
