@@ -26,6 +26,7 @@ from trt_bisect.model import fault
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.progress import Silent
+from trt_bisect.report.recovered import Recovery
 from trt_bisect.runs.folder import load_inputs, load_ranges, save_inputs, save_ranges, write_whole
 from trt_bisect.runs.journal import Journal
 from trt_bisect.runs.record import read_record
@@ -204,6 +205,16 @@ def test_data_in_the_clothes_of_another_kind(tmp_path):
 def test_json_that_is_too_deep_is_no_record(tmp_path):
     (tmp_path / "deep.json").write_text('{"a":' * 100_000)
     assert read_record(tmp_path / "deep.json") is None
+
+
+@pytest.mark.parametrize(("part", "name"), [("target", "least"), ("measured", "int8"), ("measured", "recipe")])
+def test_a_recovery_without_its_figures_is_none(part, name, lenet, tmp_path):
+    found = trt_bisect.recover(lenet / "lenet.onnx", lenet / "calibration.npz", remedies=False, plans=1).to_json()
+    assert Recovery.from_json(found).to_json() == found
+    with pytest.raises(TypeError):
+        Recovery.from_json({**found, part: {**found[part], name: [1]}})
+    with pytest.raises(KeyError):
+        Recovery.from_json({**found, part: {}})
 
 
 def test_facts_of_other_types_are_no_facts():

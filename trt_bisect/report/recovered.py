@@ -166,7 +166,11 @@ class Recovery:
             "front": tuple(_point(point) for point in record["front"]),
             "notes": tuple(record["notes"]),
         }
-        return checked(cls(**{**record, **lists}))
+        found = checked(cls(**{**record, **lists}))
+        figures = (found.target["least"], found.measured["int8"], found.measured["recipe"])
+        if not all(value is None or isinstance(value, (int, float)) for value in figures):
+            raise TypeError(f"figures that are no numbers: {figures!r:.80}")
+        return found
 
     def save(self, folder: str | Path) -> Path:
         """Writes ``recovery.json``, ``front.csv``, the recipe's files, ``network.json`` and ``report.html``.
