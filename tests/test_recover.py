@@ -15,6 +15,7 @@ from networks import Sketch, plant_between
 
 import trt_bisect
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.inspector import named_in
 from trt_bisect.builder.timing import LayerTime, latency_of
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import layer_times
@@ -328,11 +329,11 @@ def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
 
 
 def test_times_of_layers_by_hand(tmp_path):
-    """Two layers in one kernel share its 4 ms; a copy belongs to none."""
+    """Two layers in one kernel share its 4 ms, of which the relu takes none; a change of format belongs to none."""
     network = load_network(networks.save(networks.chain(2), tmp_path))
     parts = (
-        LayerTime("conv0 + relu1 + conv1", ("conv0", "relu1", "conv1"), 4.0),
-        LayerTime("copy", (), 9.0),
+        LayerTime("conv0 + relu1 || conv1", named_in("conv0 + relu1 || conv1"), 4.0),
+        LayerTime("Reformatting CopyNode for Input Tensor 0 to pool + fc", (), 9.0),
         LayerTime("fc", ("fc",), 1.5),
     )
     found = layer_times(latency_of([1.0], parts), network)

@@ -115,7 +115,7 @@ class FakeContext:
         self.cuda.queue.append(self._run)
         self.cuda.milliseconds += next(self.cuda.durations)
         if self.profiler is not None:
-            for name, milliseconds in (("double", 0.25), ("copy", 0.125), ("copy", 0.375)):
+            for name, milliseconds in PROFILE:
                 self.profiler.report_layer_time(name, milliseconds)
         return self.behaviour != "not run"
 
@@ -132,6 +132,8 @@ LAYERS = [
     {"Name": "double", "LayerType": "kgen", "Inputs": [{"Format/Datatype": "Int8"}], "Outputs": []},
     {"Name": "count", "LayerType": "kgen", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": []},
 ]
+REFORMAT = "Reformatting CopyNode for Input Tensor 0 to count + double"
+PROFILE = (("double", 0.25), (REFORMAT, 0.125), (REFORMAT, 0.375), ("double || count", 0.75))
 TENSORS = {"x": "FLOAT", "ids": "INT32", "y": "FLOAT", "count": "INT32"}
 
 
@@ -256,8 +258,12 @@ def test_time_on_the_gpu(make_engine):
     assert latency.mean_ms == pytest.approx(13)
     assert latency.median_ms == pytest.approx(13)
     assert latency.p99_ms == pytest.approx(14.96)
-    assert [(layer.name, layer.layers) for layer in latency.layers] == [("double", ("double",)), ("copy", ())]
-    assert [layer.milliseconds for layer in latency.layers] == pytest.approx([0.25, 0.5])
+    assert [(layer.name, layer.layers) for layer in latency.layers] == [
+        ("double", ("double",)),
+        (REFORMAT, ()),
+        ("double || count", ("double", "count")),
+    ]
+    assert [layer.milliseconds for layer in latency.layers] == pytest.approx([0.25, 0.5, 0.75])
 
 
 def test_a_slow_network_is_timed_less_often(make_engine):

@@ -88,6 +88,32 @@ def test_blocks_that_name_only_their_ends_tell_of_nothing():
     assert ran(layer("{ForeignNode[conv1...fc]}", "Myelin", [FP32], [FP32])) == {}
 
 
+def test_a_region_is_not_taken_for_obeyed_where_its_metadata_lists_it():
+    """What it reads is FP32; in what its nodes ran nothing says. Their time is theirs together."""
+    region = layer("{ForeignNode[conv1...fc]}", "Myelin", [FP32], [FP32], "[ONNX Layer: conv1]\x1e[ONNX Layer: fc]")
+    assert ran(region) == {}
+    assert engine_layers(json.dumps({"Layers": [region]}))[0].network_layers == ("conv1", "fc")
+
+
+def test_layers_fused_side_by_side_are_all_read():
+    """Two convolutions of one input in one kernel, as TensorRT issue 1602 shows them; issue 2525 says what they are."""
+    side_by_side = layer("conv1 + relu1 || conv2 + add", "CaskConvolution", [INT8], [INT8, INT8])
+    assert ran(side_by_side) == {0: "int8", 1: "int8", 3: "int8", 4: "int8"}
+
+
+def test_a_change_of_format_does_no_layers_work():
+    """With an empty ``Metadata``, as TensorRT 10 writes it (issue 4020), with one that names the layer, and without."""
+    name = "Reformatting CopyNode for Input Tensor 0 to conv1 + relu1 + pool1"
+    changes = [
+        {**layer(name, "Reformat", [FP32], [INT8]), "Origin": "REFORMAT", "Metadata": ""},
+        layer(name, "Reformat", [FP32], [INT8], "[ONNX Layer: conv1]\x1f[ONNX Layer: relu1]"),
+        layer(name.replace("Input", "Output"), "Reformat", [INT8], [FP32]),
+        layer("conv1 + relu1 || conv2 output reformatter 0", "Reformat", [INT8], [FP32]),
+        name,
+    ]
+    assert [part.network_layers for part in engine_layers(json.dumps({"Layers": changes}))] == [()] * len(changes)
+
+
 def test_an_engine_without_detailed_verbosity_lists_names():
     layers = engine_layers(json.dumps({"Layers": ["conv1 + relu1", "fc"], "Bindings": ["x"]}))
     assert [part.network_layers for part in layers] == [("conv1", "relu1"), ("fc",)]
@@ -132,6 +158,33 @@ def test_names_in_metadata():
     assert onnx_layers_in("[ShapeHostToDeviceCopy 0]") == ()
 
 
-def test_names_joined_into_one():
-    assert named_in("conv1.weight + x_QuantizeLinear + conv1") == ("conv1.weight", "x_QuantizeLinear", "conv1")
-    assert named_in("PWN(PWN(sigmoid), mul) + add") == ("sigmoid", "mul", "add")
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("conv1.weight + x_QuantizeLinear + conv1", ["conv1.weight", "x_QuantizeLinear", "conv1"]),
+        ("PWN(PWN(sigmoid), mul) + add", ["sigmoid", "mul", "add"]),
+        # TensorRT issues 1602 and 2525, and the names that NVIDIA's Model Optimizer reads in its tests.
+        ("Conv_45 + Relu_46 || Conv_52 + Relu_53", ["Conv_45", "Relu_46", "Conv_52", "Relu_53"]),
+        ("Conv_68 || Conv_72", ["Conv_68", "Conv_72"]),
+        ("Conv_531 + PWN(LeakyRelu_532)", ["Conv_531", "LeakyRelu_532"]),
+        ("Conv_785 (32, 32, 3)", ["Conv_785 (32, 32, 3)"]),
+        (
+            "PWN(Clip_589 + (Unnamed Layer* 16) [Shuffle], PWN(PWN(Add_586, Clip_46), Div_49))",
+            ["Clip_589", "(Unnamed Layer* 16) [Shuffle]", "Add_586", "Clip_46", "Div_49"],
+        ),
+        # A Gemm with a bias in the profile of a network that NVIDIA's engine explorer has as an example.
+        (
+            "Gemm_305 + fc.bias + (Unnamed Layer* 354) [Shuffle]_(Unnamed Layer* 354) [Shuffle]_output + Add_306",
+            ["Gemm_305", "fc.bias", "(Unnamed Layer* 354) [Shuffle]_(Unnamed Layer* 354) [Shuffle]_output", "Add_306"],
+        ),
+        ("(Unnamed Layer* 306) [Shuffle]", ["(Unnamed Layer* 306) [Shuffle]"]),
+        ("PWN(conv (1), conv (2)) + relu", ["conv (1)", "conv (2)", "relu"]),
+        ("conv (a + b) || conv (c, d)", ["conv (a + b)", "conv (c, d)"]),
+        ("a(b + PWN(c) + d)e", ["a(b", "c", "d)e"]),
+        ("{ForeignNode[318...(Unnamed Layer* 4183) [Shuffle]]}", []),
+        ("Reformatting CopyNode for Output Tensor 0 to Conv_705 || Conv_733", []),
+        ("Conv_41 input reformatter 0", []),
+    ],
+)
+def test_names_joined_into_one(name, parts):
+    assert list(named_in(name)) == parts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,13 @@ _PRECISION_WORD = re.compile(rf"\b({'|'.join(_PRECISIONS)})\b")
 _INT8_KERNEL = re.compile(r"i8i8|i8f32|i8i32|int8|imma", re.IGNORECASE)
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*)\]$", re.DOTALL)
 _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
-_NAME_BREAKS = re.compile(r" \+ |, |PWN\(|\)")
+_REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
+_REGION = "ForeignNode["
+_POINTWISE = "PWN("
+_OWN_BRACKETS = re.compile(r"\([^()]*\)")
+_JOINED = re.compile(r" \+ | \|\| |, ")
+"""What stands between names: `` + `` where layers were fused, `` || `` where they were fused side by side (TensorRT issue
+2525), ``, `` inside ``PWN(...)``, a block of pointwise layers."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ class EngineLayer:
 
     Attributes:
         kind: TensorRT's ``LayerType``; empty where only names are known.
-        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it does the work of.
+        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it does the work of; none for a
+            change of format between two layers, also where it is named after one.
         inputs: the precision of each input as far as it is a float or INT8 tensor whose format is told.
         outputs: likewise.
         tactic: the kernel's name.
@@ -71,7 +78,7 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
     if isinstance(layer, str):
         return EngineLayer(layer, "", named_in(layer), (), (), "")
     name = str(layer.get("Name", ""))
-    metadata = str(layer.get("Metadata", ""))
+    metadata = "" if _REFORMAT.match(name) else str(layer.get("Metadata", ""))
     return EngineLayer(
         name,
         str(layer.get("LayerType", "")),
@@ -93,14 +100,41 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
 
 
 def named_in(name: str) -> tuple[str, ...]:
-    """The layers whose names were joined into an engine layer's name; none for a block that names only its ends.
+    """The layers whose names were joined into an engine layer's name.
+
+    None for a change of format between layers, and for a region that names only its ends, ``{ForeignNode[a...b]}``.
+    Brackets that belong to a name are left in it. Layers fused side by side are all named.
 
     >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
     ('conv2', 'sigmoid2', 'mul2')
+    >>> named_in("conv (1) + relu || (Unnamed Layer* 306) [Shuffle]")
+    ('conv (1)', 'relu', '(Unnamed Layer* 306) [Shuffle]')
+    >>> named_in("Reformatting CopyNode for Input Tensor 0 to conv + relu")
+    ()
     """
-    if "ForeignNode[" in name:
+    if _REGION in name or _REFORMAT.match(name):
         return ()
-    return tuple(part for part in (piece.strip() for piece in _NAME_BREAKS.split(name)) if part)
+    return tuple(part for part in (part.strip() for part in _parts(name)) if part)
+
+
+def _parts(name: str) -> Iterator[str]:
+    """The pieces between the joints and the brackets of ``PWN(...)``; inside a name's own brackets nothing joins."""
+    begin = at = depth = 0
+    while at < len(name):
+        joint = _JOINED.match(name, at)
+        if joint:
+            end = joint.end()
+        elif at == begin and name.startswith(_POINTWISE, at):
+            depth, end = depth + 1, at + len(_POINTWISE)
+        elif depth and name[at] == ")":
+            depth, end = depth - 1, at + 1
+        else:
+            own = _OWN_BRACKETS.match(name, at)
+            at = own.end() if own else at + 1
+            continue
+        yield name[begin:at]
+        begin = at = end
+    yield name[begin:]
 
 
 def precision_of(description: str) -> str | None:
@@ -122,7 +156,8 @@ def ran_in(layers: tuple[EngineLayer, ...], indices: Mapping[str, int]) -> dict[
     """By index, the precision that each layer of the network ran in, for those that the engine's layers tell of.
 
     A layer's precision is that of the tensors it reads. Where a fused engine layer reads INT8 and float tensors, it
-    tells only of the first network layer in it: which of the others read the float ones it does not say.
+    tells only of the first network layer in it: which of the others read the float ones it does not say. A region that
+    TensorRT compiled as one, ``{ForeignNode[a...b]}``, tells of none: what it reads says nothing of what is inside it.
 
     Args:
         layers: the engine's.
@@ -130,7 +165,7 @@ def ran_in(layers: tuple[EngineLayer, ...], indices: Mapping[str, int]) -> dict[
     """
     ran: dict[int, str] = {}
     for layer in layers:
-        if layer.kind in _NOT_COMPUTE:
+        if layer.kind in _NOT_COMPUTE or _REGION in layer.name:
             continue
         inside = sorted({indices[name] for name in layer.network_layers if name in indices})
         precision = _precision(layer)

@@ -16,7 +16,7 @@ class LayerTime:
 
     Attributes:
         name: the engine's own, such as ``conv1 + relu1``.
-        layers: the network's layers that it does the work of; empty for a copy or a change of format.
+        layers: the network's layers that it does the work of; empty for a change of format between layers.
         milliseconds: the mean, while the profiler holds up the layers after it.
     """
 
