@@ -39,8 +39,8 @@ _REGION = "ForeignNode["
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
 _JOINED = re.compile(r" \+ | \|\| |, ")
-"""What stands between names: `` + `` where layers were fused, `` || `` where they were fused side by side (TensorRT issue
-2525), ``, `` inside ``PWN(...)``, a block of pointwise layers."""
+"""What stands between names: `` + `` where layers were fused, `` || `` where they were fused side by side (TensorRT
+issue 2525), ``, `` inside ``PWN(...)``, a block of pointwise layers."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ _LEFT_ALONE = frozenset(
 """The types of layers whose precision is not theirs to choose: they have the type of what they hold or pass on."""
 
 _HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
-_MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
-"""The types of layers that put out the values that they read."""
+_MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
+"""The types of layers that put out the values that they read, or some of them, or zeros beside them."""
 
 _FLOATS = frozenset({"FLOAT", "HALF", "BF16"})
 _NUMBERED = re.compile(r"_\d+$")
@@ -48,12 +48,14 @@ class Step:
         owner: the index of the network's layer that it does work of, None where there is none.
         named: its name or its metadata says so; otherwise it only stands beside that layer's work.
         main: it bears that layer's own name.
+        constant: it is a constant, or reads constants alone.
     """
 
     layer: Any
     owner: int | None
     named: bool = False
     main: bool = False
+    constant: bool = False
 
     @property
     def kind(self) -> str:
@@ -69,6 +71,10 @@ class Step:
         """The tensors it reads; optional ones that are not there are left out."""
         tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
         return (tensor for tensor in tensors if tensor is not None)
+
+    def made(self) -> Iterator[str]:
+        """The names of all tensors that it makes."""
+        return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
 
     def outputs(self) -> Iterator[tuple[int, Any]]:
         """The float tensors it makes that are no shapes, each with its position."""
@@ -86,31 +92,51 @@ def is_activation(tensor: Any) -> bool:
 def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
     """The layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
 
-    A layer that no name maps follows the one that makes its first input; where nothing makes that, the first that reads
-    what it makes.
+    A layer that no name maps follows the last of those that make its inputs: the product with Gemm's ``alpha``, which
+    the parser of TensorRT 8.6 leaves without a name, reads a constant first. Where nothing makes any of them, and for
+    what is computed from constants alone, it follows the first that reads what it makes.
     """
     indices = {layer.name: layer.index for layer in layers}
-    steps: list[Step] = []
+    steps = _with_constants([_step(definition.get_layer(i), indices) for i in range(definition.num_layers)])
+    return _following_readers(_following_makers(steps))
+
+
+def _with_constants(steps: list[Step]) -> list[Step]:
+    """The steps, those that are computed from constants alone marked."""
+    found: list[Step] = []
+    constants: set[str] = set()
+    for step in steps:
+        read = [tensor.name for tensor in step.inputs()]
+        if step.kind == "CONSTANT" or (read and constants.issuperset(read)):
+            step = replace(step, constant=True)
+            constants.update(step.made())
+        found.append(step)
+    return found
+
+
+def _following_makers(steps: list[Step]) -> list[Step]:
+    found: list[Step] = []
     makers: dict[str, int] = {}
-    for i in range(definition.num_layers):
-        step = _step(definition.get_layer(i), indices)
-        first = next(step.inputs(), None)
-        if step.owner is None and first is not None:
-            step = replace(step, owner=makers.get(first.name))
-        if step.owner is not None:
-            for output in range(step.layer.num_outputs):
-                makers[step.layer.get_output(output).name] = step.owner
-        steps.append(step)
-    readers: dict[str, int] = {}
-    for position in range(len(steps) - 1, -1, -1):
-        step = steps[position]
+    for step in steps:
         if step.owner is None:
-            made = (step.layer.get_output(i).name for i in range(step.layer.num_outputs))
-            step = steps[position] = replace(step, owner=next((readers[n] for n in made if n in readers), None))
+            made = [makers[tensor.name] for tensor in step.inputs() if tensor.name in makers]
+            step = replace(step, owner=max(made, default=None))
+        if step.owner is not None and not step.constant:
+            makers.update(dict.fromkeys(step.made(), step.owner))
+        found.append(step)
+    return found
+
+
+def _following_readers(steps: list[Step]) -> list[Step]:
+    found: list[Step] = []
+    readers: dict[str, int] = {}
+    for step in reversed(steps):
+        if step.owner is None:
+            step = replace(step, owner=next((readers[name] for name in step.made() if name in readers), None))
         if step.owner is not None:
-            for tensor in step.inputs():
-                readers[tensor.name] = step.owner
-    return steps
+            readers.update({tensor.name: step.owner for tensor in step.inputs()})
+        found.append(step)
+    return found[::-1]
 
 
 def _step(layer: Any, indices: Mapping[str, int]) -> Step:
@@ -126,9 +152,9 @@ def _step(layer: Any, indices: Mapping[str, int]) -> Step:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Network, scales: Scales) -> None:
     """Gives every float tensor its dynamic range, scale times 127, so that no calibrator is needed.
 
-    Tensors that TensorRT's parser made have no scale of their own. Inside a quantizable layer, before its bias, they
-    take that of the layer's output; where values are only moved, that of what was moved; constants take their largest
-    value. Any other gets none, and TensorRT then computes what makes or reads it in floats.
+    Tensors that TensorRT's parser made have no scale of their own. Where values are only moved they take that of what
+    was moved; inside a quantizable layer, after its product and before its bias, that of the layer's output; constants
+    take their largest value. Any other gets none, and TensorRT then computes what makes or reads it in floats.
     """
     ranges: dict[str, float] = {}
 
@@ -141,32 +167,65 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Net
         tensor = definition.get_input(i)
         if is_activation(tensor):
             give(tensor, _largest(scales, (tensor.name,)))
-    for step in steps:
+    for step, inside in _with_outputs_ahead(steps, network):
         for _, tensor in step.outputs():
-            if step.kind == "CONSTANT":
-                give(tensor, largest_constant(trt, step.layer))
-                continue
-            names = [tensor.name]
-            if step.named and step.owner is not None and network.layers[step.owner].quantizable:
-                names += network.layers[step.owner].outputs
-            moved = next(step.inputs(), None) if step.kind in _MOVES else None
-            give(tensor, _largest(scales, names) or (ranges.get(moved.name) if moved is not None else None))
+            if step.constant:
+                give(tensor, _largest_of_constants(trt, step, ranges))
+            else:
+                own, moved = _largest(scales, (tensor.name,)), _moved(step, ranges)
+                give(tensor, own or moved or _largest(scales, inside))
 
 
-def _largest(scales: Scales, names: list[str] | tuple[str, ...]) -> float | None:
+def _with_outputs_ahead(steps: list[Step], network: Network) -> Iterator[tuple[Step, tuple[str, ...]]]:
+    """Each step with the outputs of the quantizable layer that it is inside of: begun, and its outputs not yet made."""
+    begun: set[int] = set()
+    for step in steps:
+        if step.owner is None or not network.layers[step.owner].quantizable:
+            yield step, ()
+            continue
+        outputs = network.layers[step.owner].outputs
+        if step.computes:
+            begun.add(step.owner)
+        yield step, outputs if step.owner in begun else ()
+        if not set(outputs).isdisjoint(step.made()):
+            begun.discard(step.owner)
+
+
+def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
     return next((float(scales[name]) * INT8_MAX for name in names if name in scales), None)
 
 
-def largest_constant(trt: ModuleType, layer: Any) -> float | None:
-    """The largest magnitude in a constant layer's weights, None where they hold nothing.
+def _moved(step: Step, ranges: Mapping[str, float]) -> float | None:
+    """The range of what a step only moves, None where it does more or nothing is known."""
+    tensor = next(step.inputs(), None) if step.kind in _MOVES else None
+    return None if tensor is None else ranges.get(tensor.name)
 
-    TensorRT's Python interface gives every layer as a plain ``ILayer``; its class is changed to see its weights, as
-    Polygraphy does.
-    """
-    if not isinstance(layer, trt.IConstantLayer):
-        layer.__class__ = trt.IConstantLayer
-    values = np.asarray(layer.weights)
+
+def _largest_of_constants(trt: ModuleType, step: Step, ranges: Mapping[str, float]) -> float | None:
+    """The largest magnitude of a constant, or of what is moved or multiplied of constants: Gemm's ``beta`` and bias."""
+    if step.kind == "CONSTANT":
+        return largest_constant(trt, step.layer)
+    if step.kind != "ELEMENTWISE":
+        return _moved(step, ranges)
+    known = [ranges[tensor.name] for tensor in step.inputs() if tensor.name in ranges]
+    multiplies = _as(trt.IElementWiseLayer, step.layer).op == trt.ElementWiseOperation.PROD
+    return known[0] * known[1] if multiplies and len(known) == 2 else None
+
+
+def largest_constant(trt: ModuleType, layer: Any) -> float | None:
+    """The largest magnitude in a constant layer's weights, None where they hold nothing."""
+    values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     return float(np.abs(values.astype(np.float32)).max()) if values.size else None
+
+
+def _as(kind: type, layer: Any) -> Any:
+    """A layer as what it is: TensorRT's Python interface gives every layer as a plain ``ILayer``.
+
+    Its class is changed to see its own attributes, as Polygraphy does.
+    """
+    if not isinstance(layer, kind):
+        layer.__class__ = kind
+    return layer
 
 
 def constrain(
@@ -181,6 +240,7 @@ def constrain(
 
     A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
     stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
+    What reads constants alone is left free, as constants are: an INT8 MatMul may read its weights through a Shuffle.
     High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
     puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free.
 
@@ -201,7 +261,7 @@ def constrain(
     fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
     for step in steps:
         outputs = list(step.outputs())
-        if step.owner is None or step.kind in _LEFT_ALONE or not outputs:
+        if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not outputs:
             continue
         high = types[plan.precisions[step.owner]]
         in_int8 = step.computes and step.owner in int8

@@ -59,8 +59,8 @@ def _engine(builder: Builder, plan: PrecisionPlan | None) -> Engine:
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     """Milliseconds by quantizable layer.
 
-    Quantizable layers that one layer of the engine does together share its time alike, whether they were fused one after
-    the other or side by side; the other layers in it take none. A change of format counts for no layer.
+    Quantizable layers that one layer of the engine does together share its time alike, whether they were fused one
+    after the other or side by side; the other layers in it take none. A change of format counts for no layer.
     """
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)
