@@ -233,7 +233,7 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(subjects, "maker_of", maker_of)
 
 
-@pytest.mark.parametrize("check", [basic_checks.build, basic_checks.int8, basic_checks.fused])
+@pytest.mark.parametrize("check", [basic_checks.build, basic_checks.int8, basic_checks.clamp, basic_checks.fused])
 def test_basic_checks_pass_on_a_stand_in(make_bench, stand_in, check):
     made = make_bench()
     check(made)

@@ -125,6 +125,21 @@ def int8(bench: Bench) -> None:
     bench.expect("full INT8 is near the emulation", similar > 0.999, similar)
 
 
+def clamp(bench: Bench) -> None:
+    """An INT8 activation rounds to even and ends at -128 and 127, as TensorRT's documentation says ("Quantization
+    Schemes"); ONNX Runtime's does."""
+    subject = subjects.passing(bench.folder)
+    (read,) = subject.feeds[0].values()
+    builder = subjects.maker_of(subject, bench.engine)()
+    with builder.build(all_but(1, ())) as engine:
+        levels = np.rint(engine.infer(subject.feeds[0])["conv_out"] / 0.5)
+        bench.figure("ran", dict(engine.ran))
+    expected = np.rint(np.clip(read / 0.5, -128, 127))
+    bench.figure("least and largest level", [levels.min(), levels.max()])
+    bench.expect("levels end at -128 and 127", (levels.min(), levels.max()) == (-128, 127))
+    bench.expect("every value is rounded to even", np.array_equal(levels, expected))
+
+
 def _all_named(steps: list, count: int) -> bool:
     return {step.owner for step in steps if step.main} == set(range(count))
 

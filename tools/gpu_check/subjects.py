@@ -21,6 +21,9 @@ from trt_bisect.model.network import Network, load_network
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_SECONDS = 60.0
+_PASSED = 32
+"""Channels: as many as INT8 kernels take at once."""
+
 _WITHOUT_LIBRARIES = ("JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS")
 """TensorRT 8's own kernels: a packed TensorRT has neither cuBLAS nor cuDNN."""
 
@@ -68,6 +71,20 @@ def depthwise(folder: Path) -> Subject:
     model = networks.depthwise(width=16)
     networks.plant_between(model, "block1.depthwise", "block1.project")
     return _made("depthwise", model, folder, ("block1.project",))
+
+
+def passing(folder: Path) -> Subject:
+    """A 1x1 convolution that passes on what it reads, with the scale 0.5: its output shows the INT8 levels it read."""
+    sketch = networks.Sketch()
+    weight = sketch.constant("weight", np.eye(_PASSED)[:, :, np.newaxis, np.newaxis])
+    sketch.node("Conv", ["x", weight], "conv")
+    shape = [1, _PASSED, 4, 4]
+    path = networks.save(sketch.model({"x": shape}, {"conv_out": shape}), folder, "passing.onnx")
+    levels = np.resize([-1000, -128.6, -128, -127.5, -127, -0.5, 0.5, 1.5, 126.5, 127, 127.6, 1000], shape)
+    feeds = {"x": (0.5 * levels).astype(np.float32)}
+    np.savez(folder / "passing.npz", **feeds)
+    ranges = Ranges({"x": np.float32(0.5), "conv_out": np.float32(0.5)})
+    return Subject("passing", load_network(path), ranges, folder / "passing.npz", (feeds,))
 
 
 def _made(name: str, model: onnx.ModelProto, folder: Path, culprits: tuple[str, ...]) -> Subject:

@@ -36,6 +36,10 @@ from trt_bisect.model.network import Network
 ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 """The smallest, the usual and the largest shape of each dynamic input, by name."""
 
+_RULES = "2"
+"""Counts up when weak typing's constraints and ranges, or what is read off the engine inspector, change: a run folder's
+trials were measured under them, and are not reused under others."""
+
 
 @dataclass(frozen=True)
 class TensorRT:
@@ -100,14 +104,14 @@ def start_tensorrt(engine: str) -> TensorRT:
 
 
 def versions_of(rt: TensorRT) -> dict[str, str]:
-    """What the figures of an engine depend on: its version, the GPU and the driver."""
+    """What the figures of an engine depend on: its version, our rules, the GPU and the driver."""
+    ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     try:
         gpu = find_gpu()
     except EngineUnavailable:
-        return {rt.engine: rt.module.__version__, "numpy": np.__version__, "device": "no GPU"}
+        return {**ours, "device": "no GPU"}
     return {
-        rt.engine: rt.module.__version__,
-        "numpy": np.__version__,
+        **ours,
         "device": f"{gpu.name} (compute capability {gpu.capability})",
         "driver": f"CUDA {gpu.cuda}",
     }
