@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from trt_bisect.driver.search import Findings, Loss, Question, Search, Step, added
+from trt_bisect.driver.search import Findings, Loss, Question, Search, Step, added, standing
 
 
 @dataclass(frozen=True)
 class _Span:
-    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first."""
+    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first.
+
+    Attributes:
+        before: the largest loss measured up to ``low``.
+        after: the loss at ``high``.
+    """
 
     low: int
     high: int
@@ -69,7 +74,7 @@ def _next_step(
         found = yield from _leftmost(question, _Span(low, position, before, loss), kept, noted)
         if found is not None or loss is None:
             return found
-        low, before, stride = position, loss, 2 * stride
+        low, before, stride = position, standing(before, loss), 2 * stride
     after = yield question.all_but(kept)
     return (yield from _leftmost(question, _Span(low, last, before, after), kept, noted))
 
@@ -86,7 +91,8 @@ def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: lis
     found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
     if found is not None or loss is None:
         return found
-    return (yield from _leftmost(question, replace(span, low=position, before=loss), kept, noted))
+    right = replace(span, low=position, before=standing(span.before, loss))
+    return (yield from _leftmost(question, right, kept, noted))
 
 
 def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:

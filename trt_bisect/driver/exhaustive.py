@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from trt_bisect.driver.search import Findings, Question, Search, Step, added
+from trt_bisect.driver.search import Findings, Question, Search, Step, added, standing
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
     """Measures prefix(k) for every quantizable layer k.
 
     Where full INT8 is good no layer is a culprit. A layer whose plan cannot be measured is kept high, as a culprit is,
-    so that the plans after it can be. The steps are added to ``watched`` as they are settled.
+    so that the plans after it can be. A layer is held against the largest loss so far, not against the last one. The
+    steps are added to ``watched`` as they are settled.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -28,5 +29,5 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
         elif culprit:
             culprits.append(k)
         else:
-            base = loss
+            base = standing(base, loss)
     return Findings(full, tuple(steps), tuple(culprits), tuple(set_aside))

@@ -48,11 +48,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Step:
-    """What moving layers to INT8 cost, measured on both sides.
+    """What moving layers to INT8 cost, against the largest loss that stood before; both were measured.
 
     Attributes:
         layers: the layers between the two plans; one, unless the plans between could not be measured.
-        before: the loss with none of them in INT8.
+        before: the largest loss that stood before them (see ``standing``).
         loss: the loss with all of them in INT8; None if that plan could not be measured.
         plan: that plan.
         culprit: the step is at least the question's.
@@ -98,6 +98,15 @@ class Findings:
 def added(before: float, after: float) -> float:
     """The loss added; between two infinite losses nothing is."""
     return 0.0 if math.isinf(before) and math.isinf(after) else after - before
+
+
+def standing(before: float, loss: float) -> float:
+    """The loss that the next layer is held against: the larger of the one so far and that of a plan that is kept.
+
+    Losses dip where roundings cancel. A layer that only takes such a dip away adds nothing that was not there before.
+    An infinite loss is nothing to compare with, once a finite one was measured.
+    """
+    return loss if math.isinf(before) else max(before, loss)
 
 
 def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> Result:
