@@ -187,8 +187,8 @@ def test_what_bisect_reports_is_a_boundary_it_measured_on_both_sides(layers, dat
         if step.culprit:
             without = step.plan.keeping(step.layers)
             assert table[step.plan.key()] == step.loss
-            assert table[without.key()] is not None or not without.int8
-            assert step.loss - step.before >= ask.step
+            assert table[without.key()] == step.before or not without.int8
+            assert step.loss - step.before >= step.rise >= ask.step
             assert all(step.loss - loss >= ask.step for loss in _losses_of_parts(without, measured))
     assert set(found.culprits) | set(found.set_aside) <= set(range(layers))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trt_bisect.driver.search import Findings, Question, Search, Step, added, standing
+from dataclasses import replace
+
+from trt_bisect.driver.search import Findings, Question, Search, Standing, Step
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
@@ -14,20 +16,20 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
-    before = yield question.prefix(-1)
-    base = 0.0 if before is None else before
+    standing = Standing.at((yield question.prefix(-1)))
     steps: list[Step] = [] if watched is None else watched
     culprits: list[int] = []
     set_aside: list[int] = []
     for k in question.quantizable:
         plan = question.prefix(k, culprits + set_aside)
         loss = yield plan
-        culprit = judged and loss is not None and added(base, loss) >= question.step
-        steps.append(Step((k,), base, loss, plan, culprit))
+        step = standing.step((k,), loss, plan)
+        step = replace(step, culprit=judged and step.rise >= question.step)
+        steps.append(step)
         if loss is None:
             set_aside.append(k)
-        elif culprit:
+        elif step.culprit:
             culprits.append(k)
         else:
-            base = standing(base, loss)
+            standing = standing.then(loss)
     return Findings(full, tuple(steps), tuple(culprits), tuple(set_aside))

@@ -56,7 +56,7 @@ class LayerRow:
 
     Attributes:
         similarity: of the final outputs with this layer and all before it in INT8, earlier culprits high.
-        drop: the loss that the layer added to the largest before it, in the metric's units; for cosine a fraction of 1.
+        drop: the loss that the layer added, in the metric's units; for cosine a fraction of 1.
         sqnr: of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``timed out``, ``lost`` with
             its worker, ``not finite``, ``follows`` for a layer that does not change the engine, ``not tried`` where the
