@@ -28,7 +28,7 @@ def read(folder):
 
 
 def wait_for(holds):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -99,6 +99,18 @@ def quantized_residual(skip_has_pair, main_has_pair=False):
     return finished(sketch, sketch.node("Add", [main, skip], "sum"))
 
 
+def projected_residual(main_has_pair, skip_has_pair):
+    """Two convolutions with a Relu between them, a projection beside them, and their sum."""
+    sketch = networks.Sketch(1)
+    x = pair(sketch, "x", "in", ACTIVATION)
+    main = sketch.node("Relu", [quantized_conv(sketch, x, "conv1", 3)], "relu1")
+    main = quantized_conv(sketch, pair(sketch, main, "mid", ACTIVATION), "conv2")
+    skip = quantized_conv(sketch, x, "projection", 3)
+    main = pair(sketch, main, "main", ACTIVATION) if main_has_pair else main
+    skip = pair(sketch, skip, "skip", ACTIVATION) if skip_has_pair else skip
+    return finished(sketch, sketch.node("Add", [skip, main], "sum"))
+
+
 def pair_before_relu():
     sketch = networks.Sketch(1)
     x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
@@ -265,6 +277,9 @@ PLANTED = {
     "per-channel axis": (weight_along_inputs, "conv"),
     "residual without pair": (lambda: quantized_residual(skip_has_pair=False), "sum"),
     "residual without pair on the skip side": (lambda: quantized_residual(False, main_has_pair=True), "sum"),
+    "residual without pair on both sides": (lambda: projected_residual(False, False), "sum"),
+    "residual with extra pair": (lambda: quantized_residual(True, main_has_pair=True), "sum"),
+    "residual with extra pair of two": (lambda: projected_residual(True, True), "sum"),
     "integer bias": (lambda: with_bias(0.001, np.arange(4), np.int32, paired=False), "conv"),
     "pair on a bias": (lambda: with_bias(0.01, np.arange(4), np.float32, paired=True), "conv"),
     "double pair": (double_pair, "conv"),
@@ -303,8 +318,17 @@ def test_every_kind_is_planted():
     assert {kind_of(case) for case in PLANTED} == set(KINDS)
 
 
-ALONE = ["asymmetric", "double pair", "integer bias", "residual without pair", "unsigned weight", "shared layer"]
+ALONE = [
+    "residual with extra pair",
+    "asymmetric",
+    "double pair",
+    "integer bias",
+    "residual without pair",
+    "unsigned weight",
+    "shared layer",
+]
 ALONE += ["pair on a bias", "scale denormal", "half quantized", "activation before the sum", "norm cannot fold"]
+ALONE += ["residual with extra pair"]
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -332,9 +356,39 @@ def test_the_pairs_that_a_recipe_writes_are_as_they_should_be(name, tmp_path):
     assert [finding for finding in checked.findings if finding.layer not in high] == []
 
 
-def test_a_residual_needs_a_pair_on_the_skip_side_alone():
+def test_a_residual_needs_one_pair():
+    """On the skip, which no convolution makes; where convolutions make both sides, on either."""
     assert findings_of(quantized_residual(skip_has_pair=True)) == ()
-    assert findings_of(quantized_residual(skip_has_pair=True, main_has_pair=True)) == ()
+    assert findings_of(projected_residual(main_has_pair=False, skip_has_pair=True)) == ()
+    assert findings_of(projected_residual(main_has_pair=True, skip_has_pair=False)) == ()
+
+
+def test_the_extra_pair_of_two_is_that_of_the_longer_branch():
+    (finding,) = findings_of(projected_residual(True, True))
+    assert "'conv2'" in finding.what
+
+
+def quantized_by_onnx_runtime(model, folder, **options):
+    """The file that ONNX Runtime's quantizer makes of a model, in Q/DQ format."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            self.feeds = iter([{"x": networks.samples(model, 4)["x"]}])
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    out = folder / "q.onnx"
+    quantize_static(networks.save(model, folder), out, Reader(), quant_format=QuantFormat.QDQ, **options)
+    return out
+
+
+def test_the_pairs_that_onnx_runtime_puts_on_a_residual_sum_are_named(tmp_path):
+    """Its quantizer rounds the output of every convolution."""
+    path = quantized_by_onnx_runtime(networks.residual(blocks=2), tmp_path)
+    found = [each for each in trt_bisect.check(path).findings if each.kind == "residual with extra pair"]
+    assert [(each.layer, each.severity) for each in found] == [("block0.add", "warning"), ("block1.add", "warning")]
 
 
 def test_the_samples_have_no_errors(lenet, ocr):
@@ -346,21 +400,10 @@ def test_the_samples_have_no_errors(lenet, ocr):
 
 def test_onnx_runtimes_default_quantization_is_what_tensorrt_refuses(tmp_path):
     """Asymmetric activations and integer biases are ONNX Runtime's defaults; told otherwise, no error is left."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-
-    model = networks.residual(blocks=1)
-    path = networks.save(model, tmp_path)
-
-    class Reader(CalibrationDataReader):
-        def __init__(self):
-            self.feeds = iter([{"x": networks.samples(model, 4)["x"]}])
-
-        def get_next(self):
-            return next(self.feeds, None)
+    from onnxruntime.quantization import QuantType
 
     def kinds(**options):
-        quantize_static(path, tmp_path / "q.onnx", Reader(), quant_format=QuantFormat.QDQ, **options)
-        report = trt_bisect.check(tmp_path / "q.onnx")
+        report = trt_bisect.check(quantized_by_onnx_runtime(networks.residual(blocks=1), tmp_path, **options))
         return {finding.kind for finding in report.findings if finding.severity == "error"}
 
     assert kinds() >= {"asymmetric", "integer bias"}

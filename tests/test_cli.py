@@ -13,6 +13,7 @@ import time
 import networks
 import numpy as np
 import pytest
+from waiting import LIMIT, wait_until
 
 from trt_bisect.cli import main
 from trt_bisect.report.report import LayerRow, Report
@@ -202,26 +203,28 @@ def test_two_runs_in_one_folder_are_refused(trt_bisect, lenet, tmp_path):
     assert "Another run" in err
 
 
+def lines_in(file):
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
 @pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
-    """kill -9 again and again, a little later each time, until the run gets to its end."""
+    """kill -9 again and again, each time some trials later than the last time, until the run gets to its end."""
     model = networks.depthwise()
     networks.plant_between(model, "block1.depthwise", "block1.project")
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model))
     arguments = ["run", str(path), "--calibration", str(tmp_path / "data.npz"), "--metric", "sqnr"]
     arguments += ["--strategy", strategy]
-    began = time.monotonic()
     subprocess.run([*COMMAND, *arguments, "-o", str(tmp_path / "whole")], capture_output=True, check=False)
-    undisturbed = time.monotonic() - began
-    kills = 0
-    for attempt in range(60):
+    journal, kills = tmp_path / "cut/journal.jsonl", 0
+    while True:
+        known = lines_in(journal)
         process = subprocess.Popen(
             [*COMMAND, *arguments, "-o", str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + undisturbed * (0.5 + 0.07 * attempt)
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda process=process, more=known + kills: process.poll() is not None or lines_in(journal) > more)
+        time.sleep(0.01 * kills)
         if process.poll() is not None:
             break
         os.kill(process.pid, signal.SIGKILL)
@@ -231,7 +234,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
     assert process.returncode == 1
     whole, cut = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("whole", "cut"))
     assert without_times(cut) == without_times(whole)
-    records = [json.loads(line) for line in (tmp_path / "cut/journal.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
     plans = [record["trial"]["plan"] for record in records if "trial" in record]
     assert len(plans) == len(set(plans)), "a trial was done twice"
 
@@ -249,26 +252,32 @@ def test_a_journal_cut_in_the_middle_of_a_line(trt_bisect, lenet, tmp_path):
     assert all(json.loads(line) for line in journal.read_text().splitlines())
 
 
-def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
-    script = tmp_path / "feeds.py"
+def endless_feeds(folder, begun):
+    """A module with a generator of digits that never ends; it makes the file ``begun`` after 60 of them."""
+    script = folder / "feeds.py"
     script.write_text(
-        "import numpy as np, time\n"
+        "import numpy as np, pathlib\n"
         "def endless():\n"
-        "    while True:\n"
-        "        time.sleep(0.01)\n"
-        "        yield {'data': np.zeros((1, 1, 28, 28), np.float32)}\n"
+        "    random = np.random.default_rng(0)\n"
+        "    for count in range(10**9):\n"
+        "        if count == 60:\n"
+        f"            pathlib.Path({str(begun)!r}).touch()\n"
+        "        yield {'data': random.random((1, 1, 28, 28), np.float32)}\n"
     )
+    return f"{script}:endless"
+
+
+def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
+    feeds = endless_feeds(tmp_path, tmp_path / "begun")
     process = subprocess.Popen(
-        [*COMMAND, "run", str(lenet / "lenet.onnx"), "--calibration", f"{script}:endless", "-o", str(tmp_path / "r")],
+        [*COMMAND, "run", str(lenet / "lenet.onnx"), "--calibration", feeds, "-o", str(tmp_path / "r")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    while "Calibrating" not in process.stderr.readline():
-        assert process.poll() is None
-    time.sleep(0.5)
+    wait_until((tmp_path / "begun").exists)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert "goes on from what was measured" in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -330,23 +339,13 @@ def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
 
 
 def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(lenet, tmp_path):
-    script = tmp_path / "feeds.py"
-    script.write_text(
-        "import numpy as np, time\n"
-        "def endless():\n"
-        "    random = np.random.default_rng(0)\n"
-        "    while True:\n"
-        "        time.sleep(0.01)\n"
-        "        yield {'data': random.random((1, 1, 28, 28), np.float32)}\n"
-    )
+    feeds = endless_feeds(tmp_path, tmp_path / "begun")
     arguments = ["worst", str(lenet / "lenet.onnx"), "--calibration", str(lenet / "calibration.npz")]
-    arguments += ["--dataset", f"{script}:endless", "-o", str(tmp_path / "w")]
+    arguments += ["--dataset", feeds, "-o", str(tmp_path / "w")]
     process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while "Searching" not in process.stderr.readline():
-        assert process.poll() is None
-    time.sleep(1.0)
+    wait_until((tmp_path / "begun").exists)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "the search was stopped" in out

@@ -6,9 +6,7 @@ import math
 import os
 import platform
 import subprocess
-import time
 from functools import partial
-from pathlib import Path
 
 import fake_builders
 import networks
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import is_running, wait_until
 
 import trt_bisect
 from trt_bisect import machine
@@ -201,11 +200,10 @@ def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
         crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
         for plan in stuck:
             crew.begin(plan)
-        while len(list(begun.iterdir())) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(list(begun.iterdir())) == 2)
         crew.abandon()
         workers = [int(file.name) for file in begun.iterdir()]
-        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+        assert not any(map(is_running, workers))
         crew.begin(int8_set(4, {3}))
         plan, found = crew.ended()
     assert plan == int8_set(4, {3})

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from ray_nodes import MEETING
 from test_crew import without_times
-from test_fleet import journaled, wait_until
+from test_fleet import journaled
+from waiting import wait_until
 
 import trt_bisect
 from trt_bisect.errors import BadInput

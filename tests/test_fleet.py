@@ -7,7 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import networks
 import numpy as np
 import pytest
 from test_crew import without_times
+from waiting import is_running, wait_until
 
 import trt_bisect
 from trt_bisect.builder.base import BuildOptions
@@ -70,13 +70,6 @@ def fleet(ray_nodes):
 
 def all_ended(crew, count):
     return dict(crew.ended() for _ in range(count))
-
-
-def wait_until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -226,7 +219,7 @@ def test_errors_for_the_user_come_back_as_themselves_and_bugs_as_bugs(fleet):
 
 
 def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(fleet):
-    made = subject(faulty(plan_0=fake_builders.segfault, plan_1=fake_builders.hang), timeout=1.5)
+    made = subject(faulty(plan_0=fake_builders.segfault, plan_1=fake_builders.hang), timeout=5.0)
     crew = (opened := fleet()).crew(made, None)
     for number in range(3):
         crew.begin(plan(number))
@@ -249,7 +242,7 @@ def test_what_is_abandoned_frees_its_places(fleet, tmp_path):
     crew.abandon()
     crew.begin(plan(9))
     assert crew.ended()[0] == plan(9)
-    assert not any(Path(f"/proc/{file.name}").exists() for file in begun.iterdir())
+    wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
 
 
 def test_timings_come_back_and_go_along(fleet, tmp_path):
@@ -399,7 +392,7 @@ def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
     assert "Traceback" not in said
     before = journaled(folder)
     assert len(before) == len(set(before)) == 4
-    wait_until(lambda: not any(Path(f"/proc/{file.name}").exists() for file in begun.iterdir()))
+    wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
     assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))

@@ -114,7 +114,8 @@ def test_however_a_check_ends_its_words_and_records_are_kept(command, monkeypatc
         """(folder / "results.json").write_text('{"expectations": [], "figures": {"seen": 1}}')\n""" + SCRIPTS[outcome]
     )
     monkeypatch.setattr(command, "__file__", str(script))
-    check = bench.Check("start", "", lambda bench: None, 2.0, needs_gpu=False)
+    seconds = 4.0 if outcome == "timed out" else 60.0
+    check = bench.Check("start", "", lambda bench: None, seconds, needs_gpu=False)
     monkeypatch.setattr(command, "_why_not", lambda engine: "")
     monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
     made = command._run_apart(check, "tensorrt", has_gpu=True, left=100)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import networks
 import numpy as np
 import pytest
 from fake_builders import FakeBuilder
+from waiting import LIMIT, is_running, wait_until
 
 import trt_bisect
 from trt_bisect import job
@@ -42,11 +42,6 @@ def isolated(timeout=30.0, **faults):
 def pid_of(builder):
     with builder.build("good") as engine:
         return int(engine.infer(FEEDS)["pid"])
-
-
-def is_running(pid):
-    state = Path(f"/proc/{pid}/stat")
-    return state.is_file() and state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
@@ -96,13 +91,11 @@ def test_an_inference_that_crashes_costs_one_trial_too(request_):
 
 @pytest.mark.parametrize("request_", ["build", "infer"])
 def test_a_hang_is_ended_at_the_limit(request_):
-    builder = isolated(timeout=0.5, bad={request_: fake_builders.hang})
+    builder = isolated(timeout=2.0, bad={request_: fake_builders.hang})
     before = pid_of(builder)
-    began = time.monotonic()
-    with pytest.raises(TrialFailed, match=r"took over 0.5 s") as failure, builder.build("bad") as engine:
+    with pytest.raises(TrialFailed, match=r"took over 2 s") as failure, builder.build("bad") as engine:
         engine.infer(FEEDS)
     assert failure.value.outcome == "timed out"
-    assert time.monotonic() - began < 10
     assert not is_running(before)
     assert pid_of(builder) != before
 
@@ -186,11 +179,13 @@ def test_the_worker_ends_when_its_builder_is_forgotten():
 SCRIPT = """
     import sys
     from functools import partial
+    from pathlib import Path
     sys.path.insert(0, {tests!r})
     import fake_builders
     from trt_bisect.builder.isolation import IsolatedBuilder
 
-    builder = IsolatedBuilder(partial(fake_builders.FakeBuilder, {{"bad": {{"build": fake_builders.hang}}}}))
+    hang = partial(fake_builders.begun_and_wait, Path({begun!r}), Path("never"))
+    builder = IsolatedBuilder(partial(fake_builders.FakeBuilder, {{"bad": {{"build": hang}}}}))
     print(builder._worker.pid, flush=True)
     builder.build("bad")
 """
@@ -199,22 +194,20 @@ SCRIPT = """
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_worker_that_hangs_ends_with_its_parent(tmp_path, stop):
     """Ctrl-C reaches the whole process group; the script, which has no main guard, runs once."""
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent))))
+    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    begun.mkdir()
+    script.write_text(textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent), begun=str(begun))))
     parent = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )
     worker = int(parent.stdout.readline())
+    wait_until(lambda: list(begun.iterdir()))
     assert is_running(worker)
-    time.sleep(0.3)
     (os.killpg if stop == signal.SIGINT else os.kill)(parent.pid, stop)
-    assert parent.wait(20) != 0
+    assert parent.wait(LIMIT) != 0
     assert parent.stdout.read() == b""
     parent.stdout.close()
-    deadline = time.monotonic() + 10
-    while is_running(worker) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_running(worker)
+    wait_until(lambda: not is_running(worker))
 
 
 def compare(outputs):

@@ -45,8 +45,6 @@ def test_quantizable_layers_of_a_residual_network(tmp_path):
     quantizable = [layer.name for layer in network.layers if layer.quantizable]
     blocks = [f"block{b}.{part}" for b in (0, 1) for part in ("conv1", "conv2", "add")]
     assert quantizable == ["stem", *blocks, "pool", "fc"]
-    add = network.layer_named("block0.add")
-    assert [r.tensor for r in add.roundings] == ["block0.conv2_out", "stem_relu_out"]
     assert network.layer_named("fc").roundings[1].axis == 1
     assert network.layer_named("stem").shape == ("n", 8, 16, 16)
 

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -17,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 import time_machine
+from waiting import wait_until
 
 import trt_bisect
 from trt_bisect.errors import BadInput, NothingMeasured
@@ -615,9 +615,7 @@ def test_kill_9_and_the_same_command(suite):
     """Killed wherever it is after a while; the same command ends with the report of an undisturbed night."""
     command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "regress", "--config", str(suite)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list((suite.parent / "nightly").glob("*/runs/chain/journal.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: list((suite.parent / "nightly").glob("*/runs/chain/journal.jsonl")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     (record,) = (suite.parent / "nightly").glob("*/night.json")

@@ -189,6 +189,6 @@ def test_ctrl_c_ends_it_without_a_word(finished, stop, tmp_path):
     assert digest.hex(":").upper() in said
     assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
     process.send_signal(stop)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=120)
     assert (out, err) == ("", "")
     assert process.returncode == (0 if stop == signal.SIGINT else -stop)

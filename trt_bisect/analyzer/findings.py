@@ -125,8 +125,8 @@ KINDS: dict[str, Kind] = {
     ),
     "activation before the sum": Kind(
         WARNING,
-        "TensorRT fuses convolution, sum and activation in this order; an activation before the sum keeps the sum a "
-        "layer of its own, with a rounding of its own.",
+        "TensorRT fuses convolution, sum and activation in this order; an activation before the sum can keep the sum a "
+        "layer of its own.",
         "Put the activation after the sum in the next training; nothing can be done in the file.",
     ),
     "transpose between": Kind(
@@ -166,7 +166,13 @@ KINDS: dict[str, Kind] = {
         WARNING,
         "With a pair on one side only, the sum runs in float: it is not fused with the convolution, and the other side "
         "is converted back and forth.",
-        "Put a Q/DQ pair on the skip connection too; the side that comes straight from a convolution needs none.",
+        "Put a Q/DQ pair on the skip connection too; the side that comes from a convolution needs none.",
+    ),
+    "residual with extra pair": Kind(
+        WARNING,
+        "The side that comes from a convolution has a pair: TensorRT then does not fuse the sum with the convolution, "
+        "and what the convolution makes is rounded before the sum for nothing.",
+        "Take that pair out; the one on the skip connection is what the fusion needs.",
     ),
     "integer bias": Kind(
         ERROR,

@@ -15,6 +15,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.file import Weights, detach_weights, subgraphs_of_attribute
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
+from trt_bisect.model.residual import Wiring
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -145,6 +146,11 @@ class FileGraph:
         while self.maker_op(tensor) in _MOVES and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Who makes and who reads each tensor."""
+        return Wiring.of(self.model.graph, self.constants, self._types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Who reads the values of a tensor in the end, behind Q/DQ and, for constants, behind what moves them."""

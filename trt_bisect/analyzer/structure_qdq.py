@@ -225,17 +225,51 @@ def _is_narrow(pair: Pair) -> bool:
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Sums with one quantized side and another in float that is not fused with them."""
+    """Sums with one quantized side and another in float that is not fused with them; pairs that prevent a fusion."""
     for node in graph.nodes:
-        sides = [name for name in node.input if name]
-        if node.op_type != "Add" or len(sides) != 2 or any(name in graph.constants for name in sides):
+        if node.op_type != "Add" or len(node.input) != 2 or not graph.constants.isdisjoint(node.input):
             continue
-        bare = [name for name in sides if not is_dequantized(graph, name)]
-        fused = [name for name in bare if _from_quantized_layer(graph, name)]
-        if len(bare) == 2 and not fused:
-            continue
-        for name in [name for name in bare if name not in fused] or fused[1:]:
-            yield found("residual without pair", node.name, f"its input '{name}' has no pair, the other side has")
+        sides = (node.input[0], node.input[1])
+        for name in _sides_without_pair(graph, sides):
+            yield found(
+                "residual without pair", node.name, f"its input '{name}' has no pair, the other side is in INT8"
+            )
+        for made_by in _layers_cut_off(graph, sides):
+            yield found("residual with extra pair", node.name, f"a pair stands between it and '{made_by}'")
+
+
+def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
+    """The sides of a sum that lack a pair. One that a layer with weights makes for the sum alone is fused with it."""
+    bare = [name for name in sides if not is_dequantized(graph, name)]
+    fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
+    if len(bare) < 2:
+        return [name for name in bare if name not in fused]
+    if not any(_from_quantized_layer(graph, name) for name in fused):
+        return []
+    if len(fused) < 2:
+        return [name for name in bare if name not in fused]
+    return [sides[0] if graph.wiring.bare_side(sides) == 1 else sides[1]]
+
+
+def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
+    """The convolution in INT8 that a pair, which the sum alone reads, keeps from being fused with the sum."""
+    sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
+    bare = graph.wiring.bare_side(sources)
+    if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
+        return []
+    maker, other = graph.wiring.fused_with(sources[bare]), sides[1 - bare]
+    fuses_with_other = not is_dequantized(graph, other) and graph.wiring.fused_with(other) is not None
+    return [] if maker is None or fuses_with_other else [maker.name]
+
+
+def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
+    """The tensor before the pair that this one comes out of, if one node alone reads it; else the tensor itself."""
+    dequantizer = graph.makers.get(tensor)
+    quantizer = graph.makers.get(dequantizer.input[0]) if dequantizer and dequantizer.op_type == DEQUANTIZE else None
+    if quantizer is None or quantizer.op_type != QUANTIZE:
+        return tensor
+    alone = graph.uses(tensor) == graph.uses(quantizer.output[0]) == 1
+    return quantizer.input[0] if alone else tensor
 
 
 def is_dequantized(graph: FileGraph, tensor: str) -> bool:
@@ -244,19 +278,9 @@ def is_dequantized(graph: FileGraph, tensor: str) -> bool:
 
 
 def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    """Whether a layer in INT8 makes the tensor for the sum alone; its BatchNormalization or bias may stand between."""
-    while graph.uses(tensor) == 1:
-        maker = graph.makers.get(tensor)
-        if maker is None:
-            return False
-        if maker.op_type in WEIGHTED:
-            return all(is_dequantized(graph, name) for name in maker.input[:2])
-        inside = [name for name in maker.input if name and name not in graph.constants]
-        passes = maker.op_type == "BatchNormalization" or (maker.op_type == "Add" and len(inside) == 1)
-        if not passes:
-            return False
-        tensor = inside[0]
-    return False
+    """Whether a layer in INT8 makes the tensor for the sum alone; pointwise nodes of its own may stand between."""
+    maker = graph.wiring.fused_with(tensor, WEIGHTED)
+    return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 
 
 def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:

@@ -9,16 +9,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from trt_bisect.driver.search import Findings, Loss, Question, Search, Step, added
+from trt_bisect.driver.search import Findings, Loss, Question, Search, Standing, Step
 
 
 @dataclass(frozen=True)
 class _Span:
-    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first."""
+    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first.
+
+    Attributes:
+        standing: the losses of the plans up to ``low``.
+        after: the loss at ``high``.
+    """
 
     low: int
     high: int
-    before: float
+    standing: Standing
     after: Loss
 
 
@@ -34,13 +39,12 @@ def bisect(question: Question, watched: list[Step] | None = None) -> Search[Find
         if question.quantizable:
             settled.append(Step(question.quantizable, 0.0, full, question.all_but(())))
         return Findings(full, tuple(settled), (), ())
-    start = yield question.prefix(-1)
-    low, base = -1, 0.0 if start is None else start
+    low, standing = -1, Standing.at((yield question.prefix(-1)))
     culprits: list[int] = []
     set_aside: list[int] = []
     while low < last:
         noted: list[Step] = []
-        found = yield from _next_step(question, low, base, tuple(culprits + set_aside), noted)
+        found = yield from _next_step(question, low, standing, tuple(culprits + set_aside), noted)
         if found is None:
             settled += noted
             break
@@ -49,12 +53,12 @@ def bisect(question: Question, watched: list[Step] | None = None) -> Search[Find
             culprits += found.layers
         else:
             set_aside += found.layers
-        low, base = question.quantizable.index(found.layers[-1]), found.before
+        low, standing = question.quantizable.index(found.layers[-1]), Standing(found.before, found.highest)
     return Findings(full, tuple(settled), tuple(culprits), tuple(set_aside))
 
 
 def _next_step(
-    question: Question, low: int, before: float, kept: tuple[int, ...], noted: list[Step]
+    question: Question, low: int, standing: Standing, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
     """The first boundary after ``low`` that costs a culprit's step or cannot be measured.
 
@@ -66,27 +70,29 @@ def _next_step(
     while low + stride < last:
         position = low + stride
         loss = yield question.prefix(question.quantizable[position], kept)
-        found = yield from _leftmost(question, _Span(low, position, before, loss), kept, noted)
+        found = yield from _leftmost(question, _Span(low, position, standing, loss), kept, noted)
         if found is not None or loss is None:
             return found
-        low, before, stride = position, loss, 2 * stride
+        low, standing, stride = position, standing.then(loss), 2 * stride
     after = yield question.all_but(kept)
-    return (yield from _leftmost(question, _Span(low, last, before, after), kept, noted))
+    return (yield from _leftmost(question, _Span(low, last, standing, after), kept, noted))
 
 
 def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
     """The first boundary in ``span`` that costs a culprit's step or cannot be measured; the innocent ones are noted."""
-    if span.after is not None and added(span.before, span.after) < question.step:
-        noted.append(_step(question, span, kept))
+    whole = _step(question, span, kept)
+    if whole.rise < question.step:
+        noted.append(whole)
         return None
     middle = yield from _between(question, span, kept)
     if middle is None:
-        return replace(_step(question, span, kept), culprit=span.after is not None)
+        return replace(whole, culprit=span.after is not None)
     position, loss = middle
     found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
     if found is not None or loss is None:
         return found
-    return (yield from _leftmost(question, replace(span, low=position, before=loss), kept, noted))
+    right = replace(span, low=position, standing=span.standing.then(loss))
+    return (yield from _leftmost(question, right, kept, noted))
 
 
 def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:
@@ -105,4 +111,4 @@ def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[t
 
 def _step(question: Question, span: _Span, kept: tuple[int, ...]) -> Step:
     layers = question.quantizable[span.low + 1 : span.high + 1]
-    return Step(layers, span.before, span.after, question.prefix(layers[-1], kept))
+    return span.standing.step(layers, span.after, question.prefix(layers[-1], kept))

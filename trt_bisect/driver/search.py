@@ -55,7 +55,8 @@ class Step:
         before: the loss with none of them in INT8.
         loss: the loss with all of them in INT8; None if that plan could not be measured.
         plan: that plan.
-        culprit: the step is at least the question's.
+        culprit: its rise is at least the question's step.
+        highest: the largest loss of the plans that stood before (see ``Standing``).
     """
 
     layers: tuple[int, ...]
@@ -63,11 +64,17 @@ class Step:
     loss: Loss
     plan: PrecisionPlan
     culprit: bool = False
+    highest: float = -math.inf
+
+    @property
+    def drop(self) -> float:
+        """The loss that the step adds to the plan before it; NaN where it could not be measured."""
+        return math.nan if self.loss is None else added(self.before, self.loss)
 
     @property
     def rise(self) -> float:
-        """The loss that the step adds; NaN where it could not be measured."""
-        return math.nan if self.loss is None else added(self.before, self.loss)
+        """The loss that the step adds to the largest before it; NaN where it could not be measured."""
+        return math.nan if self.loss is None else added(max(self.before, self.highest), self.loss)
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,36 @@ class Findings:
 def added(before: float, after: float) -> float:
     """The loss added; between two infinite losses nothing is."""
     return 0.0 if math.isinf(before) and math.isinf(after) else after - before
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The losses of the plans that stand: those without the culprits and what was set aside.
+
+    Losses dip where roundings cancel. A layer that only takes such a dip away adds nothing that was not there before:
+    it is held against the largest loss, not against the last. An infinite one is nothing to compare with, once a finite
+    one was measured.
+
+    Attributes:
+        last: of the plan before the next layer.
+        highest: the largest so far.
+    """
+
+    last: float
+    highest: float
+
+    @classmethod
+    def at(cls, loss: Loss) -> Standing:
+        """The beginning: the loss with nothing in INT8, 0 where that could not be measured."""
+        return cls(loss or 0.0, loss or 0.0)
+
+    def then(self, loss: float) -> Standing:
+        """One more plan stands."""
+        return Standing(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
+
+    def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:
+        """The next layers in INT8, and what that cost."""
+        return Step(layers, self.last, loss, plan, highest=self.highest)
 
 
 def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> Result:

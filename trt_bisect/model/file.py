@@ -127,6 +127,18 @@ def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.Grap
     yield from attribute.graphs
 
 
+def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The tensors that a node reads, those that its bodies take from outside included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in subgraphs_of_attribute(attribute):
+            made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+            made_inside |= {name for inner in body.node for name in inner.output}
+            for inner in body.node:
+                yield from (name for name in tensors_read(inner) if name not in made_inside)
+            yield from (value.name for value in body.output if value.name not in made_inside)
+
+
 def detach_weights(model: onnx.ModelProto) -> Weights:
     """Takes the large weights of the main graph out of ``model``, in place, and returns them by name."""
     weights: Weights = {}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
 from trt_bisect.model.existing import ExistingPairs
-from trt_bisect.model.file import Weights, subgraphs_of_attribute
+from trt_bisect.model.file import Weights, tensors_read
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.residual import Wiring
 
 _EVERY_INPUT = -1
 _DATA_SLOTS: dict[str, tuple[int, ...]] = {
@@ -27,7 +28,8 @@ _DATA_SLOTS: dict[str, tuple[int, ...]] = {
 """The layers that TensorRT runs in INT8 from Q/DQ on their inputs, and which inputs those are.
 
 Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list of operators. Activations,
-elementwise work with constants, normalisations and shuffles follow the layer that they are fused with.
+elementwise work with constants, normalisations and shuffles follow the layer that they are fused with. Of the two
+inputs of an Add, one may stay bare (see ``model.residual``).
 """
 
 Shape = tuple[int | str | None, ...]
@@ -136,13 +138,15 @@ def layers_of(graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs) ->
     """The layers of a prepared graph in execution order."""
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
-    return tuple(_layer(i, node, types, constants, pairs) for i, node in enumerate(graph.node))
+    wiring = Wiring.of(graph, constants, types.shapes)
+    return tuple(_layer(i, node, types, wiring, pairs) for i, node in enumerate(graph.node))
 
 
-def _layer(index: int, node: onnx.NodeProto, types: TensorTypes, constants: set[str], pairs: ExistingPairs) -> Layer:
+def _layer(index: int, node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, pairs: ExistingPairs) -> Layer:
     first = node.output[0] if node.output else ""
+    constants = wiring.constants
     roundings, why_not = (
-        _existing_roundings(node, constants, pairs) if pairs else _wanted_roundings(node, types, constants)
+        _existing_roundings(node, constants, pairs) if pairs else _wanted_roundings(node, types, wiring)
     )
     return Layer(
         index=index,
@@ -157,20 +161,8 @@ def _layer(index: int, node: onnx.NodeProto, types: TensorTypes, constants: set[
     )
 
 
-def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The tensors that a node reads, those that its bodies take from outside included."""
-    yield from node.input
-    for attribute in node.attribute:
-        for body in subgraphs_of_attribute(attribute):
-            made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
-            made_inside |= {name for inner in body.node for name in inner.output}
-            for inner in body.node:
-                yield from (name for name in tensors_read(inner) if name not in made_inside)
-            yield from (value.name for value in body.output if value.name not in made_inside)
-
-
 def _existing_roundings(
-    node: onnx.NodeProto, constants: set[str], pairs: ExistingPairs
+    node: onnx.NodeProto, constants: Collection[str], pairs: ExistingPairs
 ) -> tuple[tuple[Rounding, ...], str]:
     found = [
         Rounding(slot, name, name in constants, quantizers[0].axis, quantizers)
@@ -185,15 +177,13 @@ def _existing_roundings(
     return tuple(found), "" if found else "the network has no Q/DQ at it"
 
 
-def _wanted_roundings(
-    node: onnx.NodeProto, types: TensorTypes, constants: set[str]
-) -> tuple[tuple[Rounding, ...], str]:
+def _wanted_roundings(node: onnx.NodeProto, types: TensorTypes, wiring: Wiring) -> tuple[tuple[Rounding, ...], str]:
     slots = _DATA_SLOTS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if slots is None:
         return (), f"{node.op_type} follows the layers around it"
     if slots == (_EVERY_INPUT,):
         slots = tuple(range(len(node.input)))
-    names = [node.input[slot] for slot in slots]
+    names, constants = [node.input[slot] for slot in slots], wiring.constants
     known = {types.dtypes[name] for name in names if name in types.dtypes}
     if known != {np.dtype(np.float32)}:
         return (), f"its inputs are not float32 ({', '.join(sorted(map(str, known))) or 'unknown'})"
@@ -201,9 +191,11 @@ def _wanted_roundings(
         return (), "adding a constant follows the layer before it"
     if all(name in constants for name in names):
         return (), "all its inputs are constant"
+    bare = wiring.bare_side((names[0], names[1])) if node.op_type == "Add" else None
     return tuple(
         Rounding(slot, name, name in constants, weight_axis(node, slot, types) if name in constants else None)
         for slot, name in zip(slots, names, strict=True)
+        if slot != bare
     ), ""
 
 

@@ -143,7 +143,7 @@ class Network:
         )
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights and which layers are quantizable."""
+        """SHA-256 over the graph, the weights, which layers are quantizable, and which of their inputs are rounded."""
         if "weights" not in self.memo:
             self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
@@ -151,7 +151,7 @@ class Network:
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             for rounding in layer.roundings:
-                sha.update(repr([quantizer.key() for quantizer in rounding.fixed]).encode())
+                sha.update(repr((rounding.slot, [quantizer.key() for quantizer in rounding.fixed])).encode())
         return sha.hexdigest()
 
 

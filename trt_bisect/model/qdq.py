@@ -1,7 +1,8 @@
 """A precision plan written into the ONNX graph: Q/DQ pairs for INT8 layers, casts for FP16 ones.
 
 The pairs stand on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all,
-each tensor once for all its INT8 consumers with the same scale. A layer that stays high therefore reads unrounded
+each tensor once for all its INT8 consumers with the same scale. A residual sum that TensorRT fuses with a convolution
+has one on its skip alone (see ``model.residual``). A layer that stays high therefore reads unrounded
 tensors, and an INT8 layer all of whose consumers are high has a float output: a boundary adds no rounding of its own.
 """
 

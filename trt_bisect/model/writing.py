@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute
-from trt_bisect.model.layers import Layer, Rounding, tensors_read
+from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.precision import Precision
 

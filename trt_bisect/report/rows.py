@@ -64,7 +64,7 @@ def _filled_rows(measured: Measured, blank: Sequence[LayerRow], rule: Rule, roun
             outcome = "not judged" if row.index in set_aside else NOT_TRIED
             filled = _filled(measured, row, rule, None, outcome, None)
         else:
-            drop = step.rise if len(step.layers) == 1 and step.loss is not None else None
+            drop = step.drop if len(step.layers) == 1 and step.loss is not None else None
             filled = _filled(measured, row, rule, trial, trial.outcome, drop)
             if step.plan.precisions[row.index] is Precision.INT8:
                 filled = replace(filled, asked=str(Precision.INT8))

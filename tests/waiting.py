@@ -1,0 +1,28 @@
+"""Waiting for what is meant, never for a time: the limits here only end a test that would hang."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+LIMIT = 120.0
+"""Seconds; far more than any of it takes on a busy machine."""
+
+
+def wait_until(condition, seconds=LIMIT):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    """Whether a process does anything yet. One that is dead stays a zombie until its parent has asked for its end.
+
+    Source: the third field of ``/proc/PID/stat``, proc(5).
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
