@@ -67,8 +67,6 @@ class Job:
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
         """All that plans are measured with, as long as the journal and the fleet are open."""
-        if self.request.cluster.address and self.request.way.strategy == BRANCH:
-            self.progress.say(STAYS_HERE)
         with open_fleet(self.request.cluster, self.progress.say) as self._fleet:
             yield from self._open(calibration, inputs, dataset)
 
@@ -77,6 +75,9 @@ class Job:
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
             self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
+        self.request = replace(self.request, way=self.request.way.on(engine))
+        if self.request.cluster.address and self.request.way.strategy == BRANCH:
+            self.progress.say(STAYS_HERE)
         ranges, data = self._ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high

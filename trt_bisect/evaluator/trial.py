@@ -18,6 +18,10 @@ LOST = "lost"
 PASSING = (TIMED_OUT, LOST)
 """Outcomes of the moment, not of the plan: it is tried again by the next run."""
 
+ROWS = "rows "
+"""Before the key of a plan whose row went on in INT8 beside others: float sums are taken in another order there than on
+a whole engine, so that values at the edge between two INT8 levels fall to the other side. It never stands for one."""
+
 
 @dataclass(frozen=True)
 class OutputFigures:
@@ -110,6 +114,17 @@ class Trial:
         fields["outputs"] = {name: checked(OutputFigures(**figures)) for name, figures in record["outputs"].items()}
         fields["ran"] = restored(record["ran"], record["plan"])
         return checked(cls(**fields))
+
+
+def of_a_pass(trials: Mapping[str, Trial], mark: str, plan: str) -> Trial | None:
+    """The trial that a pass gave a plan, None where none did.
+
+    Args:
+        trials: by key, as they are kept.
+        mark: before the keys of what was measured in pieces that are other engines than the whole.
+        plan: the plan's key.
+    """
+    return trials.get(mark + plan) or trials.get(mark + ROWS + plan)
 
 
 UNTRIED = Trial("", "not tried", builds=0)

@@ -67,7 +67,7 @@ class LayerRow:
         recipe: the layer's precision in the recipe.
         message: of a failed trial.
         rounds: for a culprit, what is rounded.
-        whole: for a culprit that was found in pieces of the network, the similarity on whole engines ``without`` and
+        whole: for a layer that was blamed where a network was cut in pieces, the similarity on whole engines ``without`` and
             ``with`` it in INT8.
     """
 

@@ -49,7 +49,7 @@ def summary(
             else "are the culprits, each judged with those before it in high precision"
         )
         parts.append(f"{listed(names)} {blamed}.")
-    elif findings.full is not None:
+    elif findings.full is not None and not findings.set_aside:
         parts.append(_accumulates(network, rule, findings))
     if findings.set_aside:
         aside = listed([network.layers[k].name for k in findings.set_aside])
