@@ -67,8 +67,8 @@ class LayerRow:
         recipe: the layer's precision in the recipe.
         message: of a failed trial.
         rounds: for a culprit, what is rounded.
-        whole: for a layer that was blamed where a network was cut in pieces, the similarity on whole engines ``without`` and
-            ``with`` it in INT8.
+        whole: for a layer that was blamed where pieces are other engines, the similarity on whole engines ``without``
+            and ``with`` it in INT8.
     """
 
     index: int
