@@ -309,8 +309,8 @@ def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
     for each in (found, better):
         high = [k for k in each.bench.network.quantizable if k not in each.sought.plan.int8]
         job.progress.stage("Judging the recipe on all samples", data.length)
-        engine = each.bench.builder.engine
-        worst.append(job.find_worst(engine, each.bench.ranges, data, 1, high))
+        builder = job.builder_for(each.bench.builder.engine, each.bench.ranges, data)
+        worst.append(job.find_worst(builder, data, 1, high))
     losses = [max(map(_loss(rule), each.similarities)) for each in worst]
     if losses[1] <= max(losses[0], rule.budget):
         return True

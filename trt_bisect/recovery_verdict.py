@@ -22,6 +22,7 @@ from trt_bisect.report.exports import recipe_files
 from trt_bisect.report.page.graph import network_facts
 from trt_bisect.report.recovered import ALL_HIGH, ALL_INT8, KNEE, RECIPE, FrontPoint, LeftHigh, Move, Recovery
 from trt_bisect.report.recovery_words import recovery_summary
+from trt_bisect.report.words import memory_notes
 from trt_bisect.seeking import Aim, Costs, Sought, plan_cost
 from trt_bisect.targets import AccuracyTarget, Target
 
@@ -89,7 +90,7 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - job.began,
-        notes=tuple(dict.fromkeys(job.notes)),
+        notes=tuple(dict.fromkeys([*job.notes, *memory_notes(trials)])),
         summary="",
         versions={**versions(), **bench.builder.versions},
         fingerprint=bench.key,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.ran import restored, shortened
 from trt_bisect.typed import checked
 
@@ -15,7 +16,7 @@ INFERENCE_FAILED = "inference failed"
 TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
-PASSING = (TIMED_OUT, LOST)
+PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes of the moment, not of the plan: it is tried again by the next run."""
 
 ROWS = "rows "

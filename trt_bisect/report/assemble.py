@@ -21,7 +21,7 @@ from trt_bisect.report.measured import Measured
 from trt_bisect.report.obedience import obedience_notes
 from trt_bisect.report.report import Report, RoundedTensor
 from trt_bisect.report.rows import exit_code, filled_report
-from trt_bisect.report.words import listed, summary
+from trt_bisect.report.words import listed, memory_notes, summary
 
 
 def blank_report(
@@ -79,6 +79,7 @@ def assemble(
     said = [
         *notes,
         *_trial_notes(measured, rule),
+        *memory_notes(measured.trials.values()),
         *_overruled(measured, network, rule),
         *_obedience(measured, network),
     ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.search import Step
 from trt_bisect.errors import NothingMeasured
-from trt_bisect.evaluator.trial import MEASURED, Trial
+from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.precision import Precision
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import FOLLOWS, NOT_TRIED, LayerRow, Report, RoundedTensor
@@ -38,10 +38,13 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
 
 
 def exit_code(measured: Measured, rule: Rule) -> int:
-    """0 if full INT8 meets the threshold, 1 if not, 3 if no plan could be measured; pieces of engines do not count."""
+    """0 if full INT8 meets the threshold, 1 if not; 3 if no plan could be measured, or full INT8 not at this moment.
+
+    Pieces that are other engines than the whole do not count.
+    """
     mark = measured.mark
     wholes = [trial for key, trial in measured.trials.items() if not mark or not key.startswith(mark)]
-    if all(trial.failed for trial in wholes):
+    if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
     return 0 if rule.meets(measured.full) else 1
 
