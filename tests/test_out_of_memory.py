@@ -51,7 +51,7 @@ def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
     model = sketch.model({"x": [1, 4]}, {"y": [1, 1]}, opset=13)
     path = networks.save(model, tmp_path)
     feeds = {"x": np.ones((1, 4), np.float32)}
-    with pytest.raises(Exception, match="(?i)alloc|memory"):
+    with pytest.raises(Exception, match=r"(?i)alloc|memory"):
         ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
     network = load_network(path)
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
@@ -80,7 +80,7 @@ def measured(monkeypatch, lenet, tmp_path):
     """A run in one folder, on a machine that has no memory for the plans ``too_large``."""
 
     def call(*too_large, output=tmp_path / "run"):
-        def scarce(engine, typing, network, scales, options, shapes, workshop=None):  # noqa: ARG001
+        def scarce(engine, typing, network, scales, options, shapes, workshop=None):
             return Scarce(OnnxRuntimeBuilder(network, scales, options), too_large)
 
         monkeypatch.setattr(job, "open_builder", scarce)

@@ -360,7 +360,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         return worst_inputs(*arguments, **options)
 
     def run(typing="weak", version="10.1", **options):
-        def opened(engine, _typing, network, scales, options, shapes, workshop=None):  # noqa: ARG001
+        def opened(engine, _typing, network, scales, options, shapes, workshop=None):
             return OnePlace(OnnxRuntimeBuilder(network, scales, options), typing, version)
 
         monkeypatch.setattr("trt_bisect.job.open_builder", opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +13,7 @@ from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.bench import Bench
 from trt_bisect.driver.path import path
 from trt_bisect.driver.search import Loss
-from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network
 from trt_bisect.moves import Moves
@@ -58,10 +58,44 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
         costs: of leaving layers high, from ``origin``.
         origin: ``macs``, ``measured`` or a file.
     """
+    bench = found.bench
+    front = _front(job, found, costs)
+    latencies = measure_latencies(
+        bench.builder, bench.network, found.sought.plan, bench.whole.high, bench.feeds[0], job.progress
+    )
+    return _recovery(job, found, before, aim, costs, origin, front, latencies)
+
+
+def stopped_recovery(job: Job, found: Found, before: Bench, aim: Aim, costs: Costs, origin: str) -> Recovery:
+    """The report on a recipe as far as it is known when a run is stopped; nothing is measured.
+
+    The arguments are those of ``recovery_verdict``.
+    """
+    target, sought = found.target, found.sought
+    loss = math.inf if sought.loss is None else sought.loss
+    known = {RECIPE: (sought.plan, target.figure(sought.plan), loss)}
+    named = {**known, ALL_HIGH: (sought.space.plan(sought.space.all), None, math.inf)}
+    front = tuple(
+        FrontPoint(plan_cost(plan, costs), figure, loss, (name,), _high(found.bench.network, plan))
+        for name, (plan, figure, loss) in named.items()
+    )
+    recovery = _recovery(job, found, before, aim, costs, origin, front, None)
+    note = "stopped before the front and the latencies were measured: the same command goes on from here"
+    return replace(recovery, stopped=True, notes=(*recovery.notes, note))
+
+
+def _recovery(
+    job: Job,
+    found: Found,
+    before: Bench,
+    aim: Aim,
+    costs: Costs,
+    origin: str,
+    front: tuple[FrontPoint, ...],
+    latencies: Latencies | None,
+) -> Recovery:
     bench, target, sought = found.bench, found.target, found.sought
     network, high = bench.network, bench.whole.high
-    front = _front(job, found, costs)
-    latencies = measure_latencies(bench.builder, network, sought.plan, high, bench.feeds[0], job.progress)
     trials = [trial for store in dict.fromkeys((before.store, bench.store)) for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
     recovery = Recovery(

@@ -33,8 +33,8 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import Builder, BuildOptions, Engine
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.errors import OUT_OF_MEMORY
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import BUILD_FAILED, TIMED_OUT, Trial
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.precision import PrecisionPlan, int8_set

@@ -72,7 +72,8 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
         parent: the parent's process id.
         work: has a method for each request; without it engines are built and run.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
+        signal.signal(stop, signal.SIG_IGN)
     _end_with(parent)
     connection = Connection(descriptor)
     lock = threading.Lock()

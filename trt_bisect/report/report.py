@@ -59,8 +59,8 @@ class LayerRow:
         drop: the loss that the layer added, in the metric's units; for cosine a fraction of 1.
         sqnr: of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
-            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine, ``not tried`` where the
-            strategy did not need it.
+            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
+            ``not tried`` where the strategy did not need it.
         asked: the precision that the trial asked for.
         ran: the precision that the engine says it ran in; empty where it does not say.
         obeyed: whether the engine did what was asked; None where that is not known.
