@@ -219,6 +219,7 @@ class WaitingBuilder:
         self.builder, self.waiting = builder, waiting
         self.engine, self.typing = builder.engine, builder.typing
         self.arithmetic, self.versions = builder.arithmetic, builder.versions
+        self.reference = builder.reference
 
     def build(self, plan):
         if 2 in plan.int8 and 7 not in plan.int8:

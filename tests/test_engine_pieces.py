@@ -120,7 +120,7 @@ def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_pa
     assert again.layers == report.layers
 
 
-def test_a_culprit_that_whole_engines_deny_is_said(foreign, tmp_path):
+def test_a_culprit_that_no_whole_engine_can_show_is_left_high_and_not_blamed(foreign, tmp_path):
     """The pieces' INT8 layer 'block1.conv2' is spoilt by its range; whole engines refuse to be built with it."""
     model = networks.residual()
     networks.plant_between(model, "block1.conv1", "block1.conv2")
@@ -132,8 +132,14 @@ def test_a_culprit_that_whole_engines_deny_is_said(foreign, tmp_path):
             raise TrialFailed("build failed", "out of tactics")
 
     report = foreign(model, tmp_path, spoil, strategy="branch")
-    assert report.culprits == ("block1.conv2",)
-    assert any("could not be measured on whole engines" in note for note in report.notes)
+    assert report.culprits == ()
+    assert report.recipe["high"] == ["block1.conv2"]
+    assert report.recipe["meets"]
+    row = report.layers[culprit]
+    assert (row.outcome, row.message, row.culprit) == ("build failed", "out of tactics", False)
+    assert row.whole["without"] > 20.0
+    assert row.whole["with"] is None
+    assert "'block1.conv2' could not be judged" in report.summary
 
 
 def test_every_piece_of_lenet_builds_in_tensorrt_rtx(lenet):

@@ -58,23 +58,23 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fault", "outcome", "message"),
     [
-        (fake_builders.segfault, "by signal SIGSEGV.\nthe last thing it printed"),
-        (fake_builders.say_and_segfault, "Error Code 1: Cuda Driver\na warning\nthe last thing"),
-        (fake_builders.killed_by_the_system, "SIGKILL, as Linux does when memory runs out"),
-        (fake_builders.leave, "with exit code 3"),
-        (fake_builders.eat_all_memory, "Out of memory. Unable to allocate 1 TiB"),
-        (fake_builders.say_and_run_out_of_memory, "std::bad_alloc\nError Code 2: OutOfMemory"),
-        (fake_builders.refuse, "no implementation for node fc"),
+        (fake_builders.segfault, "build failed", "by signal SIGSEGV.\nthe last thing it printed"),
+        (fake_builders.say_and_segfault, "build failed", "Error Code 1: Cuda Driver\na warning\nthe last thing"),
+        (fake_builders.killed_by_the_system, "out of memory", "SIGKILL, as Linux does when memory runs out"),
+        (fake_builders.leave, "build failed", "with exit code 3"),
+        (fake_builders.eat_all_memory, "out of memory", "Out of memory. Unable to allocate 1 TiB"),
+        (fake_builders.say_and_run_out_of_memory, "out of memory", "std::bad_alloc\nError Code 2: OutOfMemory"),
+        (fake_builders.refuse, "build failed", "no implementation for node fc"),
     ],
 )
-def test_a_build_that_fails_costs_its_worker_and_one_trial(fault, message):
+def test_a_build_that_fails_costs_its_worker_and_one_trial(fault, outcome, message):
     builder = isolated(bad={"build": fault})
     before = pid_of(builder)
     with pytest.raises(TrialFailed) as failure:
         builder.build("bad")
-    assert failure.value.outcome == "build failed"
+    assert failure.value.outcome == outcome
     assert message in failure.value.message
     assert pid_of(builder) != before
     assert not is_running(before)
@@ -227,7 +227,7 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(tmp_path):
     builder = IsolatedBuilder(partial(FakeBuilder, {canonical(plans[k]): fault for k, fault in faults.items()}), 2.0)
     evaluator = RebuildEvaluator(network, builder, [FEEDS], compare, store)
     trials = [evaluator.measure(plan) for plan in plans]
-    assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", "build failed", "measured"]
+    assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", "out of memory", "measured"]
     assert "Error Code 1" in trials[1].message
     assert trials[0].outputs["y"].values == {"mean": 2.0}
     assert trials[4].message == "a warning of the build"
@@ -299,11 +299,12 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
     assert "SIGSEGV" in (tmp_path / "run/journal.jsonl").read_text()
 
 
-def test_a_trial_that_timed_out_is_tried_again_when_the_run_goes_on(tmp_path):
+def test_a_trial_that_timed_out_or_ran_out_of_memory_is_tried_again_when_the_run_goes_on(tmp_path):
     with Journal(tmp_path, "run", {}) as journal:
-        journal.keep(Trial("slow", "timed out"))
+        journal.keep(Trial("slow", "timed out"), Trial("large", "out of memory"))
         journal.keep(Trial("broken", "build failed"))
         assert journal.find("slow") is not None
     with Journal(tmp_path, "run", {}) as journal:
         assert journal.find("slow") is None
+        assert journal.find("large") is None
         assert journal.find("broken").outcome == "build failed"

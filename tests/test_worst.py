@@ -22,6 +22,7 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import WorstSearch, worst_inputs
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.samples import load_samples, save_samples
 
@@ -338,3 +339,44 @@ def test_bad_use_is_told_in_two_lines(case, tmp_path):
     with pytest.raises(BadInput, match=said) as caught:
         trt_bisect.worst(path, engine="onnxruntime", **options)
     assert len(str(caught.value).splitlines()) == 2
+
+
+class OnePlace:
+    """ONNX Runtime under the name of an engine of a certain typing and version."""
+
+    engine, arithmetic = "foreign", "measured"
+
+    def __init__(self, builder, typing, version):
+        self.build, self.reference = builder.build, builder.reference
+        self.typing, self.versions = typing, {"foreign": version}
+
+
+def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch, lenet, tmp_path):
+    """An engine of another typing, version or precision may have others: they are searched anew, and then kept."""
+    calls = []
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return worst_inputs(*arguments, **options)
+
+    def run(typing="weak", version="10.1", **options):
+        def opened(engine, _typing, network, scales, options, shapes, workshop=None):
+            return OnePlace(OnnxRuntimeBuilder(network, scales, options), typing, version)
+
+        monkeypatch.setattr("trt_bisect.job.open_builder", opened)
+        arguments = (lenet / "lenet.onnx", lenet / "calibration.npz")
+        before = len(calls)
+        report = trt_bisect.run(*arguments, strategy="bisect", explain="none", output=tmp_path / "run", **options)
+        return len(calls) - before, report.inputs["similarities"]
+
+    monkeypatch.setattr("trt_bisect.job.choose_engine", lambda _: "foreign")
+    monkeypatch.setattr("trt_bisect.job.choose_typing", lambda *_: "weak")
+    monkeypatch.setattr("trt_bisect.job.worst_inputs", counted)
+    assert run() == (1, run()[1])
+    assert run()[0] == 0
+    assert run(typing="strong")[0] == 1
+    assert run(version="10.2")[0] == 1
+    count, in_fp16 = run(precision="fp16")
+    assert count == 1
+    assert run(precision="fp16") == (0, in_fp16)
+    assert run(optimization_level=2)[0] == 1

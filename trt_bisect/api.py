@@ -25,7 +25,7 @@ from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.runs.keeping import BESIDE
 from trt_bisect.runs.working import working_in
-from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
+from trt_bisect.strategy import AUTO, FULL, MEMORY, Way
 from trt_bisect.verdict import verdict
 
 
@@ -37,7 +37,7 @@ def run(
     dataset: Any = None,
     engine: str = "auto",
     typing: str = "auto",
-    strategy: str = BRANCH,
+    strategy: str = AUTO,
     curve: str = FULL,
     memory: int = MEMORY,
     metric: str | Callable[..., Any] = "cosine",
@@ -80,7 +80,8 @@ def run(
         engine: ``auto``, ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``auto``, ``weak`` or ``strong``, TensorRT's.
         strategy: ``branch`` (the whole curve in one pass through pieces of the network), ``exhaustive`` (one engine a
-            layer) or ``bisect`` (about log2 N engines a culprit).
+            layer), ``bisect`` (about log2 N engines a culprit), or ``auto``: ``branch`` on ONNX Runtime, ``bisect`` on
+            an NVIDIA engine, whose pieces are other engines than the whole. With ``branch`` whole engines decide there.
         curve: of ``branch``: ``full`` for every point, or ``culprits`` for those that the verdict needs.
         memory: of ``branch``: bytes of tensors that are held at once for all points of the curve.
         metric: a built-in's name, ``module:function``, or a function of reference and output.

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
 MAKE_ROOM = "Make room or choose another --output; what was measured is kept, and the same command goes on from there."
 _LONGEST_LINE, _LONGEST_TEXT = 500, 1000
+OUT_OF_MEMORY = "out of memory"
+"""The outcome of a trial that had too little memory, of the machine or of the GPU. It says nothing of the plan."""
+_FAILURES = ("build failed", "inference failed")
+_NO_MEMORY = re.compile(
+    r"out[ _]?of[ _]?memory|MemoryError|bad[_ ]alloc(ation)?\b|(cannot|failed to|unable to) allocate|"
+    r"memory .{0,40}could not be allocated|smaller than requested bytes",
+    re.IGNORECASE,
+)
+"""The words of Python, C++, CUDA, TensorRT (``Error Code 2: OutOfMemory``) and ONNX Runtime's arena for it."""
 
 
 class TrtBisectError(Exception):
@@ -44,11 +54,15 @@ class Interrupted(TrtBisectError):
 
 
 class TrialFailed(Exception):
-    """One plan could not be built or run. The outcome of that trial, never of the run."""
+    """One plan could not be built or run. The outcome of that trial, never of the run.
+
+    Attributes:
+        outcome: as given; ``out of memory`` where that is a failure and the message says what it failed for.
+    """
 
     def __init__(self, outcome: str, message: str) -> None:
         super().__init__(message)
-        self.outcome = outcome
+        self.outcome = OUT_OF_MEMORY if outcome in _FAILURES and _NO_MEMORY.search(message) else outcome
         self.message = message
 
 

@@ -67,8 +67,6 @@ class Job:
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
         """All that plans are measured with, as long as the journal and the fleet are open."""
-        if self.request.cluster.address and self.request.way.strategy == BRANCH:
-            self.progress.say(STAYS_HERE)
         with open_fleet(self.request.cluster, self.progress.say) as self._fleet:
             yield from self._open(calibration, inputs, dataset)
 
@@ -77,6 +75,9 @@ class Job:
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
             self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
+        self.request = replace(self.request, way=self.request.way.on(engine))
+        if self.request.cluster.address and self.request.way.strategy == BRANCH:
+            self.progress.say(STAYS_HERE)
         ranges, data = self._ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
@@ -87,7 +88,7 @@ class Job:
                 f"{about['faint'][0]} first: FP32's output on them is almost zero, so that float noise decides"
             )
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
-        builder = self._builder(engine, ranges, feeds)
+        builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
         prepared = reference[0] if engine == ONNXRUNTIME else None
         self.notes += difference_noted(self.network, feeds[0], self.request.outputs, prepared)
@@ -108,7 +109,7 @@ class Job:
 
     def with_ranges(self, bench: Bench, ranges: Ranges) -> Bench:
         """A bench of whole engines with other ranges, its trials journaled under a key of their own."""
-        builder = self._builder(bench.builder.engine, ranges, bench.feeds)
+        builder = self.builder_for(bench.builder.engine, ranges, bench.feeds)
         parts = self._fingerprint_parts(builder, ranges, bench.feeds)
         key = fingerprint(parts)
         store = bench.store.under(key, parts)
@@ -208,23 +209,14 @@ class Job:
     def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
         self.progress.stage("Searching for the worst inputs", source.length)
         count = self.request.samples or 1
+        builder = self.builder_for(engine, ranges, source)
         key = ""
         if self.folder is not None:
-            metric = find_metric(self.request.metric, self.request.direction)
-            parts = {"model": self.network.digest(), "ranges": ranges.digest(), "data": source.digest()}
-            key = fingerprint(
-                {
-                    **parts,
-                    "count": count,
-                    "metric": (metric.name, metric.code),
-                    "engine": engine,
-                    "outputs": self.request.outputs,
-                }
-            )
+            key = self._worst_key(builder, ranges, source, count)
             kept = load_inputs(self.folder, key)
             if kept is not None:
                 return kept
-        found = self.find_worst(engine, ranges, source, count)
+        found = self.find_worst(builder, source, count)
         about = {
             "source": source.source,
             "judged": len(found.inputs),
@@ -238,11 +230,17 @@ class Job:
             save_inputs(self.folder, key, found.inputs, about)
         return list(found.inputs), about
 
+    def _worst_key(self, builder: Builder, ranges: Ranges, source: Dataset, count: int) -> str:
+        """What the worst inputs are kept under: all that the engines and the judgement of them depend on."""
+        parts = self._fingerprint_parts(builder, ranges, ())
+        name = find_metric(self.request.metric, self.request.direction).name
+        chosen = {"data": source.digest(), "count": count, "outputs": self.request.outputs, "metric name": name}
+        return fingerprint({**parts, **chosen})
+
     def find_worst(
-        self, engine: str, ranges: Ranges, samples: Dataset, count: int, high: Sequence[int] = (), keep: bool = False
+        self, builder: Builder, samples: Dataset, count: int, high: Sequence[int] = (), keep: bool = False
     ) -> WorstInputs:
         """The worst of a data set in INT8, the layers ``high`` left out; ``keep`` what was found at Ctrl-C."""
-        builder = self._builder(engine, ranges, samples)
         chosen = [k for k in self.network.quantizable if k not in high]
         plan = int8_set(len(self.network.layers), chosen, self.request.options.high)
 
@@ -262,7 +260,8 @@ class Job:
                 "Give --input with the input to judge on.",
             ) from failure
 
-    def _builder(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
+    def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
+        """The builder of an engine for inputs of the shapes of ``feeds``."""
         typing = choose_typing(engine, self.request.typing)
         return open_builder(engine, typing, self.network, ranges.scales, self._options(), self._profile(engine, feeds))
 

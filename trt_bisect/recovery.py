@@ -29,7 +29,7 @@ from trt_bisect.model.together import LAYERS, TOGETHER, units
 from trt_bisect.moves import Moves, needed, suggest
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.progress import Progress, default_progress
-from trt_bisect.recovery_verdict import Found, recovery_verdict
+from trt_bisect.recovery_verdict import Found, recovery_verdict, stopped_recovery
 from trt_bisect.report.recovered import Recovery
 from trt_bisect.report.words import listed
 from trt_bisect.request import Request, one_of
@@ -158,7 +158,7 @@ def recover(
         network = model if isinstance(model, Network) else load_network(model, shapes)
         job = Job(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
-            found = _recovered(job, bench, wish)
+            found = _recovered(job, bench, wish, lambda known: folder and known.save(folder))
         if folder is not None:
             found.save(folder)
     return found
@@ -189,7 +189,8 @@ def _share(given: str | float, what: str) -> float:
     return value
 
 
-def _recovered(job: Job, bench: Bench, wish: _Wish) -> Recovery:
+def _recovered(job: Job, bench: Bench, wish: _Wish, keep: Callable[[Recovery], object]) -> Recovery:
+    """The recovery. Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all."""
     costs, origin = _costs(job, bench, wish)
     similarity = SimilarityTarget(bench)
     accuracy = _accuracy(job, bench, wish)
@@ -198,9 +199,14 @@ def _recovered(job: Job, bench: Bench, wish: _Wish) -> Recovery:
     space = make_space(bench.network, groups, costs, wish.aim, target.budget)
     sought = seek(bench.network, space, costs, wish.aim, target, similarity, job.progress)
     found = Found(bench, target, sought, target.figure(space.plan(frozenset())), {})
-    if wish.remedies and sought.kept and wish.aim.most is None and bench.data and not bench.network.has_pairs:
-        found = _with_moves(job, found, wish, accuracy, costs)
-    return recovery_verdict(job, found, bench, wish.aim, costs, origin)
+    try:
+        if wish.remedies and sought.kept and wish.aim.most is None and bench.data and not bench.network.has_pairs:
+            found = _with_moves(job, found, wish, accuracy, costs)
+        return recovery_verdict(job, found, bench, wish.aim, costs, origin)
+    except KeyboardInterrupt:
+        keep(stopped_recovery(job, found, bench, wish.aim, costs, origin))
+        job.progress.say("The recipe is written as it was found; the front and the latencies are not measured yet")
+        raise
 
 
 def _costs(job: Job, bench: Bench, wish: _Wish) -> tuple[Costs, str]:
@@ -309,8 +315,8 @@ def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
     for each in (found, better):
         high = [k for k in each.bench.network.quantizable if k not in each.sought.plan.int8]
         job.progress.stage("Judging the recipe on all samples", data.length)
-        engine = each.bench.builder.engine
-        worst.append(job.find_worst(engine, each.bench.ranges, data, 1, high))
+        builder = job.builder_for(each.bench.builder.engine, each.bench.ranges, data)
+        worst.append(job.find_worst(builder, data, 1, high))
     losses = [max(map(_loss(rule), each.similarities)) for each in worst]
     if losses[1] <= max(losses[0], rule.budget):
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +13,7 @@ from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.bench import Bench
 from trt_bisect.driver.path import path
 from trt_bisect.driver.search import Loss
-from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network
 from trt_bisect.moves import Moves
@@ -22,6 +22,7 @@ from trt_bisect.report.exports import recipe_files
 from trt_bisect.report.page.graph import network_facts
 from trt_bisect.report.recovered import ALL_HIGH, ALL_INT8, KNEE, RECIPE, FrontPoint, LeftHigh, Move, Recovery
 from trt_bisect.report.recovery_words import recovery_summary
+from trt_bisect.report.words import memory_notes
 from trt_bisect.seeking import Aim, Costs, Sought, plan_cost
 from trt_bisect.targets import AccuracyTarget, Target
 
@@ -57,10 +58,44 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
         costs: of leaving layers high, from ``origin``.
         origin: ``macs``, ``measured`` or a file.
     """
+    bench = found.bench
+    front = _front(job, found, costs)
+    latencies = measure_latencies(
+        bench.builder, bench.network, found.sought.plan, bench.whole.high, bench.feeds[0], job.progress
+    )
+    return _recovery(job, found, before, aim, costs, origin, front, latencies)
+
+
+def stopped_recovery(job: Job, found: Found, before: Bench, aim: Aim, costs: Costs, origin: str) -> Recovery:
+    """The report on a recipe as far as it is known when a run is stopped; nothing is measured.
+
+    The arguments are those of ``recovery_verdict``.
+    """
+    target, sought = found.target, found.sought
+    loss = math.inf if sought.loss is None else sought.loss
+    known = {RECIPE: (sought.plan, target.figure(sought.plan), loss)}
+    named = {**known, ALL_HIGH: (sought.space.plan(sought.space.all), None, math.inf)}
+    front = tuple(
+        FrontPoint(plan_cost(plan, costs), figure, loss, (name,), _high(found.bench.network, plan))
+        for name, (plan, figure, loss) in named.items()
+    )
+    recovery = _recovery(job, found, before, aim, costs, origin, front, None)
+    note = "stopped before the front and the latencies were measured: the same command goes on from here"
+    return replace(recovery, stopped=True, notes=(*recovery.notes, note))
+
+
+def _recovery(
+    job: Job,
+    found: Found,
+    before: Bench,
+    aim: Aim,
+    costs: Costs,
+    origin: str,
+    front: tuple[FrontPoint, ...],
+    latencies: Latencies | None,
+) -> Recovery:
     bench, target, sought = found.bench, found.target, found.sought
     network, high = bench.network, bench.whole.high
-    front = _front(job, found, costs)
-    latencies = measure_latencies(bench.builder, network, sought.plan, high, bench.feeds[0], job.progress)
     trials = [trial for store in dict.fromkeys((before.store, bench.store)) for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
     recovery = Recovery(
@@ -89,7 +124,7 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - job.began,
-        notes=tuple(dict.fromkeys(job.notes)),
+        notes=tuple(dict.fromkeys([*job.notes, *memory_notes(trials)])),
         summary="",
         versions={**versions(), **bench.builder.versions},
         fingerprint=bench.key,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.engine_pieces import EnginePieces, MakeBuilder
+from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
 from trt_bisect.data import Feeds
@@ -17,7 +18,7 @@ from trt_bisect.driver.ahead import Either, Rises, drive_ahead
 from trt_bisect.driver.bisect import bisect
 from trt_bisect.driver.exhaustive import exhaustive
 from trt_bisect.driver.recipe import Recipe, repair
-from trt_bisect.driver.search import Findings, Loss, Question, drive
+from trt_bisect.driver.search import Findings, Loss, Question, Search, drive
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
@@ -32,8 +33,8 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.progress import Progress
 from trt_bisect.report.measured import Measured
 
-BRANCH, EXHAUSTIVE, BISECT = "branch", "exhaustive", "bisect"
-STRATEGIES = (BRANCH, EXHAUSTIVE, BISECT)
+AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
+STRATEGIES = (AUTO, BRANCH, EXHAUSTIVE, BISECT)
 FULL, CULPRITS = "full", "culprits"
 CURVES = (FULL, CULPRITS)
 
@@ -60,6 +61,15 @@ class Way:
     strategy: str
     curve: str
     memory: int
+
+    def on(self, engine: str) -> Way:
+        """The way on an engine: ``auto`` is ``branch`` where pieces do what the whole does, and else ``bisect``.
+
+        An NVIDIA engine fuses and rounds a piece otherwise than the whole, by how much no run has measured yet.
+        """
+        if self.strategy != AUTO:
+            return self
+        return replace(self, strategy=BRANCH if engine == ONNXRUNTIME else BISECT)
 
     @property
     def every_boundary(self) -> bool:
@@ -143,19 +153,16 @@ def search(
         progress.step(_last(plan, names))
         return rule.loss(evaluator.measure(plan))
 
+    in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
         findings = _search_ahead(way, question, evaluator, rule, progress)
-    elif evaluator.has_crew:
-        findings = _search_abreast(way, question, evaluator, rule, names, progress)
+        if evaluator.mark:
+            in_pieces = findings
+            findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
     else:
-        count = len(question.quantizable)
-        progress.stage("Measuring plans", count + 2 if way.every_boundary else _few(count))
-        findings = drive((exhaustive if way.every_boundary else bisect)(question), measure)
+        findings = _search_wholes(way.every_boundary, question, evaluator, rule, names, progress)
     progress.stage("Measuring the recipe", None)
     recipe = _recipe(question, findings, evaluator, measure, rule)
-    mark, confirmed = "", {}
-    if isinstance(evaluator, BranchEvaluator) and evaluator.mark:
-        mark, confirmed = evaluator.mark, _confirm(question, findings, evaluator.whole, names, progress)
     trial_of = evaluator.measure
     return Measured(
         findings,
@@ -163,25 +170,39 @@ def search(
         full=trial_of(question.all_but(())),
         restored=trial_of(recipe.plan),
         nothing=trial_of(question.prefix(-1)),
-        mark=mark,
-        confirmed=confirmed,
+        mark=evaluator.mark if isinstance(evaluator, BranchEvaluator) else "",
+        in_pieces=in_pieces,
+        sides=_sides(question, in_pieces, findings),
     )
 
 
-def _confirm(
-    question: Question, findings: Findings, whole: RebuildEvaluator, names: Sequence[str], progress: Progress
+def _sides(
+    question: Question, in_pieces: Findings | None, findings: Findings
 ) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
-    """Measures whole engines on both sides of each culprit's boundary; by culprit, the plans without and with it."""
-    progress.stage("Confirming the culprits on whole engines", 2 * len(findings.culprits))
-    sides = {
-        step.layers[-1]: (step.plan.keeping(step.layers, question.high), step.plan)
-        for step in findings.steps
-        if step.culprit
+    """By layer that pieces of an NVIDIA engine or whole engines blame, the plans without and with it."""
+    steps = () if in_pieces is None else (*in_pieces.steps, *findings.steps)
+    return {
+        step.layers[0]: (step.plan.keeping(step.layers, question.high), step.plan)
+        for step in steps
+        if step.culprit and len(step.layers) == 1
     }
-    whole.measure_all(
-        [plan for both in sides.values() for plan in both], lambda plan: progress.step(_last(plan, names))
-    )
-    return sides
+
+
+def _on_whole_engines(
+    question: Question,
+    in_pieces: Findings,
+    whole: RebuildEvaluator,
+    rule: Rule,
+    names: Sequence[str],
+    progress: Progress,
+) -> Findings:
+    """What whole engines say: full INT8, both sides of each culprit of the pieces, and what else they blame.
+
+    A culprit that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
+    """
+    progress.say("Whole engines decide: full INT8 and both sides of each culprit are measured on them")
+    decided = _search_wholes(False, question, whole, rule, names, progress, in_pieces.culprits)
+    return in_pieces.decided_by(decided)
 
 
 def _search_ahead(way: Way, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress) -> Findings:
@@ -223,16 +244,34 @@ class _Places:
         self.evaluator.abandon()
 
 
-def _search_abreast(
-    way: Way, question: Question, evaluator: RebuildEvaluator, rule: Rule, names: Sequence[str], progress: Progress
+def _search_wholes(
+    every_boundary: bool,
+    question: Question,
+    whole: RebuildEvaluator,
+    rule: Rule,
+    names: Sequence[str],
+    progress: Progress,
+    suspects: Sequence[int] = (),
 ) -> Findings:
-    places = _Places(evaluator, rule, names, progress)
+    """The findings of whole engines, at all places that there are; ``suspects`` as ``bisect`` takes them."""
     count = len(question.quantizable)
-    progress.stage("Measuring plans", count + 2 if way.every_boundary else _few(count))
-    if way.every_boundary:
-        findings, in_vain = drive_abreast(lambda: exhaustive(question), places, Rises(question), _REACH)
+    progress.stage("Measuring plans", count + 2 if every_boundary else _few(count))
+
+    def start() -> Search[Findings]:
+        return exhaustive(question) if every_boundary else bisect(question, suspects=suspects)
+
+    if not whole.has_crew:
+
+        def measure(plan: PrecisionPlan) -> Loss:
+            progress.step(_last(plan, names))
+            return rule.loss(whole.measure(plan))
+
+        return drive(start(), measure)
+    places = _Places(whole, rule, names, progress)
+    if every_boundary:
+        findings, in_vain = drive_abreast(start, places, Rises(question), _REACH)
     else:
-        findings, in_vain = drive_abreast(lambda: bisect(question), places, Either(question))
+        findings, in_vain = drive_abreast(start, places, Either(question))
     if in_vain:
         progress.say(f"{in_vain} plans were measured ahead, and not needed; the journal keeps them")
     return findings

@@ -129,7 +129,9 @@ class WorstJob(Job):
         ranges, source = self._ranges_and_samples(engine, calibration, dataset)
         source = source if steps is None else source.first(steps)
         self.progress.stage("Searching for the worst inputs", source.length)
-        found = self.find_worst(engine, ranges, source, self.request.samples or KEEP, left, keep=True)
+        found = self.find_worst(
+            self.builder_for(engine, ranges, source), source, self.request.samples or KEEP, left, keep=True
+        )
         known = math.isfinite(found.rule.threshold)
         return WorstReport(
             model=self.network.source,

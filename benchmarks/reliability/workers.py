@@ -33,6 +33,7 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import Builder, BuildOptions, Engine
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import BUILD_FAILED, TIMED_OUT, Trial
 from trt_bisect.model.network import Network, load_network
@@ -69,8 +70,8 @@ def be_killed() -> None:
 DEATHS: dict[str, tuple[Callable[[], None], str]] = {
     "segfault": (segfault, BUILD_FAILED),
     "hang": (hang, TIMED_OUT),
-    "memory exhausted": (exhaust, BUILD_FAILED),
-    "killed by the system": (be_killed, BUILD_FAILED),
+    "memory exhausted": (exhaust, OUT_OF_MEMORY),
+    "killed by the system": (be_killed, OUT_OF_MEMORY),
 }
 
 

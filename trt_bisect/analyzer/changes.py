@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trt_bisect.analyzer.figures import INT8, RECIPE, Figures
+from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
 
 WORSE, BETTER, TOLD = "worse", "better", "told"
@@ -14,7 +15,7 @@ SIMILARITY, LATENCY, RECIPE_LAYERS, TARGET = "similarity", "latency", "recipe", 
 CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER = "culprit", "outcome", "obeyed", "drop", "curve", "layer"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET)
 """Kinds of changes for the worse that fail a night. A layer's own figures explain, they do not convict."""
-_FAILURES = (BUILD_FAILED, INFERENCE_FAILED, TIMED_OUT, NOT_FINITE)
+_FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from trt_bisect.builder.tensorrt_module import Message
 from trt_bisect.builder.timing import Latency
 from trt_bisect.builder.worker import About, Broken, Failure, Made, outcome_of
 from trt_bisect.data import Feeds
-from trt_bisect.errors import EngineUnavailable, TrialFailed
+from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed
 from trt_bisect.precision import PrecisionPlan
 
 _START_SECONDS = 600.0
@@ -219,7 +219,9 @@ class Worker:
             if isinstance(answer, Broken):
                 raise answer.error or RuntimeError(answer.trace)
         except (EOFError, OSError) as error:
-            raise TrialFailed(outcome_of(request), self._last_words(request, messages)) from error
+            said = self._last_words(request, messages)
+            killed = self._process.returncode == -signal.SIGKILL
+            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request), said) from error
         except BaseException:
             self.end()
             raise

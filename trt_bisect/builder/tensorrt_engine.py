@@ -214,7 +214,7 @@ class TensorRTEngine:
             raise self._failed("The engine cannot be loaded.")
         context = engine.create_execution_context()
         if context is None:
-            raise self._failed("The engine cannot be given memory to run in.")
+            raise self._failed("Out of memory: the engine cannot be given memory to run in.")
         names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
         tensors = tuple(self._tensor(engine, name) for name in names)
         buffers = {name: Buffer(device) for name in names}

@@ -17,7 +17,7 @@ from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.tensorrt_module import LISTENERS
 from trt_bisect.builder.timing import Latency
 from trt_bisect.data import Feeds
-from trt_bisect.errors import TrialFailed, TrtBisectError, first_line
+from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, TrtBisectError, first_line
 from trt_bisect.precision import PrecisionPlan
 
 _PR_SET_PDEATHSIG = 1
@@ -72,7 +72,8 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
         parent: the parent's process id.
         work: has a method for each request; without it engines are built and run.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
+        signal.signal(stop, signal.SIG_IGN)
     _end_with(parent)
     connection = Connection(descriptor)
     lock = threading.Lock()
@@ -109,7 +110,7 @@ def _answer(work: object, request: tuple[Any, ...]) -> object:
     except TrialFailed as failure:
         return Failure(failure.outcome, failure.message)
     except MemoryError as error:
-        return Failure(outcome_of(request), f"Out of memory. {error}".strip())
+        return Failure(OUT_OF_MEMORY, f"Out of memory. {error}".strip())
     except TrtBisectError as error:
         return Broken(error)
     except Exception as error:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -54,13 +57,27 @@ _BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
 _WITHOUT_JOURNAL = ("calibrate", "check", "compare", "engines", "layers", "profile")
 
 
+@contextmanager
+def _stopped_alike() -> Iterator[None]:
+    """Has SIGTERM, by which a scheduler or a container stops a process, end it as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
 def _interruptible(command: Callable[..., None], afterwards: str) -> Callable[..., None]:
-    """``command`` with Ctrl-C told as what it is here: a stop, and what the same command does ``afterwards``."""
+    """``command`` with Ctrl-C and SIGTERM told as a stop, and what the same command does ``afterwards``."""
 
     @functools.wraps(command)
     def told(*arguments: object, **options: object) -> None:
         try:
-            command(*arguments, **options)
+            with _stopped_alike():
+                command(*arguments, **options)
         except KeyboardInterrupt as stop:
             raise Interrupted("interrupted.", afterwards) from stop
 

@@ -51,9 +51,10 @@ def run_command(
     strategy: Annotated[
         str,
         typer.Option(
-            help="branch (the whole curve in one pass), exhaustive (an engine a layer) or bisect (few engines)."
+            help="branch (the whole curve in one pass), exhaustive (an engine a layer), bisect (few engines), or auto: "
+            "branch on ONNX Runtime, bisect on an NVIDIA engine."
         ),
-    ] = "branch",
+    ] = "auto",
     curve: Annotated[
         str, typer.Option(help="With branch: full (every point) or culprits (only what the verdict needs).")
     ] = "full",

@@ -7,6 +7,7 @@ monotone, the culprits are those of the exhaustive search.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trt_bisect.driver.search import Findings, Loss, Question, Search, Standing, Step
@@ -27,10 +28,14 @@ class _Span:
     after: Loss
 
 
-def bisect(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
+def bisect(question: Question, watched: list[Step] | None = None, suspects: Sequence[int] = ()) -> Search[Findings]:
     """Finds the culprits, and the layers that cannot be built, one after another from the left.
 
-    The steps are added to ``watched`` as they are settled.
+    Args:
+        question: what is asked.
+        watched: the steps are added to it as they are settled.
+        suspects: layers that another way to measure has named, ascending. Both sides of each are measured before
+            anything is halved: two plans each where that way was right. They decide nothing.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -44,7 +49,9 @@ def bisect(question: Question, watched: list[Step] | None = None) -> Search[Find
     set_aside: list[int] = []
     while low < last:
         noted: list[Step] = []
-        found = yield from _next_step(question, low, standing, tuple(culprits + set_aside), noted)
+        kept = tuple(culprits + set_aside)
+        stops = _both_sides(question, suspects, low) if suspects else _gallop(low, last, len(kept))
+        found = yield from _next_step(question, low, standing, kept, noted, stops)
         if found is None:
             settled += noted
             break
@@ -57,23 +64,42 @@ def bisect(question: Question, watched: list[Step] | None = None) -> Search[Find
     return Findings(full, tuple(settled), tuple(culprits), tuple(set_aside))
 
 
-def _next_step(
-    question: Question, low: int, standing: Standing, kept: tuple[int, ...], noted: list[Step]
-) -> Search[Step | None]:
-    """The first boundary after ``low`` that costs a culprit's step or cannot be measured.
+def _both_sides(question: Question, suspects: Sequence[int], low: int) -> Iterator[int]:
+    """The boundaries on both sides of each suspect, as far as they lie between ``low`` and the last."""
+    places = [question.quantizable.index(suspect) for suspect in suspects]
+    sides = sorted({side for place in places for side in (place - 1, place)})
+    return (side for side in sides if low < side < len(question.quantizable) - 1)
 
-    Once two are known, their mean distance is the first stride of a gallop: where culprits stand close, halving all
-    that is left for each of them would cost more than going through it.
+
+def _gallop(low: int, last: int, known: int) -> Iterator[int]:
+    """Boundaries in strides that grow, the first as long as the mean distance of the culprits ``known`` so far.
+
+    Where culprits stand close, halving all that is left for each of them would cost more than going through it.
     """
-    last = len(question.quantizable) - 1
-    stride = math.ceil((low + 1) / len(kept)) if len(kept) > 1 else last + 1
-    while low + stride < last:
-        position = low + stride
+    stride = math.ceil((low + 1) / known) if known > 1 else last + 1
+    position = low + stride
+    while position < last:
+        yield position
+        stride *= 2
+        position += stride
+
+
+def _next_step(
+    question: Question,
+    low: int,
+    standing: Standing,
+    kept: tuple[int, ...],
+    noted: list[Step],
+    stops: Iterator[int],
+) -> Search[Step | None]:
+    """The first boundary after ``low`` that costs a culprit's step or cannot be measured; ``stops`` are tried first."""
+    for position in stops:
         loss = yield question.prefix(question.quantizable[position], kept)
         found = yield from _leftmost(question, _Span(low, position, standing, loss), kept, noted)
         if found is not None or loss is None:
             return found
-        low, standing, stride = position, standing.then(loss), 2 * stride
+        low, standing = position, standing.then(loss)
+    last = len(question.quantizable) - 1
     after = yield question.all_but(kept)
     return (yield from _leftmost(question, _Span(low, last, standing, after), kept, noted))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -100,6 +100,12 @@ class Findings:
         aside = [step for step in steps if step.loss is None or (step.culprit and len(step.layers) > 1)]
         culprits, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
         return cls(full, tuple(steps), culprits, set_aside)
+
+    def decided_by(self, other: Findings) -> Findings:
+        """What the ``other`` findings say; where they settled no single layer, the steps of these, innocent now."""
+        steps = {step.layers[-1]: replace(step, culprit=False) for step in self.steps}
+        steps |= {step.layers[-1]: step for step in other.steps if step.culprit or step.loss is None}
+        return replace(other, steps=tuple(steps[last] for last in sorted(steps)))
 
 
 def added(before: float, after: float) -> float:

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.data import Feeds
-from trt_bisect.errors import TrialFailed
+from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, first_line
 from trt_bisect.evaluator.trial import Cost
 from trt_bisect.precision import PrecisionPlan
 
@@ -53,4 +53,6 @@ def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> A
     except TrialFailed as failure:
         built = perf_counter() if built == began else built
         return Failure(failure.outcome, failure.message, built - began)
+    except MemoryError as error:
+        return Failure(OUT_OF_MEMORY, first_line(error), perf_counter() - began)
     return Answers(outputs, ran, messages, Cost(built - began, perf_counter() - built, len(outputs)))

@@ -10,16 +10,13 @@ from trt_bisect.evaluator.arrange import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Found, Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial import ROWS, Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _FAMILY = 4
 """How many plans are worth a pass."""
-_ROWS = "rows "
-"""Before the key of a plan whose row went on in INT8 beside others: float sums are taken in another order there than on
-a whole engine, so that values at the edge between two INT8 levels fall to the other side. It never stands for one."""
 
 OnPiece = Callable[[str, int], None]
 """Told, before each piece, the name of its last layer and how many rows run through it."""
@@ -106,7 +103,7 @@ class BranchEvaluator:
 
     def _recalled(self, plan: PrecisionPlan) -> Trial | None:
         key = self.whole.canonical(plan).key()
-        return self._store.recall(self.mark + key) or self._store.recall(self.mark + _ROWS + key)
+        return self._store.recall(self.mark + key) or self._store.recall(self.mark + ROWS + key)
 
     def _one_apart(self, plan: PrecisionPlan) -> bool:
         """One layer alone is in INT8, or one alone is not."""
@@ -126,7 +123,7 @@ class BranchEvaluator:
 
     def _known(self, plan: PrecisionPlan) -> Trial | None:
         key = self.whole.canonical(plan).key()
-        rows = self.mark + _ROWS + key
+        rows = self.mark + ROWS + key
         return self._store.recall(self.mark + key) or self._store.find(rows) or self._store.find(self.mark + key)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
@@ -139,7 +136,7 @@ class BranchEvaluator:
         def tell(piece: Piece, rows: int) -> None:
             on_piece(self._network.layers[piece.stop - 1].name, rows)
 
-        mark = self.mark if job.after == self._nothing else self.mark + _ROWS
+        mark = self.mark if job.after == self._nothing else self.mark + ROWS
         try:
             for group in self._stream.run(job, tell):
                 self._store.keep(*(self._trial(found, mark) for found in group))

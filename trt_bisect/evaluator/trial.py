@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.ran import restored, shortened
 from trt_bisect.typed import checked
 
@@ -15,8 +16,12 @@ INFERENCE_FAILED = "inference failed"
 TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
-PASSING = (TIMED_OUT, LOST)
+PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes of the moment, not of the plan: it is tried again by the next run."""
+
+ROWS = "rows "
+"""Before the key of a plan whose row went on in INT8 beside others: float sums are taken in another order there than on
+a whole engine, so that values at the edge between two INT8 levels fall to the other side. It never stands for one."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,17 @@ class Trial:
         fields["outputs"] = {name: checked(OutputFigures(**figures)) for name, figures in record["outputs"].items()}
         fields["ran"] = restored(record["ran"], record["plan"])
         return checked(cls(**fields))
+
+
+def of_a_pass(trials: Mapping[str, Trial], mark: str, plan: str) -> Trial | None:
+    """The trial that a pass gave a plan, None where none did.
+
+    Args:
+        trials: by key, as they are kept.
+        mark: before the keys of what was measured in pieces that are other engines than the whole.
+        plan: the plan's key.
+    """
+    return trials.get(mark + plan) or trials.get(mark + ROWS + plan)
 
 
 UNTRIED = Trial("", "not tried", builds=0)

@@ -9,8 +9,6 @@ from typing import Any
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import Builder
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.search import added
-from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.machine import peak_bytes
 from trt_bisect.model.layers import Layer, Rounding
@@ -22,8 +20,8 @@ from trt_bisect.report.exports import recipe_files
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.obedience import obedience_notes
 from trt_bisect.report.report import Report, RoundedTensor
-from trt_bisect.report.rows import filled_report
-from trt_bisect.report.words import summary
+from trt_bisect.report.rows import exit_code, filled_report
+from trt_bisect.report.words import listed, memory_notes, summary
 
 
 def blank_report(
@@ -81,7 +79,8 @@ def assemble(
     said = [
         *notes,
         *_trial_notes(measured, rule),
-        *_unconfirmed(measured, network, rule),
+        *memory_notes(measured.trials.values()),
+        *_overruled(measured, network, rule),
         *_obedience(measured, network),
     ]
     return replace(
@@ -90,16 +89,10 @@ def assemble(
         summary=summary(network, rule, measured.findings, recipe, similarity["int8"], similarity["recipe"]),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=_exit_code(measured, rule),
+        exit_code=exit_code(measured, rule),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=recipe_files(network, ranges.scales, recipe.plan, high),
     )
-
-
-def _exit_code(measured: Measured, rule: Rule) -> int:
-    if all(trial.failed for trial in measured.trials.values()):
-        return NothingMeasured.exit_code
-    return 0 if rule.meets(measured.full) else 1
 
 
 def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
@@ -117,17 +110,22 @@ def _obedience(measured: Measured, network: Network) -> list[str]:
     return obedience_notes(network, measured.trials.values(), deciding)
 
 
-def _unconfirmed(measured: Measured, network: Network, rule: Rule) -> list[str]:
-    """What whole engines say against culprits that were found in pieces."""
+def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
+    """Where whole engines, which decide, contradict what pieces found."""
+    pieces, wholes = measured.in_pieces, measured.findings
+    if pieces is None:
+        return []
     said = []
-    for layer, (without, having) in measured.confirmed.items():
-        trials = [measured.whole_trial_of(plan) for plan in (without, having)]
-        before, after = (None if trial is None else rule.loss(trial) for trial in trials)
-        name = network.layers[layer].name
-        if before is None or after is None:
-            said.append(f"culprit '{name}', found in pieces, could not be measured on whole engines")
-        elif added(before, after) < rule.step:
-            said.append(f"culprit '{name}', found in pieces, costs only {added(before, after):.3g} on whole engines")
+    met = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
+    if met[0] != met[1]:
+        words = ["meets" if good else "misses" for good in met]
+        said.append(f"in pieces full INT8 {words[0]} the threshold, on whole engines, which decide, it {words[1]} it")
+    withdrawn = [network.layers[k].name for k in pieces.culprits if k not in wholes.culprits]
+    if withdrawn:
+        said.append(f"withdrawn: {listed(withdrawn)}, blamed in pieces and not confirmed by whole engines")
+    found = [network.layers[k].name for k in wholes.culprits if k not in pieces.culprits]
+    if found:
+        said.append(f"found on whole engines alone, in pieces innocent: {listed(found)}")
     return said
 
 

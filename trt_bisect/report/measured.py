@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from trt_bisect.driver.recipe import Recipe
-from trt_bisect.driver.search import Findings
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.driver.search import Findings, Step
+from trt_bisect.evaluator.trial import Trial, of_a_pass
 from trt_bisect.precision import PrecisionPlan
 
 
@@ -16,9 +16,11 @@ class Measured:
     """What the search found, and the trials behind it.
 
     Attributes:
+        findings: as whole engines have them; the curve beside the culprits may come from pieces.
         full: full INT8's trial; ``restored`` the recipe's; ``nothing`` that of no layer in INT8.
         mark: before the plan's key of trials that were measured in pieces which are other engines than the whole.
-        confirmed: by culprit, the plans without and with it that were measured on whole engines as well.
+        in_pieces: what such pieces found before whole engines decided; None where there were none.
+        sides: by layer that such pieces or then whole engines blamed, the plans without and with it.
         trials: by plan key.
         canonical: the plan that a plan's trial is kept under.
     """
@@ -29,13 +31,16 @@ class Measured:
     restored: Trial
     nothing: Trial
     mark: str = ""
-    confirmed: Mapping[int, tuple[PrecisionPlan, PrecisionPlan]] = field(default_factory=dict)
+    in_pieces: Findings | None = None
+    sides: Mapping[int, tuple[PrecisionPlan, PrecisionPlan]] = field(default_factory=dict)
     trials: Mapping[str, Trial] = field(default_factory=dict)
     canonical: Callable[[PrecisionPlan], PrecisionPlan] = lambda plan: plan
 
-    def trial_of(self, plan: PrecisionPlan) -> Trial | None:
-        """The trial of a plan that the search went by, None if it was not tried."""
-        return self.trials.get(self.mark + self.canonical(plan).key()) or self.whole_trial_of(plan)
+    def trial_of_step(self, step: Step) -> Trial | None:
+        """The trial behind a step, None if it was not tried; what it blames or sets aside, whole engines decided."""
+        whole = self.whole_trial_of(step.plan)
+        in_pieces = of_a_pass(self.trials, self.mark, self.canonical(step.plan).key())
+        return (whole or in_pieces) if step.culprit or step.loss is None else (in_pieces or whole)
 
     def whole_trial_of(self, plan: PrecisionPlan) -> Trial | None:
         """The trial of a plan on a whole engine, None if it was not tried."""

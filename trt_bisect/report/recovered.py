@@ -85,6 +85,8 @@ class Recovery:
         cost: the share of INT8's gain in speed that the plan gives up.
         plans: how many were measured.
         started: when it began, in seconds since the epoch; 0 in older ones.
+        stopped: it was stopped when the recipe was found, before other scales were tried, or before the front and the
+            latencies were measured; the same command completes it.
         files: of the recipe, by name; None in a recovery read from a file.
         graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
@@ -116,6 +118,7 @@ class Recovery:
     fingerprint: str
     schema: int = SCHEMA
     started: float = 0.0
+    stopped: bool = False
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 

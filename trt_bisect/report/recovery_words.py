@@ -44,7 +44,9 @@ def recovery_summary(found: Recovery, text: Callable[[float], str]) -> Recovery:
         parts.append(f"No plan that was tried within {found.target['most']:.2%} is more accurate.")
         parts.append(f"The target is {least}: {'met' if found.meets else 'missed'}.")
     elif not found.meets:
-        parts.append(f"That misses the target of {least}; all layers high measure {figure(found.measured['high'])}.")
+        high = found.measured["high"]
+        all_high = "" if high is None else f"; all layers high measure {figure(high)}"
+        parts.append(f"That misses the target of {least}{all_high}.")
     else:
         parts.append(f"That meets the target of {least}.")
         if found.high and found.minimal:

@@ -58,17 +58,17 @@ class LayerRow:
         similarity: of the final outputs with this layer and all before it in INT8, earlier culprits high.
         drop: the loss that the layer added, in the metric's units; for cosine a fraction of 1.
         sqnr: of the same trial, in dB.
-        outcome: ``measured``, ``build failed``, ``inference failed``, ``timed out``, ``lost`` with
-            its worker, ``not finite``, ``follows`` for a layer that does not change the engine, ``not tried`` where the
-            strategy did not need it.
+        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
+            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
+            ``not tried`` where the strategy did not need it.
         asked: the precision that the trial asked for.
         ran: the precision that the engine says it ran in; empty where it does not say.
         obeyed: whether the engine did what was asked; None where that is not known.
         recipe: the layer's precision in the recipe.
         message: of a failed trial.
         rounds: for a culprit, what is rounded.
-        whole: for a culprit that was found in pieces of the network, the similarity on whole engines ``without`` and
-            ``with`` it in INT8.
+        whole: for a layer that was blamed where pieces are other engines, the similarity on whole engines ``without``
+            and ``with`` it in INT8.
     """
 
     index: int

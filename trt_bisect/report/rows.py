@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.search import Step
-from trt_bisect.evaluator.trial import MEASURED, Trial
+from trt_bisect.errors import NothingMeasured
+from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.precision import Precision
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import FOLLOWS, NOT_TRIED, LayerRow, Report, RoundedTensor
@@ -36,6 +37,18 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     )
 
 
+def exit_code(measured: Measured, rule: Rule) -> int:
+    """0 if full INT8 meets the threshold, 1 if not; 3 if no plan could be measured, or full INT8 not at this moment.
+
+    Pieces that are other engines than the whole do not count.
+    """
+    mark = measured.mark
+    wholes = [trial for key, trial in measured.trials.items() if not mark or not key.startswith(mark)]
+    if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
+        return NothingMeasured.exit_code
+    return 0 if rule.meets(measured.full) else 1
+
+
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
     """How many plans, engines and inferences trials stand for."""
     return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
@@ -56,7 +69,7 @@ def _filled_rows(measured: Measured, blank: Sequence[LayerRow], rule: Rule, roun
     rows = []
     for row in blank:
         step = at_boundary.get(row.index)
-        trial = measured.trial_of(step.plan) if step else None
+        trial = measured.trial_of_step(step) if step else None
         if step is None and not row.quantizable:
             filled = _filled(measured, row, rule, standing, FOLLOWS, 0.0 if standing else None)
         elif step is None or trial is None:
@@ -95,10 +108,10 @@ def _filled(
 
 
 def _on_whole_engines(measured: Measured, layer: int, rule: Rule) -> dict[str, float | None] | None:
-    if layer not in measured.confirmed:
+    trials = [measured.whole_trial_of(plan) for plan in measured.sides.get(layer, ())]
+    if not any(trials):
         return None
-    sides = zip(("without", "with"), measured.confirmed[layer], strict=True)
-    return {side: rule.similarity(measured.whole_trial_of(plan)) for side, plan in sides}
+    return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
 
 
 def _worst_sqnr(rule: Rule, trial: Trial | None) -> float | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.recipe import Recipe
 from trt_bisect.driver.search import Findings
+from trt_bisect.errors import OUT_OF_MEMORY
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 
 LARGEST_STEPS = 5
@@ -49,7 +51,7 @@ def summary(
             else "are the culprits, each judged with those before it in high precision"
         )
         parts.append(f"{listed(names)} {blamed}.")
-    elif findings.full is not None:
+    elif findings.full is not None and not findings.set_aside:
         parts.append(_accumulates(network, rule, findings))
     if findings.set_aside:
         aside = listed([network.layers[k].name for k in findings.set_aside])
@@ -67,6 +69,18 @@ def summary(
             "were added because the rest did not suffice."
         )
     return " ".join(parts)
+
+
+def memory_notes(trials: Iterable[Trial]) -> list[str]:
+    """A note on trials that ran out of memory, if there are any."""
+    short = [trial for trial in trials if trial.outcome == OUT_OF_MEMORY]
+    if not short:
+        return []
+    who = "1 plan" if len(short) == 1 else f"{len(short)} plans"
+    message = short[0].message.splitlines()[0] if short[0].message else "no message"
+    return [
+        f"{who} ran out of memory, which says nothing of the accuracy; the same command tries them again: {message}"
+    ]
 
 
 def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:

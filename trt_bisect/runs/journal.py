@@ -2,8 +2,8 @@
 
 ``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of,
 with an ``id`` that no other journal has, or a trial. A line that was cut off by a stop is dropped when the journal is
-opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out, or was lost
-with its worker, is tried again.
+opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out, ran out of
+memory, or was lost with its worker, is tried again.
 """
 
 from __future__ import annotations

@@ -158,7 +158,8 @@ def _recovered(folder: Path, recovery: Recovery | None) -> Iterator[TakenReport]
     """What ``recover`` found, with its own exit code."""
     if recovery is not None:
         report = replace(recovered_report(recovery, None), exit_code=0 if recovery.meets else 1)
-        yield TakenReport(report, FINISHED, _time(report.started or _begun(folder / JSON, report)))
+        status = INTERRUPTED if recovery.stopped else FINISHED
+        yield TakenReport(report, status, _time(report.started or _begun(folder / JSON, report)))
 
 
 def _time(given: object) -> float:

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import nan
 
+from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.bisect import bisect
 from trt_bisect.driver.exhaustive import exhaustive
 from trt_bisect.driver.recipe import Recipe
 from trt_bisect.driver.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
-from trt_bisect.evaluator.trial import UNTRIED, Trial
+from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.asked import Asked
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.report import Report
-from trt_bisect.report.rows import filled_report
+from trt_bisect.report.rows import exit_code, filled_report
+
+Lookup = Callable[[PrecisionPlan], Trial | None]
+
+
+class _Driver:
+    """A driver that waits for the next plan that it asks and the journal does not hold.
+
+    Attributes:
+        steps: settled so far.
+        told: the losses by plan.
+        found: the findings, None as long as it waits.
+    """
+
+    def __init__(self, start: Callable[[list[Step]], Search[Findings]]) -> None:
+        self.steps: list[Step] = []
+        self.told: dict[PrecisionPlan, Loss] = {}
+        self.found: Findings | None = None
+        self._search = start(self.steps)
+        self.waiting = next(self._search)
+
+    def tell(self, loss: Loss) -> None:
+        """Tells the loss of the plan that it waits for."""
+        self.told[self.waiting] = loss
+        try:
+            self.waiting = self._search.send(loss)
+        except StopIteration as end:
+            self.found = end.value
+
+    def go_on(self, trial_of: Lookup, rule: Rule) -> None:
+        """Tells it all that is known."""
+        while self.found is None:
+            trial = trial_of(self.waiting)
+            if trial is None:
+                break
+            self.tell(rule.loss(trial))
 
 
 class Replay:
-    """The driver of a run, waiting for the next plan that it asks and the journal does not hold.
+    """The drivers of a run, told what the journal holds.
 
     A pass may be through with boundaries before full INT8 is measured, which the driver asks first. The search for
-    every boundary goes on without it then, and begins anew once it is there.
+    every boundary goes on without it then, and begins anew once it is there. What pieces of an NVIDIA engine found is
+    decided on whole engines afterwards.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -33,55 +71,60 @@ class Replay:
         self._begin()
 
     def _begin(self) -> None:
-        self._steps: list[Step] = []
-        self._told: dict[PrecisionPlan, Loss] = {}
-        self._found: Findings | None = None
+        search = exhaustive if self._run.every_boundary else bisect
+        self._first = _Driver(partial(search, self._question))
+        self._wholes: _Driver | None = None
         self._without_full = False
-        self._search: Search[Findings] = (exhaustive if self._run.every_boundary else bisect)(
-            self._question, self._steps
-        )
-        self._waiting = next(self._search)
 
     def go_on(self, trials: Mapping[str, Trial]) -> Report:
         """The report as far as it is known by ``trials``."""
-        full = self._trial(self._full, trials)
+        marked, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
+        full, rule = marked(self._full), self._run.rule
         if self._without_full and full is not None:
             self._begin()
-        while self._found is None:
-            trial = self._trial(self._waiting, trials)
-            if trial is None:
-                if self._told or not self._run.every_boundary:
-                    break
-                self._without_full = True
-            self._tell(None if trial is None else self._run.rule.loss(trial))
-        return self._report(full or UNTRIED, trials)
+        if not self._first.told and self._run.every_boundary and full is None:
+            self._without_full = True
+            self._first.tell(None)
+        self._first.go_on(marked, rule)
+        if self._run.mark and self._first.found is not None:
+            if self._wholes is None:
+                suspects = self._first.found.culprits
+                self._wholes = _Driver(partial(bisect, self._question, suspects=suspects))
+            self._wholes.go_on(whole, rule)
+        return self._report(trials)
 
-    def _trial(self, plan: PrecisionPlan, trials: Mapping[str, Trial]) -> Trial | None:
-        key = plan.key()
-        return trials.get(self._run.mark + key) or trials.get(key)
+    def _trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
+        return of_a_pass(trials, self._run.mark, plan.key()) or self._whole_trial(trials, plan)
 
-    def _tell(self, loss: Loss) -> None:
-        self._told[self._waiting] = loss
-        try:
-            self._waiting = self._search.send(loss)
-        except StopIteration as end:
-            self._found = end.value
+    def _whole_trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
+        return trials.get(plan.key())
 
-    def _report(self, full: Trial, trials: Mapping[str, Trial]) -> Report:
+    def _known(self, full: Trial) -> tuple[Findings, bool]:
+        """What was found so far, and whether the search is at its end."""
+        first, rule = self._first, self._run.rule
+        if first.found is None:
+            known = Findings.so_far(rule.loss(full), first.steps)
+            return replace(known, steps=(*self._unsettled(known), *known.steps)), False
+        if self._wholes is None or not self._wholes.told:
+            return first.found, self._wholes is None
+        if self._wholes.found is not None:
+            return first.found.decided_by(self._wholes.found), True
+        return first.found.decided_by(Findings.so_far(rule.loss(full), self._wholes.steps)), False
+
+    def _report(self, trials: Mapping[str, Trial]) -> Report:
         rule, question = self._run.rule, self._question
-        known, restored = self._found, UNTRIED
-        if known is None:
-            known = Findings.so_far(rule.loss(full), self._steps)
-            known = replace(known, steps=(*self._unsettled(known), *known.steps))
-        else:
-            restored = self._trial(question.all_but(known.culprits), trials) or UNTRIED
+        decided = self._wholes is not None and bool(self._wholes.told)
+        trial_of: Lookup = partial(self._whole_trial if decided else self._trial, trials)
+        full = trial_of(self._full) or UNTRIED
+        known, at_its_end = self._known(full)
+        restored = (trial_of(question.all_but(known.culprits)) if at_its_end else None) or UNTRIED
         loss = rule.loss(restored)
         measured = Measured(
             known,
             Recipe(question.all_but(known.culprits), loss, known.culprits, (), question.meets(loss)),
             full=full,
             restored=restored,
-            nothing=self._trial(question.prefix(-1), trials) or UNTRIED,
+            nothing=trial_of(question.prefix(-1)) or UNTRIED,
             mark=self._run.mark,
             trials=trials,
         )
@@ -92,7 +135,7 @@ class Replay:
         return replace(
             filled_report(self._run.blank, measured, rule, lambda _: ()),
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
-            exit_code=NothingMeasured.exit_code if full.failed else 0 if rule.meets(full) else 1,
+            exit_code=NothingMeasured.exit_code if full is UNTRIED else exit_code(measured, rule),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:
@@ -102,6 +145,6 @@ class Replay:
         out = {*known.culprits, *known.set_aside}
         return [
             Step((max(plan.int8),), nan, loss, plan)
-            for plan, loss in self._told.items()
+            for plan, loss in self._first.told.items()
             if plan.int8 and not plan.int8 & out
         ]

@@ -67,7 +67,10 @@ def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precis
         plan = measured.canonical(plan)
         plans[plan.key()] = plan
         words.setdefault(plan.key(), []).append(what)
-    return [Shown(plan, "; ".join(words[key]), rule.similarity(measured.trial_of(plan))) for key, plan in plans.items()]
+    return [
+        Shown(plan, "; ".join(words[key]), rule.similarity(measured.whole_trial_of(plan)))
+        for key, plan in plans.items()
+    ]
 
 
 def write_run(
