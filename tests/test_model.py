@@ -73,6 +73,23 @@ def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
     assert [layer.name for layer in network.layers] == ["layer"]
 
 
+@pytest.mark.parametrize("first", ["conv1", "conv2"])
+def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp_path):
+    """The scaled weight must not take the name of the one that is there, which is 'conv1.weight' as exporters name it."""
+    sketch = Sketch(15)
+    weight = sketch.constant("conv1.weight", sketch.random.normal(size=(4, 4, 1, 1)))
+    sketch.constant("conv1.folded_bias", np.full(4, 7.0))
+    second = {"conv1": "conv2", "conv2": "conv1"}[first]
+    one = sketch.node("Conv", ["x", weight], first)
+    parameters = [sketch.constant(n, sketch.random.uniform(0.5, 2, 4)) for n in ("gamma", "beta", "mean", "var")]
+    one = sketch.node("BatchNormalization", [one, *parameters], "norm")
+    two = sketch.node("Conv", [one, weight, "conv1.folded_bias"], second)
+    sketch.nodes.append(helper.make_node("Relu", [two], ["y"], name="last"))
+    path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
+    network = same_as_the_file(path, {"x": sketch.random.normal(size=(1, 4, 3, 3)).astype(np.float32)})
+    assert [layer.name for layer in network.layers] == [first, second, "last"]
+
+
 def test_batch_normalization_after_an_add_stays(tmp_path):
     sketch = Sketch(5)
     x = sketch.node("Add", ["x", "x"], "add")
