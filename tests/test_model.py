@@ -75,7 +75,7 @@ def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
 
 @pytest.mark.parametrize("first", ["conv1", "conv2"])
 def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp_path):
-    """The scaled weight must not take the name of the one that is there, which is 'conv1.weight' as exporters name it."""
+    """The scaled weight must not take the name of the one that is there: exporters name it 'conv1.weight'."""
     sketch = Sketch(15)
     weight = sketch.constant("conv1.weight", sketch.random.normal(size=(4, 4, 1, 1)))
     sketch.constant("conv1.folded_bias", np.full(4, 7.0))
@@ -274,7 +274,7 @@ def test_a_network_with_pairs_keeps_its_scales(make, options, tmp_path):
     network = load_network(quantized)
     assert network.has_pairs
     assert not any(layer.op_type in ("QuantizeLinear", "DequantizeLinear") for layer in network.layers)
-    builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
+    builder = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
     everything = int8_set(len(network.layers), network.quantizable)
     for feeds in samples[:3]:
         ours = builder.build(everything).infer(feeds)["y"]
