@@ -197,3 +197,5 @@ def test_a_recovery_stopped_in_its_last_stage_has_its_recipe(begin, stop, lenet,
     again = trt_bisect.recover(*asked, output=tmp_path / "out", remedies=False)
     assert facts(again) == facts(whole)
     assert not again.stopped
+    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
+        assert list(history.reports()["state"]) == ["finished"] * 2

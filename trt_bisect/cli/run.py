@@ -123,7 +123,7 @@ def run_command(
     """Find the layers that lose the accuracy, print them, and write the plan that restores it.
 
     Exit codes: 0 full INT8 meets the threshold; 1 it does not, the culprits are named; 2 bad use or input; 3 nothing
-    could be measured; 130 interrupted, the same command goes on.
+    could be measured, or full INT8 ran out of memory or time; 130 interrupted, the same command goes on.
     """
     from rich.console import Console
 
