@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect._version import versions
+from trt_bisect.analyzer.classes import Classes, classes_of
+from trt_bisect.analyzer.compare_output import faint_in_reference, finite_rows
 from trt_bisect.analyzer.judge import (
     Rule,
     comparison,
@@ -21,7 +23,8 @@ from trt_bisect.analyzer.judge import (
     numeric_outputs,
     outputs_to_judge,
 )
-from trt_bisect.analyzer.metrics import Metric, find_metric
+from trt_bisect.analyzer.metrics import RELATIVE, Metric, find_metric
+from trt_bisect.analyzer.user_code import is_reusable
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
@@ -63,6 +66,7 @@ class Job:
         self.notes: list[str] = list(network.notes)
         self._fleet: Fleet
         self.outputs_named = bool(request.outputs)
+        self.classes: dict[str, Classes] = {}
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
@@ -92,6 +96,7 @@ class Job:
         prepared = reference[0] if engine == ONNXRUNTIME else None
         self.notes += difference_noted(self.network, feeds[0], self.request.outputs, prepared)
         rule = self._rule(reference)
+        self._find_classes(reference, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
@@ -100,7 +105,7 @@ class Job:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
-            compare = comparison(reference, rule.metric)
+            compare = comparison(reference, rule.metric, self.classes)
             whole = self._whole(builder, ranges, feeds, compare, store)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
             measuring = (builder, rule, store, whole, evaluator, key, data, compare, parts)
@@ -210,13 +215,13 @@ class Job:
         count = self.request.samples or 1
         key = ""
         if self.folder is not None:
-            metric = find_metric(self.request.metric, self.request.direction)
+            metric = self._asked_metric
             parts = {"model": self.network.digest(), "ranges": ranges.digest(), "data": source.digest()}
             key = fingerprint(
                 {
                     **parts,
                     "count": count,
-                    "metric": (metric.name, metric.code),
+                    "metric": (metric.name, metric.code, self.request.class_axis),
                     "engine": engine,
                     "outputs": self.request.outputs,
                 }
@@ -253,9 +258,10 @@ class Job:
         def tell(number: int) -> None:
             self.progress.step(f"sample {number}")
 
+        axis = self.request.class_axis
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
-                return worst_inputs(samples, fp32, int8, rule, count, tell, keep_when_stopped=keep)
+                return worst_inputs(samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=axis)
         except TrialFailed as failure:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
@@ -356,14 +362,29 @@ class Job:
         metric = self._metric(reference)
         return make_rule(metric, self.request.threshold, self.request.share, self.request.outputs)
 
+    @cached_property
+    def _asked_metric(self) -> Metric:
+        return find_metric(self.request.metric, self.request.direction)
+
     def _metric(self, reference: Sequence[Outputs]) -> Metric:
-        """The metric, knowing the figure of equal outputs."""
-        metric = find_metric(self.request.metric, self.request.direction)
-        if metric.perfect is not None or not reference[0]:
+        """The metric, knowing the worst figure of equal outputs."""
+        metric = self._asked_metric
+        if metric.perfect is not None:
             return metric
-        name = next(iter(self.request.outputs or reference[0]))
-        array = np.asarray(reference[0][name], np.float64)
-        return metric.knowing_perfect(array.reshape(-1, array.shape[-1] if array.ndim else 1))
+        judged = [found[name] for name in self.request.outputs or reference[0] for found in reference]
+        return metric.knowing_perfect(*filter(np.size, map(finite_rows, judged)))
+
+    def _find_classes(self, reference: Sequence[Outputs], rule: Rule) -> None:
+        """The class axis of each output, and what is to be said of how inputs are judged."""
+        asked = self.request
+        self.classes, said = classes_of(reference, asked.outputs, rule.metric.name, asked.class_axis)
+        self.notes += said
+        if not is_reusable(rule.metric.code):
+            self.notes.append(
+                f"what the metric '{rule.metric.name}' uses cannot all be seen: another run measures everything anew"
+            )
+        if rule.metric.name in RELATIVE:
+            self.notes += faint_in_reference(reference, asked.outputs)
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options
@@ -379,5 +400,7 @@ class Job:
             "optimization_level": options.optimization_level,
             "force_int8": options.force_int8,
             "tactic_sources": options.tactic_sources,
-            "metric": find_metric(self.request.metric, self.request.direction).code,
+            "metric": self._asked_metric.code,
+            "class_axis": self.request.class_axis,
+            "judged": "each input by itself",
         }

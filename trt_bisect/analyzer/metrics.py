@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from trt_bisect.analyzer.classes import kl, top1
+from trt_bisect.analyzer.user_code import code_digest
 from trt_bisect.data import load_function
 from trt_bisect.errors import BadInput
 
 EXACT_SQNR = 400.0
 """The SQNR, in dB, of outputs that are equal: beyond what float32 can tell apart."""
+
+RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
+"""The metrics that say nothing of an output that is almost zero."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Metric:
     """A figure for two arrays.
 
     Attributes:
-        function: from reference and output, float64 of one shape ``[rows, last axis]``, to the figure.
+        function: from reference and output for one input, float64 of one shape ``[rows, last axis]``, to the figure;
+            for those of ``OF_CLASSES``, of the output's own shape, and with ``Classes`` behind them.
         text: the figure for a person.
         perfect: the figure of equal outputs; None where only the reference itself can tell (a user's function).
         loss_of: from figure and perfect figure to how bad it is: 0 is perfect, and steps of it can be compared.
@@ -30,11 +35,21 @@ class Metric:
     """
 
     name: str
-    function: Callable[[np.ndarray, np.ndarray], float]
+    function: Callable[..., float]
     text: Callable[[float], str]
     perfect: float | None
     loss_of: Callable[[float, float], float]
     code: str = ""
+
+    @property
+    def higher(self) -> bool:
+        """Higher figures are better."""
+        return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
+
+    def worst(self, figures: Iterable[float]) -> float:
+        """The worst of some figures; NaN where one is NaN."""
+        found = list(figures)
+        return math.nan if any(map(math.isnan, found)) else min(found) if self.higher else max(found)
 
     def loss(self, value: float) -> float:
         """How bad a figure is; infinite for NaN.
@@ -46,9 +61,23 @@ class Metric:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
-    def knowing_perfect(self, reference: np.ndarray) -> Metric:
-        """This metric with the figure of ``reference`` against itself as the perfect one, where it had none."""
-        return self if self.perfect is not None else replace(self, perfect=self.function(reference, reference))
+    def knowing_perfect(self, *references: np.ndarray) -> Metric:
+        """This metric with the worst figure of ``references`` against themselves as the perfect one, had it none.
+
+        A threshold above it could not be met by FP32 itself on one of them.
+
+        Raises:
+            BadInput: such a figure is NaN.
+        """
+        if self.perfect is not None:
+            return self
+        perfect = self.worst(self.function(reference, reference) for reference in references)
+        if math.isnan(perfect):
+            raise BadInput(
+                f"The metric '{self.name}' gives NaN for an output of FP32 against itself.",
+                "Have it return a number for every input, or leave that input or output out.",
+            )
+        return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
         """What figures can be judged by without the function, in JSON's types; ``metric_of_facts`` reads it."""
@@ -86,25 +115,6 @@ def l1(reference: np.ndarray, output: np.ndarray) -> float:
     return float(np.mean(np.abs(reference - output)))
 
 
-def kl(reference: np.ndarray, output: np.ndarray) -> float:
-    """Mean over rows of KL(reference || output) in nats; rows that are no probabilities go through a softmax first."""
-    return max(0.0, float(np.mean(kl_of_rows(reference, output))))
-
-
-def kl_of_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """KL(reference || output) of each row, in nats; rows that are no probabilities go through a softmax first."""
-    p, q = _probabilities(reference), _probabilities(output)
-    tiny = np.finfo(np.float64).tiny
-    return np.asarray(np.sum(p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, 1e-12))), axis=-1))
-
-
-def _probabilities(rows: np.ndarray) -> np.ndarray:
-    if rows.min() >= 0 and np.allclose(rows.sum(axis=-1), 1.0, atol=1e-2):
-        return rows
-    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
 def sqnr(reference: np.ndarray, output: np.ndarray) -> float:
     """Signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2), at most ``EXACT_SQNR``."""
     return decibels(float(np.sum(reference**2)), float(np.sum((reference - output) ** 2)))
@@ -140,11 +150,6 @@ def max_rel(reference: np.ndarray, output: np.ndarray) -> float:
     magnitudes = np.abs(reference)
     floor = max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny))
     return float(np.max(np.abs(reference - output) / np.maximum(magnitudes, floor)))
-
-
-def top1(reference: np.ndarray, output: np.ndarray) -> float:
-    """The share of rows whose largest value stands in the same place."""
-    return float(np.mean(np.argmax(reference, axis=-1) == np.argmax(output, axis=-1)))
 
 
 def _percent(value: float) -> str:
@@ -194,7 +199,7 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
 
     Args:
         name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays
-            ``[rows, last axis]`` of one output, that returns a number.
+            ``[rows, last axis]`` of one output for one input, that returns a number.
         direction: ``higher`` or ``lower``, which values of the user's function are better.
 
     Raises:
@@ -239,11 +244,4 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
                 "It is called with two float64 arrays, reference and output, and must return a number.",
             ) from error
 
-    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, higher))
-
-
-def code_digest(function: Callable[..., Any], higher: bool) -> str:
-    """What tells a user's function from others, as far as its own code does."""
-    code = getattr(function, "__code__", None)
-    seen = (code.co_code, repr(code.co_consts), code.co_names) if code else repr(function)
-    return hashlib.sha256(repr((seen, higher)).encode()).hexdigest()
+    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, label, higher))

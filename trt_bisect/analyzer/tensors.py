@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.metrics import decibels, kl_of_rows
+from trt_bisect.analyzer.classes import kl_of_any_rows
+from trt_bisect.analyzer.metrics import decibels
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
 NEAR_ZERO = 2
@@ -174,7 +175,7 @@ class PairStatistics:
     def _add_rows(self, reference: np.ndarray, output: np.ndarray, kept: np.ndarray, row: int) -> None:
         groups = len(reference)
         whole = kept.reshape(-1, row).all(axis=1).reshape(groups, -1)
-        rows = kl_of_rows(reference.reshape(-1, row), output.reshape(-1, row)).reshape(groups, -1)
+        rows = kl_of_any_rows(reference.reshape(-1, row), output.reshape(-1, row)).reshape(groups, -1)
         self._kl += np.sum(rows, axis=1, where=whole)
         self._rows += np.count_nonzero(whole, axis=1)
 

@@ -85,6 +85,8 @@ class Recovery:
         cost: the share of INT8's gain in speed that the plan gives up.
         plans: how many were measured.
         started: when it began, in seconds since the epoch; 0 in older ones.
+        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives of the
+            similarity; empty where an accuracy decides.
         files: of the recipe, by name; None in a recovery read from a file.
         graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
@@ -116,6 +118,7 @@ class Recovery:
     fingerprint: str
     schema: int = SCHEMA
     started: float = 0.0
+    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
