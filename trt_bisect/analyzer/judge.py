@@ -216,6 +216,15 @@ def _as_float(array: np.ndarray) -> np.ndarray:
     return np.asarray(array).astype(np.float64)
 
 
+def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
+    """SQNR with the mean taken out, and cosine, on the input with the worst cosine."""
+    values = figures.values
+    if "cosine" in values and figures.inputs:
+        place = figures.inputs["cosine"].index(values["cosine"])
+        values = {name: on_each[place] for name, on_each in figures.inputs.items()}
+    return values.get("centered_sqnr"), values.get("cosine")
+
+
 def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
     """A warning where cosine and SQNR disagree about whether there is a problem, else an empty text.
 
@@ -226,7 +235,7 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
         return ""
     level = -10.0 * math.log10(2.0 * rule.budget)
     for name, figures in rule.judged(trial).items():
-        found, value = figures.values.get("centered_sqnr"), figures.values.get("cosine")
+        found, value = _on_worst_input(figures)
         if found is None or value is None:
             continue
         if found <= -EXACT_SQNR:
