@@ -14,7 +14,7 @@ import numpy as np
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes, classes_of
-from trt_bisect.analyzer.compare_output import faint_in_reference, finite_rows
+from trt_bisect.analyzer.compare_output import finite_rows, judging_notes
 from trt_bisect.analyzer.judge import (
     Rule,
     comparison,
@@ -23,8 +23,7 @@ from trt_bisect.analyzer.judge import (
     numeric_outputs,
     outputs_to_judge,
 )
-from trt_bisect.analyzer.metrics import RELATIVE, Metric, find_metric
-from trt_bisect.analyzer.user_code import is_reusable
+from trt_bisect.analyzer.metrics import Metric, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
@@ -215,13 +214,12 @@ class Job:
         count = self.request.samples or 1
         key = ""
         if self.folder is not None:
-            metric = self._asked_metric
             parts = {"model": self.network.digest(), "ranges": ranges.digest(), "data": source.digest()}
             key = fingerprint(
                 {
                     **parts,
                     "count": count,
-                    "metric": (metric.name, metric.code, self.request.class_axis),
+                    "metric": (self._asked_metric.name, self._asked_metric.code, self.request.class_axis),
                     "engine": engine,
                     "outputs": self.request.outputs,
                 }
@@ -258,10 +256,11 @@ class Job:
         def tell(number: int) -> None:
             self.progress.step(f"sample {number}")
 
-        axis = self.request.class_axis
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
-                return worst_inputs(samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=axis)
+                return worst_inputs(
+                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=self.request.class_axis
+                )
         except TrialFailed as failure:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
@@ -376,15 +375,9 @@ class Job:
 
     def _find_classes(self, reference: Sequence[Outputs], rule: Rule) -> None:
         """The class axis of each output, and what is to be said of how inputs are judged."""
-        asked = self.request
-        self.classes, said = classes_of(reference, asked.outputs, rule.metric.name, asked.class_axis)
-        self.notes += said
-        if not is_reusable(rule.metric.code):
-            self.notes.append(
-                f"what the metric '{rule.metric.name}' uses cannot all be seen: another run measures everything anew"
-            )
-        if rule.metric.name in RELATIVE:
-            self.notes += faint_in_reference(reference, asked.outputs)
+        outputs, metric = self.request.outputs, rule.metric
+        self.classes, said = classes_of(reference, outputs, metric.name, self.request.class_axis)
+        self.notes += [*said, *judging_notes(reference, outputs, metric)]
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options

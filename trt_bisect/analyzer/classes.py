@@ -71,27 +71,53 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     return float(np.mean(both[0] == both[1]))
 
 
-def kl(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
-    """KL(reference || output) in nats, the mean over rows, both made probabilities in the same way.
+class Divergence:
+    """KL(reference || output) in nats of outputs from FP32's values for one input, the mean over rows.
 
-    ``SHARES`` are divided by their sum, as ``scipy.stats.entropy`` does; ``LOGITS`` go through a softmax. Of ``OWN``
-    each value p is a row (1 - p, p) of its own, and so is the sigmoid of each of ``LOGITS`` where there is one class.
-
-    Args:
-        reference: float64, of the output's shape. Places where it is not finite belong to no class; a row of such is
-            left out.
-        output: likewise.
-        classes: how they hold classes.
+    Both are made probabilities in the same way: ``SHARES`` are divided by their sum, as ``scipy.stats.entropy`` does;
+    ``LOGITS`` go through a softmax. Of ``OWN`` each value p is a row (p, 1 - p) by itself, and so is the sigmoid of
+    each of ``LOGITS`` where there is one class. A probability of the output below 1e-12 counts as that.
     """
-    finite = np.isfinite(reference)
-    if classes.kind == OWN or (classes.kind == LOGITS and np.atleast_1d(reference).shape[classes.axis or 0] == 1):
-        p, q = reference[finite], output[finite]
-        return max(0.0, float(np.mean(_kl_of_values(*((p, q) if classes.kind == OWN else map(_sigmoid, (p, q)))))))
-    r, o = (classes.rows(np.where(finite, array, -np.inf)) for array in (reference, output))
-    if not finite.all():
-        kept = classes.rows(finite).any(axis=-1)
-        r, o = r[kept], o[kept]
-    return max(0.0, float(np.mean(_kl_of_rows(r, o, _shares if classes.kind == SHARES else _softmax))))
+
+    def __init__(self, reference: np.ndarray, classes: Classes) -> None:
+        """Gets ready.
+
+        Args:
+            reference: float64, one or more values. Where it is not finite there is no class; a row of such is left out.
+            classes: how it holds classes.
+        """
+        self._classes = classes
+        self._finite = np.isfinite(reference)
+        self._whole = bool(self._finite.all())
+        single = classes.kind == LOGITS and np.atleast_1d(reference).shape[classes.axis or 0] == 1
+        self._each = classes.kind == OWN or single
+        self._reference = self._made(reference)
+        self._rows = self._reference[0].size if self._each else len(self._reference[0])
+        self._best = self._likelihood(self._reference)
+
+    def of(self, output: np.ndarray) -> float:
+        """The KL of an output, float64 of the reference's shape; exactly 0 where they are equal."""
+        return max(0.0, (self._best - self._likelihood(self._made(output))) / self._rows)
+
+    def _likelihood(self, made: Sequence[np.ndarray]) -> float:
+        both = zip(self._reference, made, strict=True)
+        return sum(float(np.sum(p * np.log(np.maximum(q, _LEAST)))) for p, q in both)
+
+    def _made(self, values: np.ndarray) -> Sequence[np.ndarray]:
+        classes = self._classes
+        if self._each:
+            values = values if self._whole else values[self._finite]
+            p = np.clip(values, 0.0, 1.0) if classes.kind == OWN else _sigmoid(values)
+            return p, 1.0 - p
+        rows = classes.rows(values if self._whole else np.where(self._finite, values, -np.inf))
+        if not self._whole:
+            rows = rows[classes.rows(self._finite).any(axis=-1)]
+        return (_shares(rows) if classes.kind == SHARES else _softmax(rows),)
+
+
+def kl(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
+    """What ``Divergence`` gives."""
+    return Divergence(reference, classes).of(output)
 
 
 def _kl_of_rows(reference: np.ndarray, output: np.ndarray, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -221,7 +221,7 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
     values = figures.values
     if "cosine" in values and figures.inputs:
         place = figures.inputs["cosine"].index(values["cosine"])
-        values = {name: on_each[place] for name, on_each in figures.inputs.items()}
+        return figures.inputs["centered_sqnr"][place], values["cosine"]
     return values.get("centered_sqnr"), values.get("cosine")
 
 

@@ -32,6 +32,7 @@ class Metric:
         perfect: the figure of equal outputs; None where only the reference itself can tell (a user's function).
         loss_of: from figure and perfect figure to how bad it is: 0 is perfect, and steps of it can be compared.
         code: a digest of the user's function, so that figures of another one are never taken for its own.
+        of_sums: the same as ``function``, for one that takes no more than ``Sums``.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Metric:
     perfect: float | None
     loss_of: Callable[[float, float], float]
     code: str = ""
+    of_sums: Callable[[Sums], float] | None = None
 
     @property
     def higher(self) -> bool:
@@ -85,19 +87,66 @@ class Metric:
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
 
-def cosine(reference: np.ndarray, output: np.ndarray) -> float:
+@dataclass(frozen=True)
+class Sums:
+    """What the metrics of values take of an output and FP32's, worked out once for all of them.
+
+    Attributes:
+        size: how many values there are.
+        signal: the sum of r^2; ``centered`` with the mean of r taken out.
+        power: the sum of o^2; ``product`` that of r o.
+        noise: the sum of (r - o)^2; ``distance`` that of |r - o|.
+        largest: of |r - o|; ``relative`` of |r - o| / |r|, where |r| counts as at least a millionth of the largest |r|.
+    """
+
+    size: int
+    signal: float
+    centered: float
+    power: float
+    product: float
+    noise: float
+    distance: float
+    largest: float
+    relative: float
+
+
+class Reference:
+    """FP32's values for one input, ready to be compared with others."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """Gets ready.
+
+        Args:
+            values: float64, one or more, all finite.
+        """
+        self.values = values
+        self._signal = _dot(values, values)
+        centered = values - values.mean()
+        self._centered = _dot(centered, centered)
+        magnitudes = np.abs(values)
+        self._magnitudes = np.maximum(magnitudes, max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny)))
+
+    def against(self, output: np.ndarray) -> Sums:
+        """The sums of an output, float64 of the same shape, all finite."""
+        error = self.values - output
+        noise, product, power = _dot(error, error), _dot(self.values, output), _dot(output, output)
+        error = np.abs(error, out=error)
+        distance, largest = float(np.sum(error)), float(np.max(error))
+        relative = float(np.max(np.divide(error, self._magnitudes, out=error)))
+        return Sums(error.size, self._signal, self._centered, power, product, noise, distance, largest, relative)
+
+
+def cosine(sums: Sums) -> float:
     """Cosine similarity of the flattened arrays; exactly 1 for equal ones, 0 if only one is zero.
 
     A single value has a sign but no direction: 1 less its error, relative to the larger of the two, stands for it.
     """
-    if np.array_equal(reference, output):
+    if sums.noise == 0.0:
         return 1.0
-    if reference.size == 1:
-        return 1.0 - max_abs(reference, output) / max(float(np.abs(reference).max()), float(np.abs(output).max()))
-    norms = math.sqrt(_dot(reference, reference)) * math.sqrt(_dot(output, output))
-    if norms == 0.0:
-        return 0.0
-    return min(1.0, max(-1.0, _dot(reference, output) / norms))
+    if sums.size == 1:
+        return 1.0 - math.sqrt(sums.noise / max(sums.signal, sums.power))
+    norms = math.sqrt(sums.signal) * math.sqrt(sums.power)
+    return min(1.0, max(-1.0, sums.product / norms)) if norms else 0.0
 
 
 def _dot(one: np.ndarray, other: np.ndarray) -> float:
@@ -105,30 +154,37 @@ def _dot(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sum(one * other))
 
 
-def mse(reference: np.ndarray, output: np.ndarray) -> float:
+def mse(sums: Sums) -> float:
     """Mean squared error."""
-    return float(np.mean((reference - output) ** 2))
+    return sums.noise / sums.size
 
 
-def l1(reference: np.ndarray, output: np.ndarray) -> float:
+def l1(sums: Sums) -> float:
     """Mean absolute error."""
-    return float(np.mean(np.abs(reference - output)))
+    return sums.distance / sums.size
 
 
-def sqnr(reference: np.ndarray, output: np.ndarray) -> float:
+def sqnr(sums: Sums) -> float:
     """Signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2), at most ``EXACT_SQNR``."""
-    return decibels(float(np.sum(reference**2)), float(np.sum((reference - output) ** 2)))
+    return decibels(sums.signal, sums.noise)
 
 
-def centered_sqnr(reference: np.ndarray, output: np.ndarray) -> float:
+def centered_sqnr(sums: Sums) -> float:
     """SQNR with the reference's mean taken out of the signal: a large common offset does not flatter it.
 
     Of a single value it is the plain SQNR.
     """
-    if reference.size == 1:
-        return sqnr(reference, output)
-    centered = reference - reference.mean()
-    return decibels(float(np.sum(centered**2)), float(np.sum((reference - output) ** 2)))
+    return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
+
+
+def max_abs(sums: Sums) -> float:
+    """The largest absolute error."""
+    return sums.largest
+
+
+def max_rel(sums: Sums) -> float:
+    """The largest relative error."""
+    return sums.relative
 
 
 def decibels(signal: float, noise: float) -> float:
@@ -140,16 +196,17 @@ def decibels(signal: float, noise: float) -> float:
     return float(np.clip(10.0 * np.log10(signal / noise), -EXACT_SQNR, EXACT_SQNR))
 
 
-def max_abs(reference: np.ndarray, output: np.ndarray) -> float:
-    """The largest absolute error."""
-    return float(np.max(np.abs(reference - output)))
+def _of_sums(
+    name: str,
+    figure: Callable[[Sums], float],
+    text: Callable[[float], str],
+    perfect: float,
+    loss_of: Callable[[float, float], float],
+) -> Metric:
+    def function(reference: np.ndarray, output: np.ndarray) -> float:
+        return figure(Reference(reference).against(output))
 
-
-def max_rel(reference: np.ndarray, output: np.ndarray) -> float:
-    """The largest |r - o| / |r|, where |r| counts as at least a millionth of the largest |r|."""
-    magnitudes = np.abs(reference)
-    floor = max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny))
-    return float(np.max(np.abs(reference - output) / np.maximum(magnitudes, floor)))
+    return Metric(name, function, text, perfect, loss_of, of_sums=figure)
 
 
 def _percent(value: float) -> str:
@@ -180,14 +237,14 @@ def _noise_ratio(decibels: float, perfect: float) -> float:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("cosine", cosine, _percent, 1.0, _below),
-        Metric("sqnr", sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
-        Metric("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
-        Metric("mse", mse, _plain, 0.0, _above),
-        Metric("l1", l1, _plain, 0.0, _above),
+        _of_sums("cosine", cosine, _percent, 1.0, _below),
+        _of_sums("sqnr", sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
+        _of_sums("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
+        _of_sums("mse", mse, _plain, 0.0, _above),
+        _of_sums("l1", l1, _plain, 0.0, _above),
         Metric("kl", kl, _plain, 0.0, _above),
-        Metric("max_abs", max_abs, _plain, 0.0, _above),
-        Metric("max_rel", max_rel, _plain, 0.0, _above),
+        _of_sums("max_abs", max_abs, _plain, 0.0, _above),
+        _of_sums("max_rel", max_rel, _plain, 0.0, _above),
         Metric("top1", top1, _percent, 1.0, _below),
     )
 }
