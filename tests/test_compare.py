@@ -73,6 +73,9 @@ def test_every_figure_is_numpys_on_the_same_tensors(make, tmp_path):
         assert row.figures.cosine == pytest.approx(metrics.BUILT_IN["cosine"].function(*flat), abs=1e-9)
         assert row.figures.mse == pytest.approx(np.mean((r - o) ** 2), rel=1e-6, abs=1e-15)
         assert row.figures.l1 == pytest.approx(np.mean(np.abs(r - o)), rel=1e-6, abs=1e-12)
+        alone = [metrics.BUILT_IN["cosine"].function(*pair) for pair in zip(r, o, strict=True)]
+        assert row.worst_cosine == pytest.approx(min(alone), abs=1e-9)
+        assert alone[row.worst_sample] == min(alone)
         assert row.figures.sqnr == pytest.approx(metrics.BUILT_IN["sqnr"].function(*flat), abs=1e-4)
         assert row.figures.atol == pytest.approx(np.abs(r - o).max(), rel=1e-6)
         for spread, run in ((row.fp32, r), (row.int8, o)):

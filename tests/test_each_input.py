@@ -198,3 +198,21 @@ def test_a_recovery_says_it_too(planted, tmp_path):
     assert found.measured["recipe"] == min(found.by_input["recipe"]["values"])
     assert found.measured["int8"] == min(found.by_input["int8"]["values"])
     assert "on the worst of 6 inputs" in found.summary
+
+
+def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path):
+    """Two saved runs of eight samples, of which one faint one is inverted: together their cosine is 0.997."""
+    reference = RANDOM.normal(size=(8, 1, 50)).astype(np.float32)
+    reference[5] /= 10
+    output = reference.copy()
+    output[5] *= -1
+    for name, run in (("fp32", reference), ("int8", output)):
+        (tmp_path / name).mkdir()
+        for place, sample in enumerate(run):
+            np.savez(tmp_path / name / f"{place}.npz", y=sample)
+    found = trt_bisect.compare(fp32=tmp_path / "fp32", int8=tmp_path / "int8", threshold=0.99)
+    (row,) = found.tensors
+    assert row.figures.cosine > 0.997
+    assert (row.worst_cosine, row.worst_sample) == (pytest.approx(-1), 5)
+    (advice,) = (advice for advice in found.advice if advice.reason == "low similarity")
+    assert "sample 5" in advice.words

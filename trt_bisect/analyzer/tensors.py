@@ -196,14 +196,23 @@ class PairStatistics:
         )
 
     def _cosine(self, group: int) -> float:
-        """As ``metrics.cosine`` has it, for equal tensors and single values too."""
-        noise, signal, power = (float(s[group]) for s in (self._noise, self._signal, self._power))
-        if noise == 0.0:
-            return 1.0
-        if self._count[group] == 1:
-            return 1.0 - math.sqrt(noise / max(signal, power))
-        norms = math.sqrt(signal) * math.sqrt(power)
-        return min(1.0, max(-1.0, float(self._product[group]) / norms)) if norms else 0.0
+        return cosine_of(self.sums(group))
+
+    def sums(self, group: int = 0) -> np.ndarray:
+        """Of a group the count, and the sums of r^2, o^2, r o and (r - o)^2, float64."""
+        sums = (self._count, self._signal, self._power, self._product, self._noise)
+        return np.array([values[group] for values in sums], np.float64)
+
+
+def cosine_of(sums: np.ndarray) -> float:
+    """The cosine by ``PairStatistics.sums``; as ``metrics.cosine`` has it, for equal tensors and single values too."""
+    count, signal, power, product, noise = map(float, sums)
+    if noise == 0.0:
+        return 1.0
+    if count == 1:
+        return 1.0 - math.sqrt(noise / max(signal, power))
+    norms = math.sqrt(signal) * math.sqrt(power)
+    return min(1.0, max(-1.0, product / norms)) if norms else 0.0
 
 
 class RoundingStatistics:
