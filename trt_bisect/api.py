@@ -47,6 +47,7 @@ def run(
     precision: str = "fp32",
     outputs: Sequence[str] = (),
     samples: int | None = None,
+    class_axis: int | None = None,
     calibrator: str = "entropy",
     percentile: float = 99.99,
     keep_mask_ranges: bool = False,
@@ -74,8 +75,8 @@ def run(
         model: an FP32 ONNX file of opset 11 or later, or a loaded network.
         calibration: data to calibrate with (see ``open_dataset``), or a TensorRT calibration cache. Not needed for a
             network that holds Q/DQ pairs.
-        inputs: the inputs to judge on, all together, or the worst ``samples`` of them. Without it the worst ``samples``
-            of ``dataset``, or of the calibration data, are found.
+        inputs: the inputs to judge on, each by itself, or the worst ``samples`` of them. Without it the worst
+            ``samples`` of ``dataset``, or of the calibration data, are found.
         dataset: data to search for the worst inputs.
         engine: ``auto``, ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``auto``, ``weak`` or ``strong``, TensorRT's.
@@ -90,7 +91,9 @@ def run(
         share: a culprit costs at least this share of what the threshold allows.
         precision: of layers not in INT8, ``fp32`` or ``fp16``.
         outputs: the final outputs that count; all of them if empty. The worst decides.
-        samples: how many of the worst inputs are judged together.
+        samples: how many of the worst inputs are judged, each by itself; the worst decides.
+        class_axis: of the metrics ``kl`` and ``top1``: the axis of the judged outputs that holds the classes, counted
+            from either end, where it is not plain.
         calibrator: ``entropy``, ``minmax`` or ``percentile``.
         percentile: for that calibrator, of |x|, in per cent.
         keep_mask_ranges: quantize tensors with mask-like ranges too.
@@ -134,6 +137,7 @@ def run(
         share=share,
         outputs=tuple(outputs),
         samples=samples,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,

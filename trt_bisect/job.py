@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect._version import versions
+from trt_bisect.analyzer.classes import Classes, classes_of
+from trt_bisect.analyzer.compare_output import finite_rows, judging_notes
 from trt_bisect.analyzer.judge import (
     Rule,
     comparison,
@@ -64,6 +66,7 @@ class Job:
         self.notes: list[str] = list(network.notes)
         self._fleet: Fleet
         self.outputs_named = bool(request.outputs)
+        self.classes: dict[str, Classes] = {}
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
@@ -94,6 +97,7 @@ class Job:
         prepared = reference[0] if engine == ONNXRUNTIME else None
         self.notes += difference_noted(self.network, feeds[0], self.request.outputs, prepared)
         rule = self._rule(reference)
+        self._find_classes(reference, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
@@ -102,7 +106,7 @@ class Job:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
-            compare = comparison(reference, rule.metric)
+            compare = comparison(reference, rule.metric, self.classes)
             self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._options())
             whole = self._whole(builder, ranges, feeds, compare, store)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
@@ -235,7 +239,7 @@ class Job:
     def _worst_key(self, builder: Builder, ranges: Ranges, source: Dataset, count: int) -> str:
         """What the worst inputs are kept under: all that the engines and the judgement of them depend on."""
         parts = self._fingerprint_parts(builder, ranges, ())
-        name = find_metric(self.request.metric, self.request.direction).name
+        name = self._asked_metric.name
         chosen = {"data": source.digest(), "count": count, "outputs": self.request.outputs, "metric name": name}
         return fingerprint({**parts, **chosen})
 
@@ -255,7 +259,9 @@ class Job:
 
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
-                return worst_inputs(samples, fp32, int8, rule, count, tell, keep_when_stopped=keep)
+                return worst_inputs(
+                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=self.request.class_axis
+                )
         except TrialFailed as failure:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
@@ -357,14 +363,23 @@ class Job:
         metric = self._metric(reference)
         return make_rule(metric, self.request.threshold, self.request.share, self.request.outputs)
 
+    @cached_property
+    def _asked_metric(self) -> Metric:
+        return find_metric(self.request.metric, self.request.direction)
+
     def _metric(self, reference: Sequence[Outputs]) -> Metric:
-        """The metric, knowing the figure of equal outputs."""
-        metric = find_metric(self.request.metric, self.request.direction)
-        if metric.perfect is not None or not reference[0]:
+        """The metric, knowing the worst figure of equal outputs."""
+        metric = self._asked_metric
+        if metric.perfect is not None:
             return metric
-        name = next(iter(self.request.outputs or reference[0]))
-        array = np.asarray(reference[0][name], np.float64)
-        return metric.knowing_perfect(array.reshape(-1, array.shape[-1] if array.ndim else 1))
+        judged = [found[name] for name in self.request.outputs or reference[0] for found in reference]
+        return metric.knowing_perfect(*filter(np.size, map(finite_rows, judged)))
+
+    def _find_classes(self, reference: Sequence[Outputs], rule: Rule) -> None:
+        """The class axis of each output, and what is to be said of how inputs are judged."""
+        outputs, metric = self.request.outputs, rule.metric
+        self.classes, said = classes_of(reference, outputs, metric.name, self.request.class_axis)
+        self.notes += [*said, *judging_notes(reference, outputs, metric)]
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options = self.request.options
@@ -380,5 +395,7 @@ class Job:
             "optimization_level": options.optimization_level,
             "force_int8": options.force_int8,
             "tactic_sources": options.tactic_sources,
-            "metric": find_metric(self.request.metric, self.request.direction).code,
+            "metric": self._asked_metric.code,
+            "class_axis": self.request.class_axis,
+            "judged": "each input by itself",
         }

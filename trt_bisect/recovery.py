@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
-from trt_bisect.analyzer.metrics import code_digest
+from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
 from trt_bisect.calibration.collect import magnitudes, recalibrated
@@ -88,6 +88,7 @@ def recover(
     remedies: bool = True,
     outputs: Sequence[str] = (),
     samples: int | None = None,
+    class_axis: int | None = None,
     calibrator: str = "entropy",
     percentile: float = 99.99,
     keep_mask_ranges: bool = False,
@@ -147,6 +148,7 @@ def recover(
         share=DEFAULT_SHARE,
         outputs=tuple(outputs),
         samples=samples,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
@@ -233,11 +235,22 @@ def _accuracy(job: Job, bench: Bench, wish: _Wish) -> Accuracy | None:
     if wish.accuracy is not None:
         given = wish.accuracy
         function = load_function(given, "accuracy function") if isinstance(given, str) else given
-        return Accuracy(function, code_digest(function, True))
+        code = code_digest(function)
+        if not is_reusable(code):
+            job.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
+        return Accuracy(function, code)
     if wish.labels is None:
         return None
     labels = read_labels(Path(wish.labels)) if isinstance(wish.labels, (str, Path)) else np.asarray(wish.labels)
-    return top1(open_dataset(wish.dataset, bench.network.inputs), labels, job.request.outputs[0])
+    output = job.request.outputs[0]
+    classes = job.classes[output]
+    if classes.axis is None:
+        raise BadInput(
+            f"Which axis of output '{output}' holds its classes cannot be told.",
+            "Give --class-axis, or --accuracy with a function of yours.",
+        )
+    samples = open_dataset(wish.dataset, bench.network.inputs)
+    return top1(samples, labels, output, classes.predicted, str(classes))
 
 
 def _target(bench: Bench, similarity: SimilarityTarget, accuracy: Accuracy | None, wish: _Wish) -> Target:

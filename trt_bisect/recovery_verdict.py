@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -113,6 +113,7 @@ def _recovery(
             "recipe": target.figure(sought.plan),
             "high": named[ALL_HIGH].figure,
         },
+        by_input=_by_input(found, before),
         meets=sought.meets,
         minimal=sought.minimal,
         cost=plan_cost(sought.plan, costs),
@@ -133,6 +134,16 @@ def _recovery(
         graph=network_facts(network, before.ranges.scales),
     )
     return recovery_summary(recovery, bench.rule.metric.text)
+
+
+def _by_input(found: Found, before: Bench) -> dict[str, Mapping[str, Any]]:
+    """What stands behind the similarity of the worst of several inputs, for full INT8 and the recipe."""
+    if isinstance(found.target, AccuracyTarget):
+        return {}
+    everything, bench = found.sought.space.plan(frozenset()), found.bench
+    both = {"int8": before.whole.measure(everything), RECIPE: bench.whole.measure(found.sought.plan)}
+    judged = {plan: bench.rule.by_input(trial) for plan, trial in both.items()}
+    return {plan: figures.facts() for plan, figures in judged.items() if figures is not None}
 
 
 def _target(bench: Bench, target: Target, aim: Aim) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Request:
     percentile: float
     keep_mask_ranges: bool
     options: BuildOptions
+    class_axis: int | None = None
     explain: str = EXPLAIN_NOTHING
     try_remedies: bool = False
     cluster: Cluster = field(default_factory=Cluster)

@@ -150,6 +150,7 @@ NETWORK_KEYS: dict[str, Read] = {
     "precision": partial(_one_of, known=(Precision.FP32.value, Precision.FP16.value)),
     "outputs": _texts,
     "samples": partial(_whole, least=1),
+    "class_axis": partial(_whole, least=-32, most=31),
     "calibrator": partial(_one_of, known=METHODS),
     "percentile": partial(_number, above=0.0, most=100.0),
     "keep_mask_ranges": _flag,

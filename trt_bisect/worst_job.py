@@ -45,6 +45,7 @@ def worst(
     threshold: float | None = None,
     high: Sequence[str] = (),
     outputs: Sequence[str] = (),
+    class_axis: int | None = None,
     engine: str = "auto",
     typing: str = "auto",
     calibrator: str = "entropy",
@@ -72,6 +73,7 @@ def worst(
         threshold: the worst value that is still good, for the verdict; some built-in metrics have one of their own.
         high: layers left in FP32, by name.
         outputs: the final outputs that count; all of them if empty. The worst decides.
+        class_axis: as for ``run``.
         engine: ``auto``, ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``auto``, ``weak`` or ``strong``, TensorRT's.
         calibrator: ``entropy``, ``minmax`` or ``percentile``.
@@ -101,6 +103,7 @@ def worst(
         share=DEFAULT_SHARE,
         outputs=tuple(outputs),
         samples=keep,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,

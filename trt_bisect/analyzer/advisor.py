@@ -107,11 +107,13 @@ def _difference(each: Compared, cosines: Mapping[str, float], least_cosine: floa
     more = each.int8.nonfinite - each.fp32.nonfinite
     if more > 0:
         yield NOT_FINITE, f"{more} values are NaN or infinite in INT8 and not in FP32"
-    if not each.figures.cosine < least_cosine:
+    cosine = each.figures.cosine
+    worst = cosine if each.worst_cosine is None else each.worst_cosine
+    if not min(cosine, worst) < least_cosine:
         return
-    words = (
-        f"the cosine similarity of FP32 and INT8 is {_percent(each.figures.cosine)}, SQNR {each.figures.sqnr:.1f} dB"
-    )
+    words = f"the cosine similarity of FP32 and INT8 is {_percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
+    if cosine >= least_cosine:
+        words += f"; on sample {each.worst_sample} alone the cosine is {_percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
     if before:
         words += f"; that of what the layer reads is {_percent(min(before))}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from statistics import median_low
 from typing import Any
 
 import numpy as np
 
+from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
@@ -19,6 +23,7 @@ from trt_bisect.analyzer.tensors import (
     RoundingStatistics,
     Spread,
     as_block,
+    cosine_of,
     largest_magnitude,
     parts,
     row_length,
@@ -45,6 +50,8 @@ class Compared:
         loud: its loudest channel; ``loud_input`` the loudest input channel of a weight.
         channel: of a weight; None for the whole tensor.
         note: what could not be compared.
+        worst_cosine: on the sample where the cosine is worst, ``worst_sample`` by its place from 0; samples on which
+            the FP32 tensor is almost zero do not count. None of a weight.
     """
 
     origin: Origin
@@ -59,6 +66,8 @@ class Compared:
     loud_input: LoudChannel | None = None
     channel: int | None = None
     note: str = ""
+    worst_cosine: float | None = None
+    worst_sample: int | None = None
 
     def record(self) -> dict[str, Any]:
         """All of it by column, flat."""
@@ -85,7 +94,12 @@ class Compared:
         for title, loud in (("loud_channel", self.loud), ("loud_input_channel", self.loud_input)):
             columns[title] = loud.channel if loud else None
             columns[f"{title}_times"] = loud.times if loud else None
-        return {**columns, "note": self.note}
+        return {
+            **columns,
+            "worst_cosine": self.worst_cosine,
+            "worst_sample": self.worst_sample,
+            "note": self.note,
+        }
 
 
 class _Comparing:
@@ -99,17 +113,23 @@ class _Comparing:
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
         self._differing = 0
+        self._worst_of: dict[int, tuple[float, int]] = {}
+        self._octaves: Counter[int] = Counter()
+        self._samples = 0
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
         if self._shape is None:
             self._shape, self._dtype = reference.shape, str(reference.dtype)
         if reference.shape != output.shape:
             self._differing += 1
+            self._samples += 1
             return
+        before = self._statistics.sums()
         row, largest = row_length(reference.shape), largest_magnitude(reference)
         flat = reference.reshape(-1), output.reshape(-1)
         for part in parts(reference.size, row):
             self._statistics.add(*(as_block(run[part]) for run in flat), row=row, largest=largest)
+        self._add_sample(self._statistics.sums() - before)
         if self._rounding is not None:
             self._add_rounding(reference)
         if self._peaks is not None:
@@ -127,6 +147,7 @@ class _Comparing:
         """None if no sample had it."""
         if self._shape is None:
             return None
+        worst_cosine, worst_sample = self._worst()
         return Compared(
             self._origin,
             self._shape,
@@ -138,7 +159,25 @@ class _Comparing:
             self._rounding.figures() if self._rounding else None,
             self._peaks.loudest() if self._peaks else None,
             note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
+            worst_cosine=worst_cosine,
+            worst_sample=worst_sample,
         )
+
+    def _add_sample(self, sums: np.ndarray) -> None:
+        """Keeps the worst cosine of the samples of each octave: which octaves are faint is known only at the end."""
+        if sums[0]:
+            loudness = octave(math.sqrt(max(sums[1], 0.0)))
+            found = (cosine_of(sums), self._samples)
+            self._worst_of[loudness] = min(found, self._worst_of.get(loudness, found))
+            self._octaves[loudness] += 1
+        self._samples += 1
+
+    def _worst(self) -> tuple[float | None, int | None]:
+        """The worst cosine of a sample, and its place."""
+        if not self._octaves:
+            return None, None
+        middle = median_low(self._octaves.elements())
+        return min(found for loudness, found in self._worst_of.items() if loudness >= middle - FAINT_OCTAVES)
 
 
 def compare_tensors(

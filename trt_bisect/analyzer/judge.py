@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from trt_bisect.analyzer.classes import Classes, find_classes
+from trt_bisect.analyzer.compare_output import OutputJudge
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, EXACT_SQNR, Metric
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
@@ -47,7 +50,7 @@ class Rule:
         return {name: figures for name, figures in trial.outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """The loss of the worst output; infinite where an output is not finite, None where the trial failed."""
+        """The loss of the worst output on the worst input; infinite where that is not finite, None where it failed."""
         if trial.failed:
             return None
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
@@ -58,7 +61,7 @@ class Rule:
         return math.inf if value is None or not figures.finite else self.metric.loss(value)
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """The metric's value on the worst output, None where there is none."""
+        """The metric's value for the worst output on the worst input, None where there is none."""
         if trial is None or trial.failed:
             return None
         judged = self.judged(trial)
@@ -67,10 +70,53 @@ class Rule:
         worst = max(judged.values(), key=self.output_loss)
         return worst.values[self.metric.name]
 
+    def by_input(self, trial: Trial | None) -> ByInput | None:
+        """The metric's value for the worst output on each input; None where the trial failed, or had a single input."""
+        judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
+        known = [figures.inputs[self.metric.name] for figures in judged if self.metric.name in figures.inputs]
+        if not known or len(known) < len(judged):
+            return None
+        places = list(zip(*known, strict=True))
+        counting = [[value for value in values if value is not None] for values in places]
+        worst = [self.metric.worst(values) if values else None for values in counting]
+        misses = [value is not None and self.metric.loss(value) > self.budget for value in worst]
+        return ByInput(tuple(worst), sum(misses), self.metric)
+
     def meets(self, trial: Trial | None) -> bool:
         """Whether a trial was measured and is at or above the threshold."""
         loss = None if trial is None else self.loss(trial)
         return loss is not None and loss <= self.budget
+
+
+@dataclass(frozen=True)
+class ByInput:
+    """A trial's figures, input by input.
+
+    Attributes:
+        values: NaN where there is none, None where the input does not count because FP32's output is almost zero.
+        misses: how many miss the threshold.
+        metric: that they are of.
+    """
+
+    values: tuple[float | None, ...]
+    misses: int
+    metric: Metric
+
+    def facts(self) -> dict[str, Any]:
+        """What a report says of it: ``inputs``, how many count; ``misses``; ``mean`` of those with a figure.
+
+        ``worst`` is the place of the worst, from 0; ``values`` and ``faint``, the places of those that do not count.
+        """
+        counting = {place: value for place, value in enumerate(self.values) if value is not None}
+        known = [value for value in counting.values() if math.isfinite(value)]
+        return {
+            "inputs": len(counting),
+            "misses": self.misses,
+            "mean": sum(known) / len(known) if known else None,
+            "worst": max(counting, key=lambda place: self.metric.loss(counting[place]), default=None),
+            "values": list(self.values),
+            "faint": [place for place, value in enumerate(self.values) if value is None],
+        }
 
 
 def make_rule(
@@ -101,18 +147,22 @@ def make_rule(
 Comparison = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 
 
-def comparison(reference: Sequence[Outputs], extra: Metric | None = None) -> Comparison:
+def comparison(
+    reference: Sequence[Outputs], extra: Metric | None = None, classes: Mapping[str, Classes] | None = None
+) -> Comparison:
     """From the outputs for every input to figures by all metrics, the user's ``extra`` one included.
 
     Args:
         reference: the FP32 outputs, one dictionary an input.
+        extra: the metric that decides; a built-in one is there anyway.
+        classes: how each output holds classes; found out where it is not given.
     """
     metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
-    names = numeric_outputs(reference[0])
-    return lambda outputs: {
-        name: compare_arrays([found[name] for found in reference], [found[name] for found in outputs], metrics)
-        for name in names
+    judges = {
+        name: OutputJudge([found[name] for found in reference], metrics, (classes or {}).get(name))
+        for name in numeric_outputs(reference[0])
     }
+    return lambda outputs: {name: judge.figures([found[name] for found in outputs]) for name, judge in judges.items()}
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:
@@ -130,49 +180,22 @@ def outputs_to_judge(outputs: Outputs) -> list[str]:
 
 
 def compare_arrays(
-    reference: Sequence[np.ndarray], output: Sequence[np.ndarray], metrics: Mapping[str, Metric]
+    reference: Sequence[np.ndarray],
+    output: Sequence[np.ndarray],
+    metrics: Mapping[str, Metric],
+    class_axis: int | None = None,
 ) -> OutputFigures:
-    """The figures of one output over all inputs together.
+    """The figures of one output, each input by itself.
 
     Shapes that differ are compared where both have values. Places where the reference is NaN or infinite are left out.
+
+    Args:
+        reference: the FP32 output for each input.
+        output: what is compared with it, likewise.
+        metrics: by name.
+        class_axis: see ``find_classes``.
     """
-    notes: dict[str, None] = {}
-    pairs = [_comparable(r, o, notes) for r, o in zip(reference, output, strict=True)]
-    finite = all(bool(np.isfinite(o[np.isfinite(r)]).all()) for r, o in pairs)
-    if not finite:
-        return OutputFigures({}, finite=False, note="; ".join([*notes, "NaN or infinite values"]))
-    rows = [_rows(r, o) for r, o in pairs]
-    if all(r.size == 0 for r, _ in rows):
-        equal = all(r.shape == o.shape for r, o in zip(reference, output, strict=True))
-        values = {m.name: m.perfect for m in metrics.values() if m.perfect is not None} if equal else {}
-        return OutputFigures(values, note="; ".join([*notes, "no values to compare"]))
-    if len({r.shape[-1] for r, _ in rows}) > 1:
-        rows = [(r.reshape(-1, 1), o.reshape(-1, 1)) for r, o in rows]
-        notes["inputs whose outputs differ in shape are compared value by value"] = None
-    all_reference, all_output = (np.concatenate(arrays) for arrays in zip(*rows, strict=True))
-    values = {metric.name: metric.function(all_reference, all_output) for metric in metrics.values()}
-    return OutputFigures(values, note="; ".join(notes))
-
-
-def _comparable(reference: np.ndarray, output: np.ndarray, notes: dict[str, None]) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays as float64, cut to the region that both have."""
-    r, o = np.asarray(reference).astype(np.float64), np.asarray(output).astype(np.float64)
-    if r.shape == o.shape:
-        return r, o
-    notes[f"shape {list(o.shape)} instead of {list(r.shape)}, compared where both have values"] = None
-    if r.ndim != o.ndim:
-        return r.reshape(-1)[:0], o.reshape(-1)[:0]
-    region = tuple(slice(0, min(sizes)) for sizes in zip(r.shape, o.shape, strict=True))
-    return r[region], o[region]
-
-
-def _rows(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``[rows, last axis]``; a value a row where some of the reference is not finite."""
-    kept = np.isfinite(reference)
-    if not kept.all():
-        return reference[kept].reshape(-1, 1), output[kept].reshape(-1, 1)
-    width = reference.shape[-1] if reference.ndim else 1
-    return reference.reshape(-1, max(width, 1)), output.reshape(-1, max(width, 1))
+    return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 
 
 def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
@@ -193,6 +216,15 @@ def _as_float(array: np.ndarray) -> np.ndarray:
     return np.asarray(array).astype(np.float64)
 
 
+def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
+    """SQNR with the mean taken out, and cosine, on the input with the worst cosine."""
+    values = figures.values
+    if "cosine" in values and figures.inputs:
+        place = figures.inputs["cosine"].index(values["cosine"])
+        return figures.inputs["centered_sqnr"][place], values["cosine"]
+    return values.get("centered_sqnr"), values.get("cosine")
+
+
 def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
     """A warning where cosine and SQNR disagree about whether there is a problem, else an empty text.
 
@@ -203,7 +235,7 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
         return ""
     level = -10.0 * math.log10(2.0 * rule.budget)
     for name, figures in rule.judged(trial).items():
-        found, value = figures.values.get("centered_sqnr"), figures.values.get("cosine")
+        found, value = _on_worst_input(figures)
         if found is None or value is None:
             continue
         if found <= -EXACT_SQNR:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from trt_bisect.analyzer.classes import kl, top1
+from trt_bisect.analyzer.user_code import code_digest
 from trt_bisect.data import load_function
 from trt_bisect.errors import BadInput
 
 EXACT_SQNR = 400.0
 """The SQNR, in dB, of outputs that are equal: beyond what float32 can tell apart."""
+
+RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
+"""The metrics that say nothing of an output that is almost zero."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +26,32 @@ class Metric:
     """A figure for two arrays.
 
     Attributes:
-        function: from reference and output, float64 of one shape ``[rows, last axis]``, to the figure.
+        function: from reference and output for one input, float64 of one shape ``[rows, last axis]``, to the figure;
+            for those of ``OF_CLASSES``, of the output's own shape, and with ``Classes`` behind them.
         text: the figure for a person.
         perfect: the figure of equal outputs; None where only the reference itself can tell (a user's function).
         loss_of: from figure and perfect figure to how bad it is: 0 is perfect, and steps of it can be compared.
         code: a digest of the user's function, so that figures of another one are never taken for its own.
+        of_sums: the same as ``function``, for one that takes no more than ``Sums``.
     """
 
     name: str
-    function: Callable[[np.ndarray, np.ndarray], float]
+    function: Callable[..., float]
     text: Callable[[float], str]
     perfect: float | None
     loss_of: Callable[[float, float], float]
     code: str = ""
+    of_sums: Callable[[Sums], float] | None = None
+
+    @property
+    def higher(self) -> bool:
+        """Higher figures are better."""
+        return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
+
+    def worst(self, figures: Iterable[float]) -> float:
+        """The worst of some figures; NaN where one is NaN."""
+        found = list(figures)
+        return math.nan if any(map(math.isnan, found)) else min(found) if self.higher else max(found)
 
     def loss(self, value: float) -> float:
         """How bad a figure is; infinite for NaN.
@@ -46,9 +63,23 @@ class Metric:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
-    def knowing_perfect(self, reference: np.ndarray) -> Metric:
-        """This metric with the figure of ``reference`` against itself as the perfect one, where it had none."""
-        return self if self.perfect is not None else replace(self, perfect=self.function(reference, reference))
+    def knowing_perfect(self, *references: np.ndarray) -> Metric:
+        """This metric with the worst figure of ``references`` against themselves as the perfect one, had it none.
+
+        A threshold above it could not be met by FP32 itself on one of them.
+
+        Raises:
+            BadInput: such a figure is NaN.
+        """
+        if self.perfect is not None:
+            return self
+        perfect = self.worst(self.function(reference, reference) for reference in references)
+        if math.isnan(perfect):
+            raise BadInput(
+                f"The metric '{self.name}' gives NaN for an output of FP32 against itself.",
+                "Have it return a number for every input, or leave that input or output out.",
+            )
+        return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
         """What figures can be judged by without the function, in JSON's types; ``metric_of_facts`` reads it."""
@@ -56,19 +87,66 @@ class Metric:
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
 
-def cosine(reference: np.ndarray, output: np.ndarray) -> float:
+@dataclass(frozen=True)
+class Sums:
+    """What the metrics of values take of an output and FP32's, worked out once for all of them.
+
+    Attributes:
+        size: how many values there are.
+        signal: the sum of r^2; ``centered`` with the mean of r taken out.
+        power: the sum of o^2; ``product`` that of r o.
+        noise: the sum of (r - o)^2; ``distance`` that of |r - o|.
+        largest: of |r - o|; ``relative`` of |r - o| / |r|, where |r| counts as at least a millionth of the largest |r|.
+    """
+
+    size: int
+    signal: float
+    centered: float
+    power: float
+    product: float
+    noise: float
+    distance: float
+    largest: float
+    relative: float
+
+
+class Reference:
+    """FP32's values for one input, ready to be compared with others."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """Gets ready.
+
+        Args:
+            values: float64, one or more, all finite.
+        """
+        self.values = values
+        self._signal = _dot(values, values)
+        centered = values - values.mean()
+        self._centered = _dot(centered, centered)
+        magnitudes = np.abs(values)
+        self._magnitudes = np.maximum(magnitudes, max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny)))
+
+    def against(self, output: np.ndarray) -> Sums:
+        """The sums of an output, float64 of the same shape, all finite."""
+        error = self.values - output
+        noise, product, power = _dot(error, error), _dot(self.values, output), _dot(output, output)
+        error = np.abs(error, out=error)
+        distance, largest = float(np.sum(error)), float(np.max(error))
+        relative = float(np.max(np.divide(error, self._magnitudes, out=error)))
+        return Sums(error.size, self._signal, self._centered, power, product, noise, distance, largest, relative)
+
+
+def cosine(sums: Sums) -> float:
     """Cosine similarity of the flattened arrays; exactly 1 for equal ones, 0 if only one is zero.
 
     A single value has a sign but no direction: 1 less its error, relative to the larger of the two, stands for it.
     """
-    if np.array_equal(reference, output):
+    if sums.noise == 0.0:
         return 1.0
-    if reference.size == 1:
-        return 1.0 - max_abs(reference, output) / max(float(np.abs(reference).max()), float(np.abs(output).max()))
-    norms = math.sqrt(_dot(reference, reference)) * math.sqrt(_dot(output, output))
-    if norms == 0.0:
-        return 0.0
-    return min(1.0, max(-1.0, _dot(reference, output) / norms))
+    if sums.size == 1:
+        return 1.0 - math.sqrt(sums.noise / max(sums.signal, sums.power))
+    norms = math.sqrt(sums.signal) * math.sqrt(sums.power)
+    return min(1.0, max(-1.0, sums.product / norms)) if norms else 0.0
 
 
 def _dot(one: np.ndarray, other: np.ndarray) -> float:
@@ -76,49 +154,37 @@ def _dot(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sum(one * other))
 
 
-def mse(reference: np.ndarray, output: np.ndarray) -> float:
+def mse(sums: Sums) -> float:
     """Mean squared error."""
-    return float(np.mean((reference - output) ** 2))
+    return sums.noise / sums.size
 
 
-def l1(reference: np.ndarray, output: np.ndarray) -> float:
+def l1(sums: Sums) -> float:
     """Mean absolute error."""
-    return float(np.mean(np.abs(reference - output)))
+    return sums.distance / sums.size
 
 
-def kl(reference: np.ndarray, output: np.ndarray) -> float:
-    """Mean over rows of KL(reference || output) in nats; rows that are no probabilities go through a softmax first."""
-    return max(0.0, float(np.mean(kl_of_rows(reference, output))))
-
-
-def kl_of_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """KL(reference || output) of each row, in nats; rows that are no probabilities go through a softmax first."""
-    p, q = _probabilities(reference), _probabilities(output)
-    tiny = np.finfo(np.float64).tiny
-    return np.asarray(np.sum(p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, 1e-12))), axis=-1))
-
-
-def _probabilities(rows: np.ndarray) -> np.ndarray:
-    if rows.min() >= 0 and np.allclose(rows.sum(axis=-1), 1.0, atol=1e-2):
-        return rows
-    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def sqnr(reference: np.ndarray, output: np.ndarray) -> float:
+def sqnr(sums: Sums) -> float:
     """Signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2), at most ``EXACT_SQNR``."""
-    return decibels(float(np.sum(reference**2)), float(np.sum((reference - output) ** 2)))
+    return decibels(sums.signal, sums.noise)
 
 
-def centered_sqnr(reference: np.ndarray, output: np.ndarray) -> float:
+def centered_sqnr(sums: Sums) -> float:
     """SQNR with the reference's mean taken out of the signal: a large common offset does not flatter it.
 
     Of a single value it is the plain SQNR.
     """
-    if reference.size == 1:
-        return sqnr(reference, output)
-    centered = reference - reference.mean()
-    return decibels(float(np.sum(centered**2)), float(np.sum((reference - output) ** 2)))
+    return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
+
+
+def max_abs(sums: Sums) -> float:
+    """The largest absolute error."""
+    return sums.largest
+
+
+def max_rel(sums: Sums) -> float:
+    """The largest relative error."""
+    return sums.relative
 
 
 def decibels(signal: float, noise: float) -> float:
@@ -130,21 +196,17 @@ def decibels(signal: float, noise: float) -> float:
     return float(np.clip(10.0 * np.log10(signal / noise), -EXACT_SQNR, EXACT_SQNR))
 
 
-def max_abs(reference: np.ndarray, output: np.ndarray) -> float:
-    """The largest absolute error."""
-    return float(np.max(np.abs(reference - output)))
+def _of_sums(
+    name: str,
+    figure: Callable[[Sums], float],
+    text: Callable[[float], str],
+    perfect: float,
+    loss_of: Callable[[float, float], float],
+) -> Metric:
+    def function(reference: np.ndarray, output: np.ndarray) -> float:
+        return figure(Reference(reference).against(output))
 
-
-def max_rel(reference: np.ndarray, output: np.ndarray) -> float:
-    """The largest |r - o| / |r|, where |r| counts as at least a millionth of the largest |r|."""
-    magnitudes = np.abs(reference)
-    floor = max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny))
-    return float(np.max(np.abs(reference - output) / np.maximum(magnitudes, floor)))
-
-
-def top1(reference: np.ndarray, output: np.ndarray) -> float:
-    """The share of rows whose largest value stands in the same place."""
-    return float(np.mean(np.argmax(reference, axis=-1) == np.argmax(output, axis=-1)))
+    return Metric(name, function, text, perfect, loss_of, of_sums=figure)
 
 
 def _percent(value: float) -> str:
@@ -175,14 +237,14 @@ def _noise_ratio(decibels: float, perfect: float) -> float:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("cosine", cosine, _percent, 1.0, _below),
-        Metric("sqnr", sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
-        Metric("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
-        Metric("mse", mse, _plain, 0.0, _above),
-        Metric("l1", l1, _plain, 0.0, _above),
+        _of_sums("cosine", cosine, _percent, 1.0, _below),
+        _of_sums("sqnr", sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
+        _of_sums("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
+        _of_sums("mse", mse, _plain, 0.0, _above),
+        _of_sums("l1", l1, _plain, 0.0, _above),
         Metric("kl", kl, _plain, 0.0, _above),
-        Metric("max_abs", max_abs, _plain, 0.0, _above),
-        Metric("max_rel", max_rel, _plain, 0.0, _above),
+        _of_sums("max_abs", max_abs, _plain, 0.0, _above),
+        _of_sums("max_rel", max_rel, _plain, 0.0, _above),
         Metric("top1", top1, _percent, 1.0, _below),
     )
 }
@@ -194,7 +256,7 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
 
     Args:
         name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays
-            ``[rows, last axis]`` of one output, that returns a number.
+            ``[rows, last axis]`` of one output for one input, that returns a number.
         direction: ``higher`` or ``lower``, which values of the user's function are better.
 
     Raises:
@@ -239,11 +301,4 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
                 "It is called with two float64 arrays, reference and output, and must return a number.",
             ) from error
 
-    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, higher))
-
-
-def code_digest(function: Callable[..., Any], higher: bool) -> str:
-    """What tells a user's function from others, as far as its own code does."""
-    code = getattr(function, "__code__", None)
-    seen = (code.co_code, repr(code.co_consts), code.co_names) if code else repr(function)
-    return hashlib.sha256(repr((seen, higher)).encode()).hexdigest()
+    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, label, higher))

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.judge import compare_arrays
+from trt_bisect.analyzer.classes import classes_of
+from trt_bisect.analyzer.compare_output import OutputJudge
 from trt_bisect.analyzer.metrics import find_metric
 
 
@@ -16,25 +17,33 @@ def similarity(
     output: np.ndarray | Mapping[str, np.ndarray],
     metric: str | Callable[..., Any] = "cosine",
     direction: str = "higher",
+    class_axis: int | None = None,
 ) -> float:
     """The metric of ``output`` against ``reference``: of two arrays, or of the worst output of two dictionaries.
 
     NaN where the output is not finite or nothing can be compared.
 
+    Args:
+        reference: one array, or several by name.
+        output: likewise.
+        metric: a built-in's name, ``module:function``, or a function.
+        direction: for a function, which values are better, ``higher`` or ``lower``.
+        class_axis: of ``kl`` and ``top1``: the axis of the classes, where it is not plain.
+
     Raises:
-        BadInput: the metric is unknown.
+        BadInput: the metric is unknown, or needs a class axis that cannot be told.
         KeyError: ``output`` lacks an output of ``reference``.
     """
     chosen = find_metric(metric, direction)
     if isinstance(reference, Mapping) != isinstance(output, Mapping):
         raise TypeError("reference and output must both be arrays or both be dictionaries of arrays")
     if not isinstance(reference, Mapping) or not isinstance(output, Mapping):
-        return compare_arrays([np.asarray(reference)], [np.asarray(output)], {"it": chosen}).values.get(
-            chosen.name, float("nan")
-        )
+        reference, output = {"array": np.asarray(reference)}, {"array": np.asarray(output)}
+    classes, _ = classes_of([dict(reference)], reference, chosen.name, class_axis)
     figures = []
     for name in reference:
         known = chosen.knowing_perfect(np.atleast_2d(np.asarray(reference[name], np.float64)))
-        value = compare_arrays([reference[name]], [output[name]], {"it": known}).values.get(chosen.name, float("nan"))
+        judge = OutputJudge([reference[name]], {"it": known}, classes.get(name))
+        value = judge.figures([output[name]]).values.get(chosen.name, float("nan"))
         figures.append((known.loss(value), value))
     return max(figures, key=lambda figure: figure[0])[1]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.metrics import decibels, kl_of_rows
+from trt_bisect.analyzer.classes import kl_of_any_rows
+from trt_bisect.analyzer.metrics import decibels
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
 NEAR_ZERO = 2
@@ -174,7 +175,7 @@ class PairStatistics:
     def _add_rows(self, reference: np.ndarray, output: np.ndarray, kept: np.ndarray, row: int) -> None:
         groups = len(reference)
         whole = kept.reshape(-1, row).all(axis=1).reshape(groups, -1)
-        rows = kl_of_rows(reference.reshape(-1, row), output.reshape(-1, row)).reshape(groups, -1)
+        rows = kl_of_any_rows(reference.reshape(-1, row), output.reshape(-1, row)).reshape(groups, -1)
         self._kl += np.sum(rows, axis=1, where=whole)
         self._rows += np.count_nonzero(whole, axis=1)
 
@@ -195,14 +196,23 @@ class PairStatistics:
         )
 
     def _cosine(self, group: int) -> float:
-        """As ``metrics.cosine`` has it, for equal tensors and single values too."""
-        noise, signal, power = (float(s[group]) for s in (self._noise, self._signal, self._power))
-        if noise == 0.0:
-            return 1.0
-        if self._count[group] == 1:
-            return 1.0 - math.sqrt(noise / max(signal, power))
-        norms = math.sqrt(signal) * math.sqrt(power)
-        return min(1.0, max(-1.0, float(self._product[group]) / norms)) if norms else 0.0
+        return cosine_of(self.sums(group))
+
+    def sums(self, group: int = 0) -> np.ndarray:
+        """Of a group the count, and the sums of r^2, o^2, r o and (r - o)^2, float64."""
+        sums = (self._count, self._signal, self._power, self._product, self._noise)
+        return np.array([values[group] for values in sums], np.float64)
+
+
+def cosine_of(sums: np.ndarray) -> float:
+    """The cosine by ``PairStatistics.sums``; as ``metrics.cosine`` has it, for equal tensors and single values too."""
+    count, signal, power, product, noise = map(float, sums)
+    if noise == 0.0:
+        return 1.0
+    if count == 1:
+        return 1.0 - math.sqrt(noise / max(signal, power))
+    norms = math.sqrt(signal) * math.sqrt(power)
+    return min(1.0, max(-1.0, product / norms)) if norms else 0.0
 
 
 class RoundingStatistics:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import median_low
 
 import numpy as np
 
+from trt_bisect.analyzer.classes import Classes, classes_of
+from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
 from trt_bisect.analyzer.judge import Rule, comparison
+from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
-
-FAINT_OCTAVES = 10
-"""An output whose norm is so many powers of two below the data set's median says nothing by a relative metric."""
-
-_RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
-_SILENT = -(1 << 12)
-"""The octave of an output of zeros: below that of any number."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ class WorstSearch:
             loss: how far INT8 is from FP32 on it.
             norms: of FP32's outputs; none where the metric is not relative.
         """
-        new = _Held(len(self._losses), loss, tuple(map(_octave, norms)), feeds)
+        new = _Held(len(self._losses), loss, tuple(map(octave, norms)), feeds)
         self._losses.append(new.loss)
         self._octaves.append(new.octaves)
         for other in self._held:
@@ -108,12 +103,7 @@ class WorstSearch:
 
     def faint(self) -> tuple[int, ...]:
         """The places of the samples with an output almost zero."""
-        medians = [median_low(octaves) for octaves in zip(*self._octaves, strict=True)]
-        return tuple(
-            place
-            for place, octaves in enumerate(self._octaves)
-            if any(own < middle - FAINT_OCTAVES for own, middle in zip(octaves, medians, strict=True))
-        )
+        return faint_places(self._octaves)
 
     def worst(self) -> list[tuple[int, Feeds]]:
         """The worst samples with their places, worst first; ties are won by the earlier."""
@@ -132,6 +122,7 @@ def worst_inputs(
     on_sample: Callable[[int], None] | None = None,
     *,
     keep_when_stopped: bool = False,
+    class_axis: int | None = None,
 ) -> WorstInputs:
     """Runs every sample through both engines, once, and takes the ``count`` with the largest loss.
 
@@ -145,9 +136,10 @@ def worst_inputs(
         count: how many are kept.
         on_sample: told the number of samples begun.
         keep_when_stopped: Ctrl-C ends the search with what was found until then.
+        class_axis: see ``find_classes``, which the first sample decides.
 
     Raises:
-        BadInput: ``count`` is below 1, or there are no samples.
+        BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that cannot be told.
         TrialFailed: an inference failed.
     """
     if count < 1:
@@ -155,6 +147,7 @@ def worst_inputs(
     search = WorstSearch(count)
     judged: list[tuple[float, float]] = []
     judging: Rule | None = None
+    classes: dict[str, Classes] = {}
     stopped = False
     try:
         for feeds in samples:
@@ -163,7 +156,9 @@ def worst_inputs(
             reference = fp32.infer(feeds)
             if judging is None:
                 judging = rule if isinstance(rule, Rule) else rule(reference)
-            loss, similarity, norms = _judge(reference, int8.infer(feeds), judging)
+                judged_outputs = judging.outputs or reference
+                classes, _ = classes_of([reference], judged_outputs, judging.metric.name, class_axis)
+            loss, similarity, norms = _judge(reference, int8.infer(feeds), judging, classes)
             judged.append((loss, similarity))
             search.offer(feeds, loss, norms)
     except KeyboardInterrupt:
@@ -177,25 +172,18 @@ def worst_inputs(
     return WorstInputs(inputs, places, similarities, losses, search.faint(), judging, stopped)
 
 
-def _judge(reference: Outputs, output: Outputs, rule: Rule) -> tuple[float, float, tuple[float, ...]]:
+def _judge(
+    reference: Outputs, output: Outputs, rule: Rule, classes: dict[str, Classes]
+) -> tuple[float, float, tuple[float, ...]]:
     """Loss, similarity, and, where the metric is relative, the norms of the reference's outputs."""
-    trial = Trial("", MEASURED, comparison([reference], rule.metric)([output]))
+    trial = Trial("", MEASURED, comparison([reference], rule.metric, classes)([output]))
     loss, similarity = rule.loss(trial), rule.similarity(trial)
-    relative = rule.metric.name in _RELATIVE
+    relative = rule.metric.name in RELATIVE
     return (
         math.inf if loss is None else loss,
         math.nan if similarity is None else similarity,
-        tuple(_finite_norm(reference[name]) for name in rule.judged(trial)) if relative else (),
+        tuple(finite_norm(reference[name]) for name in rule.judged(trial)) if relative else (),
     )
-
-
-def _finite_norm(array: np.ndarray) -> float:
-    values = np.asarray(array, np.float64)
-    return float(np.linalg.norm(values[np.isfinite(values)]))
-
-
-def _octave(norm: float) -> int:
-    return math.frexp(norm)[1] if norm > 0 else _SILENT
 
 
 def _nowhere_fainter(octaves: tuple[int, ...], others: tuple[int, ...]) -> bool:

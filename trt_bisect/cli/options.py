@@ -43,7 +43,16 @@ Outputs = Annotated[
     typer.Option("--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False),
 ]
 Samples = Annotated[
-    int | None, typer.Option(help="How many of the worst inputs are judged together.", show_default=False)
+    int | None,
+    typer.Option(
+        help="How many of the worst inputs are judged, each by itself; the worst decides.", show_default=False
+    ),
+]
+ClassAxis = Annotated[
+    int | None,
+    typer.Option(
+        "--class-axis", help="Of kl and top1: the axis of the outputs that holds the classes.", show_default=False
+    ),
 ]
 Engine = Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")]
 Typing = Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")]

@@ -10,6 +10,7 @@ import typer
 from trt_bisect.cli.options import (
     Calibration,
     Calibrator,
+    ClassAxis,
     ClusterAddress,
     ClusterCpus,
     Direction,
@@ -86,6 +87,7 @@ def recover_command(
     cluster_cpus: ClusterCpus = 1,
     retries: Retries = 2,
     samples: Samples = None,
+    class_axis: ClassAxis = None,
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
@@ -127,6 +129,7 @@ def recover_command(
         remedies=remedies,
         outputs=tuple(outputs or ()),
         samples=samples,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,

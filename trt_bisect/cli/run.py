@@ -11,6 +11,7 @@ import typer
 
 from trt_bisect.cli.options import (
     Calibrator,
+    ClassAxis,
     ClusterAddress,
     ClusterCpus,
     KeepMasks,
@@ -82,8 +83,12 @@ def run_command(
     ] = None,
     samples: Annotated[
         int | None,
-        typer.Option(help="How many of the worst inputs are judged together. [default: 1]", show_default=False),
+        typer.Option(
+            help="How many of the worst inputs are judged, each by itself; the worst decides. [default: 1]",
+            show_default=False,
+        ),
     ] = None,
+    class_axis: ClassAxis = None,
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
@@ -151,6 +156,7 @@ def run_command(
         precision=precision,
         outputs=tuple(outputs or ()),
         samples=samples,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,

@@ -10,6 +10,7 @@ import typer
 from trt_bisect.cli.options import (
     Calibration,
     Calibrator,
+    ClassAxis,
     Direction,
     Engine,
     Inputs,
@@ -51,6 +52,7 @@ def sensitivity_command(
     precision: Annotated[str, typer.Option(help="Of the layers not in INT8: fp32 or fp16.")] = "fp32",
     outputs: Outputs = None,
     samples: Samples = None,
+    class_axis: ClassAxis = None,
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
@@ -84,6 +86,7 @@ def sensitivity_command(
         precision=precision,
         outputs=tuple(outputs or ()),
         samples=samples,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,

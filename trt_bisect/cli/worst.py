@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import Calibrator, ClassAxis, KeepMasks, Model, Percentile, Shape, parse_shapes
 from trt_bisect.errors import Interrupted
 
 
@@ -60,6 +60,7 @@ def worst_command(
     ] = None,
     engine: Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")] = "auto",
     typing: Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")] = "auto",
+    class_axis: ClassAxis = None,
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
@@ -91,6 +92,7 @@ def worst_command(
         outputs=tuple(outputs or ()),
         engine=engine,
         typing=typing,
+        class_axis=class_axis,
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,

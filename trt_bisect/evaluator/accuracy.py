@@ -58,19 +58,23 @@ class Accuracy:
         return value
 
 
-def top1(samples: Dataset, labels: np.ndarray, output: str) -> Accuracy:
-    """The share of samples whose largest value along the last axis is at the label.
+def top1(
+    samples: Dataset, labels: np.ndarray, output: str, predicted: Callable[[np.ndarray], np.ndarray], how: str = ""
+) -> Accuracy:
+    """The share of samples whose largest value along the class axis is at the label.
 
     Args:
         samples: one or more rows each; together as many as labels.
         labels: integers, one a row.
-        output: its last axis holds the classes.
+        output: holds the classes.
+        predicted: from its values to the class of each row, see ``Classes.predicted``.
+        how: tells that function from others.
     """
 
     def counted(infer: Infer) -> float:
         right = place = 0
         for feeds in samples:
-            found = np.asarray(infer(feeds)[output]).argmax(axis=-1).reshape(-1)
+            found = predicted(np.asarray(infer(feeds)[output]))
             wanted = labels[place : place + len(found)]
             if len(wanted) != len(found):
                 raise BadInput(
@@ -82,7 +86,7 @@ def top1(samples: Dataset, labels: np.ndarray, output: str) -> Accuracy:
             raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label a sample.")
         return right / len(labels)
 
-    sha = hashlib.sha256(f"{output} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
+    sha = hashlib.sha256(f"{output} {how} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
     return Accuracy(counted, sha.hexdigest())
 
 

@@ -29,14 +29,27 @@ class OutputFigures:
     """How one final output compares with the FP32 reference.
 
     Attributes:
-        values: each metric's value by its name; empty where nothing could be compared.
+        values: each metric's value by its name, on the input where it is worst; empty where nothing could be compared.
         finite: no NaN or infinite value stands where the reference is finite.
         note: what is to be said of the comparison, such as a changed shape.
+        inputs: of several inputs, each metric's value on each of them: NaN where there is none, None where that input
+            does not count because FP32's output is almost zero. Empty for a single input.
     """
 
     values: Mapping[str, float]
     finite: bool = True
     note: str = ""
+    inputs: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> OutputFigures:
+        """The figures as a journal holds them.
+
+        Raises:
+            AttributeError, KeyError, TypeError: the record holds no figures.
+        """
+        inputs = {name: tuple(figures) for name, figures in record.get("inputs", {}).items()}
+        return checked(cls(**{**record, "inputs": inputs}))
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ class Trial:
             AttributeError, KeyError, TypeError, ValueError: the record is no trial.
         """
         fields = dict(record)
-        fields["outputs"] = {name: checked(OutputFigures(**figures)) for name, figures in record["outputs"].items()}
+        fields["outputs"] = {name: OutputFigures.from_json(figures) for name, figures in record["outputs"].items()}
         fields["ran"] = restored(record["ran"], record["plan"])
         return checked(cls(**fields))
 

@@ -86,7 +86,7 @@ def assemble(
     return replace(
         filled,
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
-        summary=summary(network, rule, measured.findings, recipe, similarity["int8"], similarity["recipe"]),
+        summary=summary(network, rule, measured.findings, recipe, similarity, filled.by_input),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
         exit_code=exit_code(measured, rule),

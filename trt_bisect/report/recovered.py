@@ -87,6 +87,8 @@ class Recovery:
         started: when it began, in seconds since the epoch; 0 in older ones.
         stopped: it was stopped when the recipe was found, before other scales were tried, or before the front and the
             latencies were measured; the same command completes it.
+        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives of the
+            similarity; empty where an accuracy decides.
         files: of the recipe, by name; None in a recovery read from a file.
         graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
@@ -119,6 +121,7 @@ class Recovery:
     schema: int = SCHEMA
     started: float = 0.0
     stopped: bool = False
+    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.report.recovered import Recovery
-from trt_bisect.report.words import listed
+from trt_bisect.report.words import listed, over_inputs
 
 _ROWS = 40
 _NAMED = 12
@@ -27,7 +27,10 @@ def recovery_summary(found: Recovery, text: Callable[[float], str]) -> Recovery:
     def figure(value: float | None) -> str:
         return "no figure" if value is None else say(value)
 
-    parts = [f"Full INT8 measures {figure(found.measured['int8'])} ({found.figure})."]
+    def measured(plan: str) -> str:
+        return figure(found.measured[plan]) + over_inputs(found.by_input.get(plan), say)
+
+    parts = [f"Full INT8 measures {measured('int8')} ({found.figure})."]
     with_moves, left = "", "All layers in INT8"
     if found.moves:
         with_moves = (
@@ -38,7 +41,7 @@ def recovery_summary(found: Recovery, text: Callable[[float], str]) -> Recovery:
         left = f"{listed([row.layer for row in found.high], _NAMED)} left high"
         left = left if with_moves else f"With {left}"
     gives_up = f"gives up {found.cost:.2%} of INT8's gain in speed by {_costs(found)}"
-    parts.append(f"{with_moves}{left} the network measures {figure(found.measured['recipe'])} and {gives_up}.")
+    parts.append(f"{with_moves}{left} the network measures {measured('recipe')} and {gives_up}.")
     least = figure(found.target["least"])
     if "most" in found.target:
         parts.append(f"No plan that was tried within {found.target['most']:.2%} is more accurate.")

@@ -97,8 +97,9 @@ class Report:
     """What a run found.
 
     Attributes:
-        similarity: ``int8`` and ``recipe``: the metric on the worst output, None where not measured.
-        outputs: for ``int8`` and ``recipe``, by output, every metric.
+        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst input, None where not
+            measured.
+        outputs: for ``int8`` and ``recipe``, by output, every metric on the input where it is worst.
         recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
         inputs: which samples were judged, and the distribution over the data set if it was searched.
         notes: what else is to be said, a sentence each.
@@ -112,6 +113,7 @@ class Report:
         made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         budget: the loss that the threshold allows; None in older reports.
+        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives.
         files: of the recipe, by name; empty in a report read from a file.
         graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
@@ -149,6 +151,7 @@ class Report:
     started: float = 0.0
     made_of: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
+    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)

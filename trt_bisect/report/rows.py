@@ -25,6 +25,11 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
         layers=_filled_rows(measured, blank.layers, rule, rounds),
         culprits=_names(blank, measured.findings.culprits),
         similarity={"int8": rule.similarity(measured.full), "recipe": rule.similarity(measured.restored)},
+        by_input={
+            plan: found.facts()
+            for plan, trial in (("int8", measured.full), ("recipe", measured.restored))
+            if (found := rule.by_input(trial)) is not None
+        },
         outputs={"int8": _figures(measured.full), "recipe": _figures(measured.restored)},
         recipe={
             "high": list(_names(blank, measured.recipe.kept)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.recipe import Recipe
@@ -27,15 +28,31 @@ FIGURES = {
 
 
 def summary(
-    network: Network, rule: Rule, findings: Findings, recipe: Recipe, int8: float | None, restored: float | None
+    network: Network,
+    rule: Rule,
+    findings: Findings,
+    recipe: Recipe,
+    similarity: Mapping[str, float | None],
+    by_input: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """A paragraph: full INT8, the culprits or that there are none, the recipe and what it was measured to give."""
+    """A paragraph: full INT8, the culprits or that there are none, the recipe and what it was measured to give.
 
-    def text(value: float | None) -> str:
-        return "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
+    Args:
+        network: whose layers are named.
+        rule: that plans were judged by.
+        findings: of the search.
+        recipe: that was found.
+        similarity: as ``Report`` has it.
+        by_input: likewise.
+    """
+
+    def text(plan: str) -> str:
+        value = similarity[plan]
+        figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
+        return figure + over_inputs(by_input.get(plan), rule.metric.text)
 
     threshold = rule.metric.text(rule.threshold)
-    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {text(int8)}"
+    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {text('int8')}"
     if findings.full is not None and findings.full <= rule.budget:
         return f"{figure}, within the threshold of {threshold}: no layer is to blame."
     parts = [
@@ -57,11 +74,11 @@ def summary(
         aside = listed([network.layers[k].name for k in findings.set_aside])
         parts.append(f"{aside} could not be judged: no engine with it in INT8 could be measured there.")
     if recipe.meets:
-        parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text(restored)}.")
+        parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text('recipe')}.")
     else:
         parts.append(
             f"No plan that was tried meets the threshold; the best leaves {_what_is_left_high(network, recipe)} and "
-            f"measures {text(restored)}."
+            f"measures {text('recipe')}."
         )
     if recipe.added:
         parts.append(
@@ -81,6 +98,20 @@ def memory_notes(trials: Iterable[Trial]) -> list[str]:
     return [
         f"{who} ran out of memory, which says nothing of the accuracy; the same command tries them again: {message}"
     ]
+
+
+def over_inputs(facts: Mapping[str, Any] | None, text: Callable[[float], str]) -> str:
+    """What stands behind the figure of the worst of several inputs; nothing where there was one.
+
+    Args:
+        facts: what ``ByInput.facts`` gives.
+        text: writes a figure.
+    """
+    if not facts:
+        return ""
+    mean = "" if facts["mean"] is None else f"mean {text(facts['mean'])}, "
+    verb = "misses" if facts["misses"] == 1 else "miss"
+    return f" on the worst of {facts['inputs']} inputs ({mean}{facts['misses'] or 'none'} {verb} the threshold)"
 
 
 def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trt_bisect.report.recovered import ACCURACY, Recovery
 from trt_bisect.report.report import Report
 from trt_bisect.report.screen import figure_text
-from trt_bisect.report.words import FIGURES
+from trt_bisect.report.words import FIGURES, over_inputs
 
 
 def headline(report: Report, status: str = "finished") -> str:
@@ -20,7 +20,7 @@ def headline(report: Report, status: str = "finished") -> str:
     if report.exit_code == 3:
         return "Nothing could be measured: no plan's engine was built and run."
     figure = FIGURES.get(report.metric, report.metric)
-    int8, threshold = _text(report, report.similarity.get("int8")), _text(report, report.threshold)
+    int8, threshold = _over_inputs(report, "int8"), _text(report, report.threshold)
     if report.exit_code == 0:
         return f"In full INT8 the {figure} is {int8}, within the threshold of {threshold}: no layer is to blame."
     if report.similarity.get("int8") is None:
@@ -30,10 +30,12 @@ def headline(report: Report, status: str = "finished") -> str:
 
 def recovered_headline(found: Recovery) -> str:
     """What ``recover`` found, in one sentence."""
-    int8, recipe, least = (
-        recovered_text(found, value)
-        for value in (found.measured.get("int8"), found.measured.get("recipe"), found.target.get("least"))
+    int8, recipe = (
+        recovered_text(found, found.measured.get(plan))
+        + over_inputs(found.by_input.get(plan), lambda value: recovered_text(found, value))
+        for plan in ("int8", "recipe")
     )
+    least = recovered_text(found, found.target.get("least"))
     start = f"In full INT8 the {FIGURES.get(found.figure, found.figure)} is {int8}"
     if found.meets and not found.high and not found.moves:
         return f"{start}, which meets the target of {least}: nothing has to be left high."
@@ -68,11 +70,16 @@ def _blame(report: Report) -> str:
 
 
 def _cure(report: Report) -> str:
-    restored, high = _text(report, report.similarity.get("recipe")), len(report.recipe.get("high", ()))
+    restored, high = _over_inputs(report, "recipe"), len(report.recipe.get("high", ()))
     layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
     if report.recipe.get("meets"):
         return f"with {layers} it is {restored}"
     return f"no plan that was tried meets it, {layers} gave {restored}"
+
+
+def _over_inputs(report: Report, plan: str) -> str:
+    text = _text(report, report.similarity.get(plan))
+    return text + over_inputs(report.by_input.get(plan), lambda value: _text(report, value))
 
 
 def _text(report: Report, value: float | None) -> str:

@@ -1,0 +1,199 @@
+"""One output compared with FP32's, each input by itself; all that FP32's values alone decide is found out once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
+
+import numpy as np
+
+from trt_bisect.analyzer.classes import Classes, Divergence, find_classes, top1
+from trt_bisect.analyzer.metrics import RELATIVE, Metric, Reference, Sums
+from trt_bisect.analyzer.user_code import is_reusable
+from trt_bisect.builder.base import Outputs
+from trt_bisect.evaluator.trial import OutputFigures
+
+FAINT_OCTAVES = 10
+"""An output whose norm is so many powers of two below the median's says nothing by a relative metric."""
+_KEPT_VALUES = 1 << 20
+"""How many of FP32's values may be kept ready, at about 50 bytes each; for more they are made ready each time."""
+_SILENT = -(1 << 12)
+"""The octave of an output of zeros: below that of any number."""
+
+
+class _Prepared:
+    """FP32's output for one input, and what its values alone decide.
+
+    Attributes:
+        values: float64, of any shape.
+        finite: where they are; ``whole``: everywhere.
+        rows: the finite ones, as the metrics of values take them.
+    """
+
+    def __init__(self, values: np.ndarray, classes: Classes) -> None:
+        self.values = np.asarray(values, np.float64)
+        self.finite = np.isfinite(self.values)
+        self.whole = bool(self.finite.all())
+        self.empty = not self.finite.any()
+        self.rows = rows_of(self.values, self.finite)
+        self._classes = classes
+        self._reference = None if self.empty else Reference(self.rows)
+        self._divergence = Divergence(self.values, classes) if not self.empty and classes.serves("kl") else None
+
+    def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
+        """Each metric's value for an output of the same shape, float64 and finite where this is."""
+        assert self._reference is not None
+        rows = rows_of(output, self.finite)
+        sums = self._reference.against(rows)
+        return {metric.name: self._value(metric, output, rows, sums) for metric in metrics}
+
+    def _value(self, metric: Metric, output: np.ndarray, rows: np.ndarray, sums: Sums) -> float:
+        if metric.of_sums is not None:
+            return metric.of_sums(sums)
+        if metric.name == "kl" and self._divergence is not None:
+            return self._divergence.of(output)
+        return top1(self.values, output, self._classes) if metric.name == "top1" else metric.function(self.rows, rows)
+
+
+class OutputJudge:
+    """Compares one output with FP32's on the same inputs."""
+
+    def __init__(
+        self, reference: Sequence[np.ndarray], metrics: Mapping[str, Metric], classes: Classes | None = None
+    ) -> None:
+        """Gets ready.
+
+        Args:
+            reference: FP32's output for each input.
+            metrics: by name.
+            classes: how the output holds classes; found out where it is not given.
+        """
+        self._reference = [np.asarray(array) for array in reference]
+        self._classes = classes or find_classes(self._reference)
+        self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
+        faint = faint_places([(octave(finite_norm(array)),) for array in self._reference])
+        self._faint = frozenset(faint)
+        self._keeps = sum(array.size for array in self._reference) <= _KEPT_VALUES
+        self._kept: dict[int, _Prepared] = {}
+
+    def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
+        """The figures of the output for each input, in the reference's order; the worst of each metric decides.
+
+        Shapes that differ are compared where both have values. Places where the reference is not finite are left out.
+        """
+        notes: dict[str, None] = {}
+        found = [self._values(place, np.asarray(output), notes) for place, output in enumerate(outputs)]
+        finite = None not in found
+        inputs = {metric.name: self._by_input(metric, found) for metric in self._metrics}
+        worst = {
+            metric.name: metric.worst(value for value in inputs[metric.name] if value is not None)
+            for metric in self._metrics
+        }
+        return OutputFigures(
+            {name: value for name, value in worst.items() if finite and not math.isnan(value)},
+            finite,
+            "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
+            inputs if len(found) > 1 else {},
+        )
+
+    def _by_input(self, metric: Metric, found: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
+        passed_over = self._faint if metric.name in RELATIVE else ()
+        return tuple(
+            None if place in passed_over else (values or {}).get(metric.name, math.nan)
+            for place, values in enumerate(found)
+        )
+
+    def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
+        """Each metric's value on one input; None where the output is not finite."""
+        same = output.shape == self._reference[place].shape
+        output = output.astype(np.float64)
+        if same:
+            reference = self._prepared(place)
+        else:
+            r, output = _common(self._reference[place], output, notes)
+            reference = _Prepared(r, self._classes)
+        finite = np.isfinite(output)
+        if not (finite if reference.whole else finite | ~reference.finite).all():
+            return None
+        if reference.empty:
+            notes["no values to compare"] = None
+            return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
+        return reference.values_of(self._metrics, output)
+
+    def _prepared(self, place: int) -> _Prepared:
+        found = self._kept.get(place) or _Prepared(self._reference[place], self._classes)
+        if self._keeps:
+            self._kept[place] = found
+        return found
+
+
+def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The places of the inputs with an output that is almost zero, beside those of the others.
+
+    Args:
+        octaves: for each input, of the norm of each output.
+    """
+    medians = [median_low(column) for column in zip(*octaves, strict=True)]
+    return tuple(
+        place
+        for place, own in enumerate(octaves)
+        if any(one < middle - FAINT_OCTAVES for one, middle in zip(own, medians, strict=True))
+    )
+
+
+def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
+    """What is to be said of how inputs are judged.
+
+    Args:
+        reference: FP32's outputs for each input.
+        judged: the outputs that count.
+        metric: the one that decides.
+    """
+    if not is_reusable(metric.code):
+        return [f"what the metric '{metric.name}' uses cannot all be seen: another run measures everything anew"]
+    if metric.name not in RELATIVE:
+        return []
+    said = []
+    for name in judged:
+        places = faint_places([(octave(finite_norm(found[name])),) for found in reference])
+        if places:
+            said.append(
+                f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs, number "
+                f"{places[0]} first: a relative metric says nothing there, and they are not judged by it"
+            )
+    return said
+
+
+def finite_norm(array: np.ndarray) -> float:
+    """The norm of an array's finite values."""
+    values = np.asarray(array, np.float64)
+    return float(np.linalg.norm(values[np.isfinite(values)]))
+
+
+def octave(norm: float) -> int:
+    """The power of two above a norm."""
+    return math.frexp(norm)[1] if norm > 0 else _SILENT
+
+
+def _common(reference: np.ndarray, output: np.ndarray, notes: dict[str, None]) -> tuple[np.ndarray, np.ndarray]:
+    """Both arrays cut to the region that both have."""
+    r, o = reference, output
+    notes[f"shape {list(o.shape)} instead of {list(r.shape)}, compared where both have values"] = None
+    if r.ndim != o.ndim:
+        return r.reshape(-1)[:0], o.reshape(-1)[:0]
+    region = tuple(slice(0, min(sizes)) for sizes in zip(r.shape, o.shape, strict=True))
+    return r[region], o[region]
+
+
+def finite_rows(array: np.ndarray) -> np.ndarray:
+    """An output as a user's metric gets it: float64 ``[rows, last axis]``, a value a row where some are not finite."""
+    values = np.asarray(array, np.float64)
+    return rows_of(values, np.isfinite(values))
+
+
+def rows_of(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """``[rows, last axis]``; a value a row where some are not ``kept``."""
+    if not kept.all():
+        return np.asarray(array[kept]).reshape(-1, 1)
+    return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
