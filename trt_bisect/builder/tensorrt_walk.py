@@ -169,6 +169,72 @@ def largest_constant(trt: ModuleType, layer: Any) -> float | None:
     return float(np.abs(values.astype(np.float32)).max()) if values.size else None
 
 
+@dataclass(frozen=True)
+class Constraint:
+    """The precisions that one TensorRT layer is told.
+
+    Attributes:
+        layer: its name.
+        precision: that it computes in; None leaves the choice to TensorRT.
+        outputs: the type of each of its outputs: a precision; None where the choice is TensorRT's; and for a tensor
+            that is no activation the name of its own TensorRT type, such as ``INT32``, which nobody changes.
+    """
+
+    layer: str
+    precision: Precision | None
+    outputs: tuple[Precision | str | None, ...]
+
+
+def constraints(
+    definition: Any, steps: list[Step], network: Network, plan: PrecisionPlan, force_int8: bool = False
+) -> Iterator[tuple[Step, Constraint]]:
+    """The constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
+
+    A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
+    stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
+    High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
+    puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free. An output of the network
+    is FP32.
+
+    Args:
+        definition: the parsed network.
+        steps: its layers, from ``steps_of``.
+        network: whose plan it is.
+        plan: the precision of each of its layers.
+        force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
+
+    Returns:
+        The layers that are told something, each with what it is told.
+    """
+    int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
+    fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
+    results = {definition.get_output(i).name for i in range(definition.num_outputs)}
+    for step in steps:
+        outputs = dict(step.outputs())
+        if step.owner is None or step.kind in _LEFT_ALONE or not outputs:
+            continue
+        high = Precision.FP16 if plan.precisions[step.owner] is Precision.FP16 else Precision.FP32
+        in_int8 = step.computes and step.owner in int8
+        free = in_int8 or (
+            _follows(step, network)
+            and any(tensor.name in read for tensor in outputs.values())
+            and any(tensor.name in fed for tensor in step.inputs())
+        )
+
+        def told(tensor: Any, free: bool = free, high: Precision = high) -> Precision | None:
+            if free and tensor.name in read:
+                return None
+            return Precision.FP32 if tensor.name in results else high
+
+        precision = high if not free else Precision.INT8 if force_int8 and in_int8 else None
+        types = tuple(
+            told(outputs[i]) if i in outputs else str(step.layer.get_output(i).dtype.name)
+            for i in range(step.layer.num_outputs)
+        )
+        if precision is not None or any(isinstance(kind, Precision) for kind in types):
+            yield step, Constraint(step.layer.name, precision, types)
+
+
 def constrain(
     trt: ModuleType,
     definition: Any,
@@ -177,12 +243,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Asks TensorRT for the precisions of ``plan``; it must be told to obey.
-
-    A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
-    stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
-    High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
-    puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free.
+    """Tells the layers of a parsed network what ``constraints`` says; TensorRT must be told to obey.
 
     Args:
         trt: the TensorRT module.
@@ -193,30 +254,16 @@ def constrain(
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
     """
     types = {
-        Precision.INT8: trt.DataType.FLOAT,
+        Precision.INT8: trt.DataType.INT8,
         Precision.FP32: trt.DataType.FLOAT,
         Precision.FP16: trt.DataType.HALF,
     }
-    int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
-    fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
-    for step in steps:
-        outputs = list(step.outputs())
-        if step.owner is None or step.kind in _LEFT_ALONE or not outputs:
-            continue
-        high = types[plan.precisions[step.owner]]
-        in_int8 = step.computes and step.owner in int8
-        free = in_int8 or (
-            _follows(step, network)
-            and any(tensor.name in read for _, tensor in outputs)
-            and any(tensor.name in fed for tensor in step.inputs())
-        )
-        if not free:
-            step.layer.precision = high
-        elif force_int8 and in_int8:
-            step.layer.precision = trt.DataType.INT8
-        for position, tensor in outputs:
-            if not free or tensor.name not in read:
-                step.layer.set_output_type(position, high)
+    for step, constraint in constraints(definition, steps, network, plan, force_int8):
+        if constraint.precision is not None:
+            step.layer.precision = types[constraint.precision]
+        for position, kind in enumerate(constraint.outputs):
+            if isinstance(kind, Precision):
+                step.layer.set_output_type(position, types[kind])
     for i in range(definition.num_outputs):
         tensor = definition.get_output(i)
         if is_activation(tensor):
