@@ -153,6 +153,15 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Net
             give(tensor, _largest(scales, names) or (ranges.get(moved.name) if moved is not None else None))
 
 
+def scales_set(definition: Any) -> dict[str, np.float32]:
+    """The scales of the tensors that have a dynamic range, by name: its end over 127."""
+    inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
+    layers = [definition.get_layer(i) for i in range(definition.num_layers)]
+    made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
+    ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
+    return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
+
+
 def _largest(scales: Scales, names: list[str] | tuple[str, ...]) -> float | None:
     return next((float(scales[name]) * INT8_MAX for name in names if name in scales), None)
 
