@@ -283,9 +283,9 @@ def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
 
 
 SETTINGS = [
-    Setting("a network.onnx", "data.npz", "", True, "entropy", False, Precision.FP32, "run"),
-    Setting("n.onnx", "x.cache", "bad.npz", False, "cache x.cache", False, Precision.FP16, ""),
-    Setting("n.onnx", "", "", False, "the network's own Q/DQ", True, Precision.FP32, "run"),
+    Setting("a network.onnx", "data.npz", True, "entropy", False, Precision.FP32, "run"),
+    Setting("n.onnx", "x.cache", False, "cache x.cache", False, Precision.FP16, ""),
+    Setting("n.onnx", "", False, "the network's own Q/DQ", True, Precision.FP32, "run"),
 ]
 NAMES = ["ip2", "/layer 1/conv.0", "a:b", "it's; $(rm) [bold]"]
 

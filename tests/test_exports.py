@@ -17,7 +17,7 @@ import pytest
 import trt_bisect
 from trt_bisect import Precision, similarity
 from trt_bisect.model.session import NO_QDQ_FUSION
-from trt_bisect.report.exports import modelopt_list, polygraphy_script, trtexec_flags
+from trt_bisect.report.exports import modelopt_list
 
 
 @pytest.fixture(scope="module")
