@@ -284,9 +284,9 @@ def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
 
 
 SETTINGS = [
-    Setting("a network.onnx", "data.npz", "", True, "entropy", False, Precision.FP32, "run"),
-    Setting("n.onnx", "x.cache", "bad.npz", False, "cache x.cache", False, Precision.FP16, ""),
-    Setting("n.onnx", "", "", False, "the network's own Q/DQ", True, Precision.FP32, "run"),
+    Setting("a network.onnx", "data.npz", True, "entropy", False, Precision.FP32, "run"),
+    Setting("n.onnx", "x.cache", False, "cache x.cache", False, Precision.FP16, ""),
+    Setting("n.onnx", "", False, "the network's own Q/DQ", True, Precision.FP32, "run"),
 ]
 NAMES = ["ip2", "/layer 1/conv.0", "a:b", "it's; $(rm) [bold]"]
 
@@ -315,11 +315,10 @@ def test_polygraphy_parses_its_commands():
         args = parser.parse_args(words[1:])
         assert args.int8
         assert args.calibration_cache.endswith(".cache")
-        if args.layer_precisions:
+        if args.trt_network_postprocess_script:
             assert args.precision_constraints == "obey"
-            seen.update(args.layer_precisions)
-    assert "/layer 1/conv.0:float16" in seen
-    assert not any(name.startswith("a:b") for name in seen), "a colon cannot be said"
+            seen.add(str(args.trt_network_postprocess_script))
+    assert {text for text in seen if "polygraphy_postprocess.py" in text} == seen != set()
 
 
 def test_trt_bisect_parses_its_own_commands():
@@ -350,12 +349,11 @@ def test_modelopts_and_trtexecs_commands_use_their_flags():
         assert "run/recipe" not in args.onnx_path
         assert not (args.onnx_path == "FP32.onnx" and args.calibration_cache_path == "run/recipe/calibration.cache")
     for words in of_tool("trtexec"):
+        if words[0] == "(cd":
+            assert words[-2:] == ["trtexec", "--onnx=network.onnx)"]
+            continue
         flags = {word.split("=")[0] for word in words[1:]}
-        assert flags <= {
-            "--onnx", "--int8", "--fp16", "--calib", "--precisionConstraints", "--layerPrecisions",
-            "--layerOutputTypes", "--stronglyTyped",
-        }  # fmt: skip
-        assert ("--layerPrecisions" in flags) == ("--precisionConstraints" in flags)
+        assert flags <= {"--onnx", "--int8", "--calib", "--stronglyTyped"}
 
 
 def test_strangers_names_are_text_on_the_screen(tmp_path):
@@ -385,3 +383,101 @@ def test_the_command_line(command, lenet, tmp_path):
     assert "explanation.json has the commands for every tool." in out
     assert "     trt-bisect run" in out
     assert "--percentile 99.9 --output trt-bisect-percentile-99.9\n" in out, "a command is not cut nor wrapped"
+
+
+ASKED = {
+    "--metric": "sqnr",
+    "--threshold": "27.5",
+    "--share": "0.6",
+    "--samples": "2",
+    "--outputs": "relu5_out",
+    "--shape": "x:1x3x16x16",
+    "--percentile": "90",
+    "--calibrator": "percentile",
+    "--memory": "64",
+    "--trt-version": "8.6.1",
+    "--history": "none",
+}
+PLAIN_THINGS = ("model", "engine", "metric", "threshold", "share", "precision", "strategy")
+
+
+def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, monkeypatch):
+    """Each command of trt-bisect that a real run suggests, given to the real command line, in the user's own folder."""
+    monkeypatch.chdir(tmp_path)
+    model = networks.chain(depth=4, width=4)
+    networks.plant_between(model, "conv2", "conv3", factor=50.0)
+    networks.save(model, tmp_path)
+    np.savez(tmp_path / "some data.npz", **networks.samples(model))
+    np.savez(tmp_path / "other.npz", **networks.samples(model, seed=11))
+    asked = {**ASKED, "--outputs": model.graph.output[0].name}
+    options = [word for option in asked.items() for word in option]
+    code, _, error = command(
+        "run", "network.onnx", "--calibration", "some data.npz", "--dataset", "other.npz", "-o", "first run",
+        "--engine", "onnxruntime", *options,
+    )  # fmt: skip
+    assert code == 1, error
+    first = json.loads((tmp_path / "first run/report.json").read_text())
+    record = json.loads((tmp_path / "first run/explanation.json").read_text())
+    suggested = {
+        each["text"]: remedy["remedy"]
+        for advice in record["advice"]
+        for remedy in advice["remedies"]
+        for each in remedy["commands"]
+        if each["tool"] == "trt-bisect"
+    }
+    assert {text.split()[1] for text in suggested} == {"run", "recover"}
+    assert {"another calibrator", "FP16", "FP32"} <= set(suggested.values())
+    for text, remedy in suggested.items():
+        words = shlex.split(text)
+        changed = {"another calibrator": {"--calibrator", "--percentile", "--calibration"}, "FP16": {"--precision"}}
+        recovers = words[1] == "recover"
+        for option, value in asked.items():
+            if option in changed.get(remedy, ()) or (recovers and option == "--share"):
+                continue
+            assert value in words[words.index(option) :], (option, text)
+        assert words[words.index("--dataset") + 1] == "other.npz"
+        assert command(*words[1:])[0] in (0, 1)
+        folder = tmp_path / words[words.index("--output") + 1]
+        assert (folder == tmp_path / "first run") == recovers, "only recover goes on in the run's own folder"
+        found = json.loads((folder / ("recovery.json" if recovers else "report.json")).read_text())
+        if recovers:
+            assert found["target"]["least"] == 27.5
+            continue
+        differs = {key for key in PLAIN_THINGS if found[key] != first[key]}
+        assert differs == ({"precision"} if remedy == "FP16" else set())
+        assert found["inputs"]["judged"] == 2
+        header = (folder / "recipe/calibration.cache").read_text().splitlines()[0]
+        assert header == "TRT-8601-EntropyCalibration2"
+
+
+def test_every_option_of_a_run_is_repeated_or_says_where_it_writes():
+    """A parameter added to ``run`` has to be thought of; those of ``recover`` that are named must be there."""
+    import inspect
+
+    from trt_bisect.report.own_options import _OPTIONS, RECOVERS
+
+    apart = {"model", "output", "tensorboard", "tensorboard_channels", "progress", "command"}
+    assert set(inspect.signature(trt_bisect.run).parameters) == set(_OPTIONS) | apart
+    for name, wanted in (("run", {option for option, _ in _OPTIONS.values()}), ("recover", RECOVERS)):
+        known = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
+        assert wanted == {option for option, _ in _OPTIONS.values()} & known
+
+
+def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
+    from trt_bisect.report.own_options import options_of, words_of
+
+    given = {name: parameter.default for name, parameter in _parameters()}
+    given.update(calibration={"x": np.zeros(3)}, metric=lambda a, b: 0.0, outputs=["a", "b"], force_int8=True)
+    assert words_of(options_of(trt_bisect.run, given)) == [
+        "--calibration", "DATA.npz", "--metric", "MODULE:FUNCTION", "--outputs", "a", "--outputs", "b", "--force-int8",
+    ]  # fmt: skip
+    given.update(metric=networks.samples, calibration="mine:feeds")
+    assert words_of(options_of(trt_bisect.run, given))[:4] == [
+        "--calibration", "mine:feeds", "--metric", "networks:samples",
+    ]  # fmt: skip
+
+
+def _parameters():
+    import inspect
+
+    return inspect.signature(trt_bisect.run).parameters.items()

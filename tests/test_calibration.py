@@ -11,7 +11,7 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 from plain_entropy import best_bins
 
 from trt_bisect import BadInput, calibrate, load_network, read_cache
-from trt_bisect.calibration.cache import format_cache, parse_cache
+from trt_bisect.calibration.cache import format_cache, parse_cache, version_asked, version_of_engine
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import magnitudes, recalibrated
 from trt_bisect.calibration.histogram import (
@@ -118,7 +118,7 @@ def test_cache_bits_round_trip():
         "a:b": np.float32(2),
     }
     text = format_cache(scales)
-    assert text.splitlines()[0] == "TRT-8600-EntropyCalibration2"
+    assert text.splitlines()[0] == "TRT-100300-EntropyCalibration2"
     assert text.splitlines()[1] == "data: 3c010204"  # 1/127 = 0x3c010204 in IEEE 754
     assert parse_cache(text, "it") == scales
 
@@ -196,3 +196,42 @@ def test_tensors_calibrated_anew_take_that_calibrators_scale_and_leave_the_other
     assert recalibrated(entropy, seen, {}).digest() == entropy.digest() != anew.digest()
     with pytest.raises(BadInput, match="'nowhere'"):
         recalibrated(entropy, seen, {"nowhere": Calibrator()})
+
+
+@pytest.mark.parametrize(
+    ("version", "header"),
+    [
+        ("8.5.2", "TRT-8502-EntropyCalibration2"),
+        ("8.6.1", "TRT-8601-EntropyCalibration2"),
+        ("10.3", "TRT-100300-EntropyCalibration2"),
+        ("10.3.0.26", "TRT-100300-EntropyCalibration2"),
+        ("10.13.3", "TRT-101303-EntropyCalibration2"),
+    ],
+)
+def test_a_cache_says_the_version_that_is_to_read_it(version, header):
+    """NV_TENSORRT_VERSION of NvInferRuntimeBase.h: thousands up to 8, ten thousands from 10 on."""
+    assert version_asked(version).header == version_of_engine(version).header == header
+
+
+@pytest.mark.parametrize("version", ["ten", "10", "", "11.0.0", "4.0", "10.3rc1"])
+def test_a_version_that_reads_no_cache_is_refused(version):
+    with pytest.raises(BadInput):
+        version_asked(version)
+
+
+def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
+    data, cache = lenet / "calibration.npz", tmp_path / "own.cache"
+    model = lenet / "lenet.onnx"
+    code, out, _ = command("calibrate", model, "--calibration", data, "-o", cache, "--trt-version", "10.7.0")
+    assert code == 0
+    assert "TensorRT 10.7.0" in out
+    code, _, err = command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "8.6.1",
+                           "--explain", "none", "--engine", "onnxruntime")  # fmt: skip
+    assert code in (0, 1), err
+    written = tmp_path / "run/recipe/calibration.cache"
+    headers = [path.read_text().splitlines()[0] for path in (cache, written)]
+    assert headers == ["TRT-100700-EntropyCalibration2", "TRT-8601-EntropyCalibration2"]
+    assert "8.6.1" in (tmp_path / "run/recipe/README.md").read_text()
+    before = written.read_bytes()
+    assert command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "11")[0] == 2
+    assert written.read_bytes() == before

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import sys
-from types import SimpleNamespace
 
 import networks
 import numpy as np
@@ -15,9 +12,9 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from trt_bisect import Precision, similarity
+from trt_bisect import similarity
 from trt_bisect.model.session import NO_QDQ_FUSION
-from trt_bisect.report.exports import modelopt_list, polygraphy_script, trtexec_flags
+from trt_bisect.report.exports import modelopt_list
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +64,6 @@ def test_the_qdq_network_keeps_its_dynamic_axes_and_builds_in_tensorrt_rtx(recip
     assert builder.build_serialized_network(network, config).nbytes > 0
 
 
-def test_trtexec_flags(recipe):
-    lines = (recipe[0] / "recipe/trtexec.flags").read_text().splitlines()
-    assert shlex.split(" ".join(lines)) == [
-        "--int8",
-        "--calib=calibration.cache",
-        "--precisionConstraints=obey",
-        "--layerPrecisions=block1.conv2:fp32",
-        "--layerOutputTypes=block1.conv2:fp32",
-    ]
-
-
-def test_names_that_trtexec_cannot_hold_are_said():
-    flags = trtexec_flags(dict.fromkeys(["plain name", "a:b", "c,d"], Precision.FP16), with_cache=False).splitlines()
-    assert shlex.split(flags[3]) == ["--layerPrecisions=plain name:fp16"]
-    assert flags[-1].startswith("# trtexec cannot name ['a:b', 'c,d']")
-
-
 def test_modelopt_patterns_match_the_names_and_no_other(recipe):
     patterns = json.loads((recipe[0] / "recipe/modelopt_nodes_to_exclude.json").read_text())["nodes_to_exclude"]
     names = ("block1.conv2", "block1xconv2", "block1.conv20")
@@ -117,31 +97,6 @@ def test_modelopt_leaves_the_nodes_of_the_list_alone(tmp_path):
         rounded[name] = {node.name for node in convolutions if makers.get(node.input[1]) == "DequantizeLinear"}
     assert rounded["all"] - rounded["recipe"] == {"block1.conv2"}
     assert len(rounded["recipe"]) == 8
-
-
-class Layer:
-    def __init__(self, name, dtype):
-        self.name, self.num_outputs, self.dtype, self.precision, self.types = name, 1, dtype, None, {}
-
-    def get_output(self, slot):
-        return SimpleNamespace(dtype=self.dtype)
-
-    def set_output_type(self, slot, dtype):
-        self.types[slot] = dtype
-
-
-def test_the_polygraphy_script_sets_the_culprits_precision(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="f32", float16="f16", int32="i32"))
-    layers = [Layer("a'b", "f32"), Layer("other", "f32"), Layer("shape", "i32")]
-    network = SimpleNamespace(num_layers=len(layers), get_layer=lambda i: layers[i])
-    scope = {}
-    exec(polygraphy_script({"a'b": Precision.FP16, "shape": Precision.FP32}), scope)
-    scope["postprocess"](network)
-    assert [(layer.precision, layer.types) for layer in layers] == [("f16", {0: "f16"}), (None, {}), ("f32", {})]
-    layers.pop(0)
-    network.num_layers = 2
-    with pytest.raises(RuntimeError, match="not the one that was measured"):
-        scope["postprocess"](network)
 
 
 def test_a_report_is_read_again_as_it_was_written(recipe):

@@ -15,6 +15,7 @@ from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.precision import Precision, int8_set, prefix
+from trt_bisect.recipe_of import cache_version
 
 
 @pytest.fixture(scope="module")
@@ -265,3 +266,28 @@ def test_tensorrt_8_has_no_strong_typing(network, monkeypatch):
 def test_precisions_are_obeyed_by_the_flag_that_the_version_has():
     assert obey_flag(SimpleNamespace(BuilderFlag=names("INT8", "STRICT_TYPES"))) == "STRICT_TYPES"
     assert obey_flag(FakeTensorRT().module) == "OBEY_PRECISION_CONSTRAINTS"
+
+
+def test_the_builder_tells_the_plan_that_it_sets(weak, network):
+    """Every layer of the parsed network that was told something is in the plan that recipes are written from."""
+    builder, rt = weak(BuildOptions(force_int8=True))
+    plan = prefix(8, 4)
+    builder.network_definition(plan)
+    set_on = rt.networks[-1].asked()
+    told = builder.weak_plan(plan)
+    assert {each.layer for each in told.constraints} == set(set_on)
+    assert {each.layer: each.precision and str(each.precision) for each in told.constraints} == {
+        name: {"FLOAT": "fp32", "INT8": "int8", None: None}[precision] for name, (precision, _) in set_on.items()
+    }
+    assert told.parser == "TensorRT 8.6.0"
+    assert told.layers == tuple(layer.name for layer in parsed().layers)
+    assert told.scales["product"] == pytest.approx(0.1)
+
+
+def test_the_cache_is_for_the_tensorrt_in_use(weak):
+    builder, _ = weak(rt=FakeTensorRT("10.7.0.23"))
+    request = SimpleNamespace(trt_version="")
+    assert cache_version(request, builder).header == "TRT-100700-EntropyCalibration2"
+    assert cache_version(SimpleNamespace(trt_version="8.6.1"), builder).header == "TRT-8601-EntropyCalibration2"
+    emulated = SimpleNamespace(engine="onnxruntime", versions={"onnxruntime": "1.20.0"})
+    assert cache_version(request, emulated).header == "TRT-100300-EntropyCalibration2"

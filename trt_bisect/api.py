@@ -10,12 +10,13 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
-from trt_bisect.carried import Carried, content_of
-from trt_bisect.explaining import explained
+from trt_bisect.carried import Carried, content_of, name_of
+from trt_bisect.explaining import Given, explained
 from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, default_progress
+from trt_bisect.report.own_options import options_of
 from trt_bisect.report.page.graph import NETWORK, network_facts
 from trt_bisect.report.plain import write_json
 from trt_bisect.report.report import Report
@@ -51,6 +52,7 @@ def run(
     calibrator: str = "entropy",
     percentile: float = 99.99,
     keep_mask_ranges: bool = False,
+    trt_version: str = "",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     workspace: int | None = None,
     optimization_level: int | None = None,
@@ -97,6 +99,8 @@ def run(
         calibrator: ``entropy``, ``minmax`` or ``percentile``.
         percentile: for that calibrator, of |x|, in per cent.
         keep_mask_ranges: quantize tensors with mask-like ranges too.
+        trt_version: of the TensorRT that is to read the recipe's calibration cache, such as ``10.3.0``; if empty that
+            of the engine in use, and 10.3.0 where that is no TensorRT.
         shapes: sizes of dynamic inputs, by name.
         workspace: TensorRT's workspace limit in bytes.
         optimization_level: TensorRT's, 0..5.
@@ -127,6 +131,7 @@ def run(
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
+    options = options_of(run, locals())
     request = Request(
         engine=engine,
         typing=typing,
@@ -151,6 +156,7 @@ def run(
         ),
         explain=explain,
         try_remedies=try_remedies,
+        trt_version=trt_version,
         cluster=Cluster(cluster, cluster_cpus, retries),
     )
     make_rule(find_metric(metric, direction), threshold, share)
@@ -168,7 +174,7 @@ def run(
             report = replace(found, graph=graph)
             if folder is not None:
                 report.save(folder)
-            report = explained(job, bench, report, calibration, inputs, output)
+            report = explained(job, bench, report, Given(options, name_of(output)))
         if folder is not None:
             replace(report, files=None, graph=None).save(folder)
         if board is not None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, weight_origins
 from trt_bisect.bench import Bench
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.carried import name_of
 from trt_bisect.checking import check
 from trt_bisect.comparison import final_outputs_only
 from trt_bisect.data import Feeds
@@ -36,9 +34,11 @@ from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
+from trt_bisect.recipe_of import cache_version
 from trt_bisect.report.advice import CulpritAdvice, Facts, Tried, advice_on
 from trt_bisect.report.commands import Setting
 from trt_bisect.report.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
+from trt_bisect.report.own_options import Options
 from trt_bisect.report.report import Report
 from trt_bisect.report.rows import counts
 from trt_bisect.request import EXPLAIN_FULL, EXPLAIN_NOTHING
@@ -46,14 +46,27 @@ from trt_bisect.sensitive import measure_alone
 from trt_bisect.trying import try_remedies
 
 
-def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any, output: Any) -> Report:
+@dataclass(frozen=True)
+class Given:
+    """What the user asked with.
+
+    Attributes:
+        options: of the command line that ask for the same.
+        folder: the run folder; empty where there is none.
+    """
+
+    options: Options
+    folder: str
+
+
+def explained(job: Job, bench: Bench, report: Report, given: Given) -> Report:
     """``report`` with its explanation, as far as the request asks for one; what goes wrong there is a note in it.
 
     Args:
         job: that ``bench`` belongs to.
         bench: where the run was measured.
         report: its verdict.
-        calibration: as the user gave it, for the commands; so ``inputs``, and the folder ``output``.
+        given: by the user, for the commands.
     """
     request = job.request
     if request.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
@@ -61,7 +74,7 @@ def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: 
     began, notes = perf_counter(), list(report.notes)
     explanation = None
     try:
-        explanation, said = _explanation(job, bench, report, calibration, inputs, output)
+        explanation, said = _explanation(job, bench, report, given)
         notes += said
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
@@ -80,9 +93,7 @@ def explained(job: Job, bench: Bench, report: Report, calibration: Any, inputs: 
     )
 
 
-def _explanation(
-    job: Job, bench: Bench, report: Report, calibration: Any, inputs: Any, output: Any
-) -> tuple[Explanation, list[str]]:
+def _explanation(job: Job, bench: Bench, report: Report, given: Given) -> tuple[Explanation, list[str]]:
     culprits = [bench.network.layer_named(name) for name in report.culprits]
     tensors, weights = _compared(bench, job.progress, job.request.way.memory)
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
@@ -100,10 +111,11 @@ def _explanation(
         evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, bench.rule.budget)
         for layer in culprits
     ]
-    setting = _setting(bench, calibration, inputs, output)
+    setting = _setting(bench, given)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
-    return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried), notes
+    header = cache_version(job.request, bench.builder).header
+    return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried, header), notes
 
 
 def _compared(bench: Bench, progress: Progress, memory: int) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
@@ -221,16 +233,16 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
     return by_layer
 
 
-def _setting(bench: Bench, calibration: Any, inputs: Any, output: Any) -> Setting:
+def _setting(bench: Bench, given: Given) -> Setting:
     return Setting(
         model=bench.network.source,
-        calibration=name_of(calibration),
-        inputs=name_of(inputs),
+        calibration=given.options.get("--calibration", ("",))[0],
         has_data=bench.data is not None,
         calibrator=bench.ranges.origin,
         has_pairs=bench.network.has_pairs,
         high=bench.whole.high,
-        folder=name_of(output),
+        folder=given.folder,
+        options=given.options,
     )
 
 

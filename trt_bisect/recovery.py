@@ -92,6 +92,7 @@ def recover(
     calibrator: str = "entropy",
     percentile: float = 99.99,
     keep_mask_ranges: bool = False,
+    trt_version: str = "",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     memory: int = MEMORY,
     build_timeout: float | None = DEFAULT_TIMEOUT,
@@ -153,6 +154,7 @@ def recover(
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
         options=BuildOptions(high=high[0], timeout=build_timeout),
+        trt_version=trt_version,
         cluster=Cluster(cluster, cluster_cpus, retries),
     )
     folder = None if output is None else make_folder(Path(output))

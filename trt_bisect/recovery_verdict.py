@@ -18,7 +18,7 @@ from trt_bisect.job import Job
 from trt_bisect.model.network import Network
 from trt_bisect.moves import Moves
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.exports import recipe_files
+from trt_bisect.recipe_of import recipe_of
 from trt_bisect.report.page.graph import network_facts
 from trt_bisect.report.recovered import ALL_HIGH, ALL_INT8, KNEE, RECIPE, FrontPoint, LeftHigh, Move, Recovery
 from trt_bisect.report.recovery_words import recovery_summary
@@ -96,6 +96,7 @@ def _recovery(
 ) -> Recovery:
     bench, target, sought = found.bench, found.target, found.sought
     network, high = bench.network, bench.whole.high
+    files = recipe_of(job.request, bench, sought.plan)
     trials = [trial for store in dict.fromkeys((before.store, bench.store)) for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
     recovery = Recovery(
@@ -125,12 +126,12 @@ def _recovery(
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - job.began,
-        notes=tuple(dict.fromkeys([*job.notes, *memory_notes(trials)])),
+        notes=tuple(dict.fromkeys([*job.notes, *memory_notes(trials), *files.notes])),
         summary="",
         versions={**versions(), **bench.builder.versions},
         fingerprint=bench.key,
         started=job.started,
-        files=recipe_files(network, bench.ranges.scales, sought.plan, high),
+        files=files,
         graph=network_facts(network, before.ranges.scales),
     )
     return recovery_summary(recovery, bench.rule.metric.text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.calibration.cache import version_asked
 from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.errors import BadInput
 from trt_bisect.fleet.cluster import Cluster
@@ -42,6 +43,7 @@ class Request:
     class_axis: int | None = None
     explain: str = EXPLAIN_NOTHING
     try_remedies: bool = False
+    trt_version: str = ""
     cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class Request:
         limit = self.options.timeout
         if limit is not None and not 0 < limit < math.inf:
             raise BadInput(f"A build cannot be given {limit:g} seconds.", "Give --build-timeout more than 0.")
+        if self.trt_version:
+            version_asked(self.trt_version)
         if self.samples is not None and self.samples < 1:
             raise BadInput(f"{self.samples} samples cannot be judged.", "Give --samples 1 or more.")
         if self.way.memory < 1:

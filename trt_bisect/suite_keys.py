@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.builder.engines import AUTO, ENGINES, TYPINGS
+from trt_bisect.calibration.cache import version_asked
 from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.data import load_function
 from trt_bisect.errors import BadInput
@@ -83,6 +84,14 @@ def _texts(value: Any, folder: Path) -> tuple[str, ...]:
     return tuple(text(entry, folder) for entry in value)
 
 
+def _trt_version(value: Any, folder: Path) -> str:
+    try:
+        version_asked(text(value, folder))
+    except BadInput as error:
+        raise Unfit(f"is {_shown(value)}", error.remedy) from error
+    return str(value)
+
+
 def _shapes(value: Any, folder: Path) -> dict[str, tuple[int, ...]]:
     if not isinstance(value, dict) or not all(isinstance(sizes, list) for sizes in value.values()):
         raise Unfit(f"is {_shown(value)}", "Write a table of the inputs, { x = [1, 3, 224, 224] }.")
@@ -154,6 +163,7 @@ NETWORK_KEYS: dict[str, Read] = {
     "calibrator": partial(_one_of, known=METHODS),
     "percentile": partial(_number, above=0.0, most=100.0),
     "keep_mask_ranges": _flag,
+    "trt_version": _trt_version,
     "shapes": _shapes,
     "workspace": partial(_whole, least=1, times=_MIB),
     "optimization_level": partial(_whole, least=0, most=5),

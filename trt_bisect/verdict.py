@@ -11,6 +11,7 @@ from trt_bisect.bench import Bench
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.job import Job
+from trt_bisect.recipe_of import recipe_of
 from trt_bisect.report.asked import Asked
 from trt_bisect.report.assemble import assemble, blank_report
 from trt_bisect.report.measured import Measured
@@ -58,7 +59,7 @@ def verdict(job: Job, bench: Bench, command: str = "") -> tuple[Report, Measured
         bench.network,
         bench.ranges,
         bench.rule,
-        high=high,
+        files=recipe_of(job.request, bench, measured.recipe.plan),
         notes=[*([warning] if warning else []), *_broken_off(bench)],
         seconds=seconds,
         latencies=latencies,

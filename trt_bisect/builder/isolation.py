@@ -25,6 +25,7 @@ from typing import IO, Any
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.tensorrt_module import Message
 from trt_bisect.builder.timing import Latency
+from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.builder.worker import About, Broken, Failure, Made, outcome_of
 from trt_bisect.data import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed
@@ -41,6 +42,7 @@ _WORK = {
     "start": "The start",
     "build": "The build",
     "reference": "The build of the FP32 reference",
+    "weak_plan": "The parsing of the recipe's network",
     "infer": "The inference",
     "latency": "The timing",
     "close": "The release of the engine",
@@ -98,6 +100,17 @@ class IsolatedBuilder:
     def reference(self) -> IsolatedEngine:
         """The engine with every layer in FP32, in the worker; raises TrialFailed likewise."""
         return IsolatedEngine(partial(self._made, "reference"), self._timeout)
+
+    def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
+        """What the builder of weakly typed engines tells TensorRT, asked of the worker.
+
+        Raises:
+            TrialFailed: the graph cannot be parsed, or the worker crashes or takes too long.
+        """
+        if not self._worker.alive:
+            self._start()
+        told: WeakPlan = self._worker.ask(("weak_plan", self._number, plan), self._timeout)
+        return told
 
     def stop(self) -> None:
         """Kills the worker; what is asked of it then fails, and it is started again when it is needed."""

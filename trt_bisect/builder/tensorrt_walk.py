@@ -176,6 +176,15 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Net
                 give(tensor, own or moved or _largest(scales, inside))
 
 
+def scales_set(definition: Any) -> dict[str, np.float32]:
+    """The scales of the tensors that have a dynamic range, by name: its end over 127."""
+    inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
+    layers = [definition.get_layer(i) for i in range(definition.num_layers)]
+    made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
+    ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
+    return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
+
+
 def _with_outputs_ahead(steps: list[Step], network: Network) -> Iterator[tuple[Step, tuple[str, ...]]]:
     """Each step with the outputs of the quantizable layer that it is inside of: begun, and its outputs not yet made."""
     begun: set[int] = set()
@@ -228,6 +237,70 @@ def _as(kind: type, layer: Any) -> Any:
     return layer
 
 
+@dataclass(frozen=True)
+class Constraint:
+    """The precisions that one TensorRT layer is told.
+
+    Attributes:
+        layer: its name.
+        precision: that it computes in; None leaves the choice to TensorRT.
+        outputs: the type of each of its outputs: a precision; None where the choice is TensorRT's; and for a tensor
+            that is no activation the name of its own TensorRT type, such as ``INT32``, which nobody changes.
+    """
+
+    layer: str
+    precision: Precision | None
+    outputs: tuple[Precision | str | None, ...]
+
+
+def constraints(
+    definition: Any, steps: list[Step], network: Network, plan: PrecisionPlan, force_int8: bool = False
+) -> Iterator[tuple[Step, Constraint]]:
+    """The constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
+
+    A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
+    stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
+    High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
+    puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free. An output of the network
+    is FP32. What reads constants alone is left free, as constants are: an INT8 MatMul may read its weights through a
+    Shuffle.
+
+    Args:
+        definition: the parsed network.
+        steps: its layers, from ``steps_of``.
+        network: whose plan it is.
+        plan: the precision of each of its layers.
+        force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
+
+    Returns:
+        The layers that are told something, each with what it is told.
+    """
+    int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
+    fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
+    results = {definition.get_output(i).name for i in range(definition.num_outputs)}
+    for step in steps:
+        if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not any(step.outputs()):
+            continue
+        in_int8 = step.computes and step.owner in int8
+        free = in_int8 or _stands_between(step, network, fed, read)
+        high = Precision.FP16 if plan.precisions[step.owner] is Precision.FP16 else Precision.FP32
+        chosen = Precision.INT8 if force_int8 and in_int8 else None
+        made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
+        types = tuple(_told(tensor, high, read if free else set(), results) for tensor in made)
+        constraint = Constraint(step.layer.name, chosen if free else high, types)
+        if constraint.precision is not None or any(isinstance(kind, Precision) for kind in types):
+            yield step, constraint
+
+
+def _told(tensor: Any, high: Precision, left_free: set[str], results: set[str]) -> Precision | str | None:
+    """What a layer is told of the type of an output: see ``Constraint.outputs``."""
+    if not is_activation(tensor):
+        return str(tensor.dtype.name)
+    if tensor.name in left_free:
+        return None
+    return Precision.FP32 if tensor.name in results else high
+
+
 def constrain(
     trt: ModuleType,
     definition: Any,
@@ -236,13 +309,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Asks TensorRT for the precisions of ``plan``; it must be told to obey.
-
-    A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
-    stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
-    What reads constants alone is left free, as constants are: an INT8 MatMul may read its weights through a Shuffle.
-    High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
-    puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free.
+    """Tells the layers of a parsed network what ``constraints`` says; TensorRT must be told to obey.
 
     Args:
         trt: the TensorRT module.
@@ -253,30 +320,16 @@ def constrain(
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
     """
     types = {
-        Precision.INT8: trt.DataType.FLOAT,
+        Precision.INT8: trt.DataType.INT8,
         Precision.FP32: trt.DataType.FLOAT,
         Precision.FP16: trt.DataType.HALF,
     }
-    int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
-    fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
-    for step in steps:
-        outputs = list(step.outputs())
-        if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not outputs:
-            continue
-        high = types[plan.precisions[step.owner]]
-        in_int8 = step.computes and step.owner in int8
-        free = in_int8 or (
-            _follows(step, network)
-            and any(tensor.name in read for _, tensor in outputs)
-            and any(tensor.name in fed for tensor in step.inputs())
-        )
-        if not free:
-            step.layer.precision = high
-        elif force_int8 and in_int8:
-            step.layer.precision = trt.DataType.INT8
-        for position, tensor in outputs:
-            if not free or tensor.name not in read:
-                step.layer.set_output_type(position, high)
+    for step, constraint in constraints(definition, steps, network, plan, force_int8):
+        if constraint.precision is not None:
+            step.layer.precision = types[constraint.precision]
+        for position, kind in enumerate(constraint.outputs):
+            if isinstance(kind, Precision):
+                step.layer.set_output_type(position, types[kind])
     for i in range(definition.num_outputs):
         tensor = definition.get_output(i)
         if is_activation(tensor):
@@ -285,6 +338,13 @@ def constrain(
 
 def _follows(step: Step, network: Network) -> bool:
     return step.owner is None or not (step.computes and network.layers[step.owner].quantizable)
+
+
+def _stands_between(step: Step, network: Network, fed: set[str], read: set[str]) -> bool:
+    """Whether a step only follows, and INT8 layers are on both of its sides."""
+    follows = _follows(step, network)
+    feeds = any(tensor.name in read for _, tensor in step.outputs())
+    return follows and feeds and any(tensor.name in fed for tensor in step.inputs())
 
 
 def _fed_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:

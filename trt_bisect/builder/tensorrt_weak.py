@@ -27,7 +27,8 @@ from trt_bisect.builder.tensorrt_build import (
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import TENSORRT
-from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, steps_of
+from trt_bisect.builder.tensorrt_walk import constrain, constraints, scales_set, set_ranges, steps_of
+from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
@@ -101,6 +102,21 @@ class TensorRTWeakBuilder:
             set_ranges(trt, definition.network, steps, self._network, self._scales)
         constrain(trt, definition.network, steps, self._network, plan, self._options.force_int8)
         return definition
+
+    def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
+        """What an engine of ``plan`` is told of precisions and ranges, layer by layer, as data.
+
+        Raises:
+            TrialFailed: the parser refuses the graph.
+        """
+        definition = self.network_definition(plan)
+        parsed = definition.network
+        found = constraints(
+            parsed, steps_of(parsed, self._network.layers), self._network, plan, self._options.force_int8
+        )
+        layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
+        told = tuple(constraint for _, constraint in found)
+        return WeakPlan(told, layers, f"TensorRT {self._rt.module.__version__}", scales_set(parsed))
 
     def serialize(self, plan: PrecisionPlan) -> Serialized:
         """The engine of one plan as bytes.

@@ -16,6 +16,7 @@ from typing import Any
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.tensorrt_module import LISTENERS
 from trt_bisect.builder.timing import Latency
+from trt_bisect.builder.weak_plan import TellsWeakPlan, WeakPlan
 from trt_bisect.data import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, TrtBisectError, first_line
 from trt_bisect.precision import PrecisionPlan
@@ -140,6 +141,11 @@ class _Work:
 
     def reference(self, number: int) -> Made:
         return self._keep(self._builders[number].reference())
+
+    def weak_plan(self, number: int, plan: PrecisionPlan) -> WeakPlan:
+        builder = self._builders[number]
+        assert isinstance(builder, TellsWeakPlan)
+        return builder.weak_plan(plan)
 
     def _keep(self, engine: Engine) -> Made:
         self._made += 1

@@ -3,6 +3,9 @@
 The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line a tensor,
 ``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
 Source: the cache of TensorRT's sampleINT8 and the code of ``IInt8Calibrator`` users, e.g. NVIDIA's ``polygraphy``.
+The version is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache
+of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
+issue 26).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +21,65 @@ import numpy as np
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.errors import BadInput
 
-DEFAULT_HEADER = "TRT-8600-EntropyCalibration2"
+
+@dataclass(frozen=True)
+class TensorRTVersion:
+    """The TensorRT that is to read a cache.
+
+    Attributes:
+        number: major, minor and patch.
+        why: why this one, for who reads it.
+    """
+
+    number: tuple[int, int, int]
+    why: str
+
+    @property
+    def header(self) -> str:
+        """The first line of a cache that this TensorRT reads."""
+        major, minor, patch = self.number
+        return f"TRT-{major * (1000 if major < 10 else 10000) + minor * 100 + patch}-EntropyCalibration2"
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.number))
+
+
+DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
+"""JetPack 6.2 has this one."""
+
+DEFAULT_HEADER = DEFAULT_VERSION.header
+_VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
+_WITH_CACHES = range(5, 11)
+"""The major versions that calibrate: TensorRT 11 has explicit quantization alone."""
 _HEADER = re.compile(r"TRT-\d+-\w+")
 _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
+
+
+def version_asked(text: str) -> TensorRTVersion:
+    """The version that ``--trt-version`` names: ``10.3``, ``10.3.0`` or ``10.3.0.26``.
+
+    Raises:
+        BadInput: it names none, or one that reads no calibration caches.
+    """
+    found = _VERSION.fullmatch(text.strip())
+    if not found:
+        raise BadInput(
+            f"'{text}' is no version of TensorRT.", "Write --trt-version 10.3.0, as TensorRT itself says it."
+        )
+    if int(found[1]) not in _WITH_CACHES:
+        raise BadInput(
+            f"TensorRT {text} reads no calibration cache.",
+            "Give --trt-version 5.0 to 10.x, or leave it out: the recipe's Q/DQ network is for any version.",
+        )
+    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "as --trt-version asked")
+
+
+def version_of_engine(text: str) -> TensorRTVersion:
+    """The version that an engine says of itself, such as ``10.3.0.26``; the default where it says none."""
+    found = _VERSION.match(text)
+    if not found:
+        return DEFAULT_VERSION
+    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "the one in use")
 
 
 def is_cache(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import CacheVersion, Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
 
 
 def calibrate_command(
@@ -19,16 +19,18 @@ def calibrate_command(
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
+    trt_version: CacheVersion = "",
     shape: Shape = None,
 ) -> None:
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
-    from trt_bisect.calibration.cache import format_cache
+    from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, version_asked
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.data import open_dataset
     from trt_bisect.model.network import load_network
     from trt_bisect.progress import RichProgress, Showing
     from trt_bisect.runs.folder import write_whole
 
+    version = version_asked(trt_version) if trt_version else DEFAULT_VERSION
     network = load_network(model, parse_shapes(shape))
     samples = open_dataset(calibration, network.inputs)
     with Showing(RichProgress()) as progress:
@@ -41,7 +43,9 @@ def calibrate_command(
             keep_masks=keep_mask_ranges,
             on_sample=lambda done: progress.step(f"sample {done}"),
         )
-    write_whole(output, format_cache(ranges.scales).encode())
-    typer.echo(f"{len(ranges.scales)} scales ({ranges.origin}) written to {output}.")
+    write_whole(output, format_cache(ranges.scales, version.header).encode())
+    typer.echo(
+        f"{len(ranges.scales)} scales ({ranges.origin}) written to {output}, for TensorRT {version} (--trt-version)."
+    )
     for name, why in ranges.unusable.items():
         typer.echo(f"No usable scale for '{name}': {why}.", err=True)

@@ -23,6 +23,14 @@ Percentile = Annotated[float, typer.Option(help="For the percentile calibrator, 
 KeepMasks = Annotated[
     bool, typer.Option("--keep-mask-ranges", help="Quantize tensors whose range is a mask's (-1e9, -3e38) too.")
 ]
+CacheVersion = Annotated[
+    str,
+    typer.Option(
+        "--trt-version",
+        help="The TensorRT that is to read the calibration cache. [default: the one in use, else 10.3.0]",
+        show_default=False,
+    ),
+]
 Calibration = Annotated[
     str | None, typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False)
 ]

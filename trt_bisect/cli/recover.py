@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trt_bisect.cli.options import (
+    CacheVersion,
     Calibration,
     Calibrator,
     ClassAxis,
@@ -91,6 +92,7 @@ def recover_command(
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
+    trt_version: CacheVersion = "",
     shape: Shape = None,
     memory: Memory = 512,
     history: KeptIn = "beside",
@@ -133,6 +135,7 @@ def recover_command(
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
+        trt_version=trt_version,
         shapes=parse_shapes(shape),
         memory=memory << 20,
         cluster=cluster,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trt_bisect.cli.options import (
+    CacheVersion,
     Calibrator,
     ClassAxis,
     ClusterAddress,
@@ -92,6 +93,7 @@ def run_command(
     calibrator: Calibrator = "entropy",
     percentile: Percentile = 99.99,
     keep_mask_ranges: KeepMasks = False,
+    trt_version: CacheVersion = "",
     shape: Shape = None,
     workspace: Annotated[
         int | None, typer.Option(help="TensorRT's workspace limit in MiB.", show_default=False)
@@ -160,6 +162,7 @@ def run_command(
         calibrator=calibrator,
         percentile=percentile,
         keep_mask_ranges=keep_mask_ranges,
+        trt_version=trt_version,
         shapes=parse_shapes(shape),
         workspace=None if workspace is None else workspace << 20,
         optimization_level=optimization_level,

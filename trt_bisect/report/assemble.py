@@ -16,7 +16,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision
 from trt_bisect.report.blank import blank_rows, empty_report
-from trt_bisect.report.exports import recipe_files
+from trt_bisect.report.exports import RecipeFiles
 from trt_bisect.report.measured import Measured
 from trt_bisect.report.obedience import obedience_notes
 from trt_bisect.report.report import Report, RoundedTensor
@@ -67,7 +67,7 @@ def assemble(
     ranges: Ranges,
     rule: Rule,
     *,
-    high: Precision,
+    files: RecipeFiles,
     notes: Sequence[str],
     seconds: Mapping[str, float],
     latencies: Latencies | None,
@@ -82,6 +82,7 @@ def assemble(
         *memory_notes(measured.trials.values()),
         *_overruled(measured, network, rule),
         *_obedience(measured, network),
+        *files.notes,
     ]
     return replace(
         filled,
@@ -91,7 +92,7 @@ def assemble(
         seconds=dict(seconds),
         exit_code=exit_code(measured, rule),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
-        files=recipe_files(network, ranges.scales, recipe.plan, high),
+        files=files,
     )
 
 

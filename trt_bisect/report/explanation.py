@@ -17,7 +17,7 @@ from trt_bisect.analyzer.compared import Compared, channels_first, input_axis
 from trt_bisect.analyzer.histograms import Histogram
 from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensors import Moments, Spread
-from trt_bisect.calibration.cache import format_cache
+from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
 from trt_bisect.report.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.runs.folder import make_folder, write_whole
 
@@ -161,6 +161,7 @@ class Explanation:
         findings: the advisor's, in execution order.
         advice: on each culprit, in the report's order.
         tried: the remedies that were tried, for a culprit or for the network as a whole.
+        cache_header: the first line of the calibration caches of what was tried.
     """
 
     samples: int
@@ -169,6 +170,7 @@ class Explanation:
     findings: tuple[Advice, ...]
     advice: tuple[CulpritAdvice, ...]
     tried: tuple[Tried, ...] = ()
+    cache_header: str = DEFAULT_HEADER
 
     def to_json(self) -> dict[str, Any]:
         """``explanation.json``: JSON types only, no NaN and no infinity, floats of 6 significant digits."""
@@ -197,7 +199,7 @@ class Explanation:
             if each.ranges is not None:
                 path = folder / each.cache
                 make_folder(path.parent)
-                write_whole(path, format_cache(each.ranges.scales).encode())
+                write_whole(path, format_cache(each.ranges.scales, self.cache_header).encode())
         text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         write_whole(folder / EXPLANATION, f"{text}\n".encode())
 

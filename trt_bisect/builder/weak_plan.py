@@ -1,0 +1,106 @@
+"""A plan under weak typing as data: the constraints of every TensorRT layer, for the files of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from trt_bisect.builder.base import Builder
+from trt_bisect.builder.tensorrt_walk import Constraint, constraints, steps_of
+from trt_bisect.errors import TrialFailed
+from trt_bisect.model.layers import Layer, TensorTypes
+from trt_bisect.model.network import Network
+from trt_bisect.precision import PrecisionPlan
+
+_KINDS = {"Shape": "SHAPE", "Size": "SHAPE", "Cast": "CAST", "If": "CONDITION", "Loop": "LOOP_OUTPUT"}
+_KINDS |= {"Scan": "LOOP_OUTPUT", "QuantizeLinear": "QUANTIZE", "DequantizeLinear": "DEQUANTIZE"}
+"""TensorRT's types of the layers that are left alone, by the ONNX operator."""
+
+_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}
+
+
+@dataclass(frozen=True)
+class WeakPlan:
+    """A plan as TensorRT is told it under weak typing.
+
+    Attributes:
+        constraints: of the layers that are told something.
+        layers: the names of all layers, in TensorRT's order.
+        parser: whose layers these are, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
+        scales: of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
+    """
+
+    constraints: tuple[Constraint, ...]
+    layers: tuple[str, ...]
+    parser: str = ""
+    scales: Mapping[str, np.float32] = field(default_factory=dict)
+
+
+@runtime_checkable
+class TellsWeakPlan(Protocol):
+    """A builder that builds with weak typing, or that may stand for one in another process."""
+
+    def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
+        """The plan as TensorRT is told it; raises TrialFailed where the graph cannot be parsed."""
+        ...
+
+
+def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
+    """The plan as the builder itself tells it, where it builds with weak typing; else told of the graph's nodes.
+
+    TensorRT's parser names the main layer of a node after the node, so that constraints on nodes reach it. Layers that
+    the parser adds, such as the sum with a Gemm's bias, have names that only the parser knows: they are left free.
+    """
+    if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
+        with suppress(TrialFailed):
+            return builder.weak_plan(plan)
+    definition = _Nodes(network)
+    found = constraints(definition, steps_of(definition, network.layers), network, plan)
+    return WeakPlan(tuple(constraint for _, constraint in found), tuple(layer.name for layer in network.layers))
+
+
+class _Nodes:
+    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` knows."""
+
+    def __init__(self, network: Network) -> None:
+        dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+        from_data = {spec.name for spec in network.inputs}
+        self._tensors: dict[str, Any] = {}
+        for layer in network.layers:
+            if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:
+                from_data.update(layer.outputs)
+        for name in (*from_data, *(name for layer in network.layers for name in (*layer.inputs, *layer.outputs))):
+            kind = str(dtypes.get(name, "unknown"))
+            dtype = SimpleNamespace(name=_TYPES.get(kind, kind.upper()))
+            self._tensors[name] = SimpleNamespace(name=name, dtype=dtype, is_shape_tensor=name not in from_data)
+        self._layers = [_NodeLayer(layer, self._tensors) for layer in network.layers]
+        self._outputs = [spec.name for spec in network.outputs if spec.name in self._tensors]
+        self.num_layers, self.num_outputs = len(self._layers), len(self._outputs)
+
+    def get_layer(self, i: int) -> _NodeLayer:
+        return self._layers[i]
+
+    def get_output(self, i: int) -> Any:
+        return self._tensors[self._outputs[i]]
+
+
+class _NodeLayer:
+    """One node with the interface of ``ILayer``."""
+
+    def __init__(self, layer: Layer, tensors: Mapping[str, Any]) -> None:
+        self.name = layer.name
+        self.type = SimpleNamespace(name=_KINDS.get(layer.op_type, layer.op_type.upper()))
+        self._inputs = [tensors[name] for name in layer.inputs]
+        self._outputs = [tensors[name] for name in layer.outputs]
+        self.num_inputs, self.num_outputs = len(self._inputs), len(self._outputs)
+
+    def get_input(self, i: int) -> Any:
+        return self._inputs[i]
+
+    def get_output(self, i: int) -> Any:
+        return self._outputs[i]

@@ -1,0 +1,111 @@
+"""A plan as flags of trtexec, or the reason why trtexec cannot be told of it.
+
+Source of the rules: ``sampleOptions.cpp``, ``sampleEngines.cpp`` and ``sampleUtils.cpp`` in ``samples/common`` of
+NVIDIA/TensorRT, 8.4 to 10.13. A list is split at every comma, and an entry at its last colon. Apostrophes quote, and
+are taken out of every name. From 10.0 on the first ``*`` in a name stands for any text, for layers that no entry names
+exactly. Types of outputs are joined by ``+``: one for each output of the layer, or one for all of them, integers
+included. A name that no layer has is passed over without a word.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from trt_bisect.builder.tensorrt_walk import Constraint
+from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.precision import Precision
+
+_SPLITS = ",'\n"
+_MOST_BYTES = 100_000
+"""xargs starts a second trtexec with the rest where all flags and the environment are over 128 KiB."""
+
+_TYPES = {kind: kind for kind in map(str, Precision)} | {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16"}
+_TYPES |= {kind.upper(): kind for kind in ("int32", "int64", "bool", "uint8", "int8")}
+"""trtexec's words for types of outputs, by a precision or by TensorRT's own name."""
+
+REFUSED = "--refused-by-trt-bisect"
+"""No flag of trtexec: it prints it as an unknown option, with its value, and fails."""
+
+
+def flags_of(weak: WeakPlan, *, int8: bool, fp16: bool, cache: str) -> list[str]:
+    """The flags that build the plan.
+
+    Args:
+        weak: the plan's constraints.
+        int8: layers run in INT8.
+        fp16: layers run in FP16.
+        cache: the calibration cache's file.
+    """
+    flags = ["--noTF32"]
+    if int8:
+        flags += ["--int8", f"--calib={cache}"]
+    if fp16:
+        flags.append("--fp16")
+    precisions = [f"{each.layer}:{each.precision}" for each in weak.constraints if each.precision is not None]
+    types = [f"{each.layer}:{_types(each)}" for each in weak.constraints if _types_outputs(each)]
+    if precisions or types:
+        flags.append("--precisionConstraints=obey")
+    if precisions:
+        flags.append(f"--layerPrecisions={','.join(precisions)}")
+    if types:
+        flags.append(f"--layerOutputTypes={','.join(types)}")
+    return flags
+
+
+def _types_outputs(constraint: Constraint) -> bool:
+    return any(isinstance(kind, Precision) for kind in constraint.outputs)
+
+
+def _types(constraint: Constraint) -> str:
+    """The types of a layer's outputs: one for all where all are the same."""
+    kinds = [_TYPES.get(str(kind), "") for kind in constraint.outputs]
+    return kinds[0] if len(set(kinds)) == 1 else "+".join(kinds)
+
+
+def flags_file(flags: list[str], refused: list[str]) -> str:
+    """The text of a file of flags, one a line, quoted for ``xargs``.
+
+    Args:
+        flags: from ``flags_of``.
+        refused: from ``refusals``; with any, the file holds one line that makes trtexec fail and say them.
+    """
+    if refused:
+        return shlex.quote(f"{REFUSED}={'; '.join(_plain(why) for why in refused)}") + "\n"
+    return "\n".join(map(shlex.quote, flags)) + "\n"
+
+
+def _plain(text: str) -> str:
+    """``text`` without what ``xargs`` reads as the end of a line, or as a quote."""
+    return "".join("`" if letter == "'" else letter if letter.isprintable() else "?" for letter in text)
+
+
+def refusals(weak: WeakPlan, flags: list[str]) -> list[str]:
+    """Why trtexec cannot be told of a plan whole, a clause for each layer; empty where it can."""
+    found = [f"layer '{each.layer}': {why}" for each in weak.constraints for why in _why_not(each, weak)]
+    length = sum(len(flag.encode()) for flag in flags)
+    if not found and length > _MOST_BYTES:
+        found.append(
+            f"{len(weak.constraints)} layers: their names take {length >> 10} KiB, too much for a command line"
+        )
+    return found
+
+
+def _why_not(constraint: Constraint, weak: WeakPlan) -> Iterator[str]:
+    name = constraint.layer
+    letters = [letter for letter in _SPLITS if letter in name]
+    if letters:
+        yield f"its name holds {' and '.join(map(repr, letters))}"
+    if any(other != name and _matches(name, other) for other in weak.layers):
+        yield "its name holds '*' and stands for other layers too"
+    if Counter(weak.layers)[name] != weak.constraints.count(constraint):
+        yield "other layers have its name"
+    if _types_outputs(constraint) and any(str(kind) not in _TYPES for kind in constraint.outputs):
+        yield "some of its outputs have a type and some are left to TensorRT"
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """A pattern has one wildcard, its first ``*``."""
+    start, star, end = pattern.partition("*")
+    return bool(star) and len(name) >= len(start) + len(end) and name.startswith(start) and name.endswith(end)
