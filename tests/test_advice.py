@@ -120,7 +120,8 @@ PLANTED = {
         "saturation", "another calibrator",
     ),
     "asymmetric pair": (
-        lambda: pairs(zero=-100), {"calibration": None}, "conv", "activation", "asymmetric", "quantize again"
+        lambda: pairs(zero=-100, input_scale=0.4), {"calibration": None}, "conv", "activation",
+        "asymmetric", "quantize again",
     ),
     "weight rounded per tensor": (
         lambda: pairs(loud=300.0), {"calibration": None}, "conv", "weight", "one channel", "per-channel weights"

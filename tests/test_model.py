@@ -73,6 +73,23 @@ def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
     assert [layer.name for layer in network.layers] == ["layer"]
 
 
+@pytest.mark.parametrize("first", ["conv1", "conv2"])
+def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp_path):
+    """The scaled weight must not take the name of the one that is there: exporters name it 'conv1.weight'."""
+    sketch = Sketch(15)
+    weight = sketch.constant("conv1.weight", sketch.random.normal(size=(4, 4, 1, 1)))
+    sketch.constant("conv1.folded_bias", np.full(4, 7.0))
+    second = {"conv1": "conv2", "conv2": "conv1"}[first]
+    one = sketch.node("Conv", ["x", weight], first)
+    parameters = [sketch.constant(n, sketch.random.uniform(0.5, 2, 4)) for n in ("gamma", "beta", "mean", "var")]
+    one = sketch.node("BatchNormalization", [one, *parameters], "norm")
+    two = sketch.node("Conv", [one, weight, "conv1.folded_bias"], second)
+    sketch.nodes.append(helper.make_node("Relu", [two], ["y"], name="last"))
+    path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
+    network = same_as_the_file(path, {"x": sketch.random.normal(size=(1, 4, 3, 3)).astype(np.float32)})
+    assert [layer.name for layer in network.layers] == [first, second, "last"]
+
+
 def test_batch_normalization_after_an_add_stays(tmp_path):
     sketch = Sketch(5)
     x = sketch.node("Add", ["x", "x"], "add")
@@ -257,7 +274,7 @@ def test_a_network_with_pairs_keeps_its_scales(make, options, tmp_path):
     network = load_network(quantized)
     assert network.has_pairs
     assert not any(layer.op_type in ("QuantizeLinear", "DequantizeLinear") for layer in network.layers)
-    builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
+    builder = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
     everything = int8_set(len(network.layers), network.quantizable)
     for feeds in samples[:3]:
         ours = builder.build(everything).infer(feeds)["y"]

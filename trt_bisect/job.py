@@ -37,6 +37,7 @@ from trt_bisect.data import Dataset, Feeds, digest_of_feeds, open_dataset, profi
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.crew import Fleet, Subject
+from trt_bisect.evaluator.in_file import file_figure_noted
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.fleet.cluster import STAYS_HERE, open_fleet
 from trt_bisect.model.network import Network
@@ -101,6 +102,7 @@ class Job:
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
             compare = comparison(reference, rule.metric)
+            self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._options())
             whole = self._whole(builder, ranges, feeds, compare, store)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
             measuring = (builder, rule, store, whole, evaluator, key, data, compare, parts)

@@ -222,7 +222,7 @@ KINDS: dict[str, Kind] = {
     ),
     "not float32": Kind(
         NOTE,
-        "trt-bisect quantizes layers that read float32 only; this one stays as it is in every plan.",
-        "Export in float32; TensorRT chooses FP16 itself.",
+        "Without Q/DQ pairs trt-bisect quantizes layers that read float32 only; this one stays as it is in every plan.",
+        "Export in float32, or with pairs; TensorRT chooses FP16 itself.",
     ),
 }

@@ -9,7 +9,7 @@ import onnx
 from trt_bisect.analyzer.findings import SEVERITIES, Finding, found
 from trt_bisect.analyzer.structure_graph import ACTIVATIONS, WEIGHTED, FileGraph, integers
 from trt_bisect.analyzer.structure_ops import operator_findings, opset_findings, type_findings
-from trt_bisect.analyzer.structure_qdq import pair_findings
+from trt_bisect.analyzer.structure_qdq import is_dequantized, pair_findings
 
 _NORM = "BatchNormalization"
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
@@ -116,8 +116,10 @@ def _behind_pairs(tensor: str, graph: FileGraph) -> str:
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Layers that could be quantized but for their type."""
+    """Layers that could be quantized but for their type; those behind pairs are quantized in FP16 too."""
     for node in graph.nodes:
+        if node.input and is_dequantized(graph, node.input[0]):
+            continue
         dtype = graph.dtype(node.input[0]) if node.op_type in WEIGHTED and node.input else None
         if dtype is not None and dtype != "float32" and node.input[0] not in graph.constants:
             yield found("not float32", node.name, f"{node.op_type} of {dtype}")

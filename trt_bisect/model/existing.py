@@ -7,18 +7,26 @@ pairs of the layers in INT8 and leaves out those of the others.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
+from onnx import helper
 
+from trt_bisect.errors import BadInput
+from trt_bisect.model.absorbed import with_absorbed_activation
+from trt_bisect.model.prepare import tensor_names, unused_name
 from trt_bisect.model.quantizer import Quantizer
 
-_NEVER_NEGATIVE_OR_PASSING = frozenset(
-    "Relu Clip Sigmoid HardSigmoid Softmax Abs Exp MaxPool AveragePool GlobalAveragePool ReduceMean Reshape Flatten "
-    "Transpose Squeeze Unsqueeze Concat Slice Split Gather Resize Pad Expand Identity Cast DequantizeLinear".split()
-)
 _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
+_OTHER_LEVELS = {
+    kind: name
+    for name, kind in onnx.TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+}
+"""Types of four bits or fewer and the small floats, by their number in ONNX: their names."""
 
 
 @dataclass
@@ -28,28 +36,58 @@ class ExistingPairs:
     Attributes:
         inputs: by node name and input slot.
         outputs: by node name and output slot: pairs right before an output of the network.
+        unproven: the layers behind which an activation may have been removed, which cannot be told.
     """
 
     inputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
     outputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
+    unproven: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.inputs or self.outputs)
 
 
+def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
+    """Refuses a network with pairs of four bits or of eight-bit floats: INT8 beside them is not what an engine runs.
+
+    Raises:
+        BadInput: there is such a pair.
+    """
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                types[node.output[0]] = attribute.t.data_type
+    found: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+            continue
+        kinds = {types[name] for slot, name in enumerate(node.input) if slot != 1 and name in types}
+        kinds |= {attribute.i for attribute in node.attribute if attribute.name == "output_dtype"}
+        for kind in kinds & _OTHER_LEVELS.keys():
+            found[node.name or node.output[0]] = _OTHER_LEVELS[kind]
+    if found:
+        first = next(iter(found))
+        raise BadInput(
+            f"'{source}' is quantized to {found[first]} at {len(found)} Q/DQ nodes, '{first}' the first: trt-bisect "
+            "tells INT8 from higher precision alone.",
+            "Give the network as it was before, or quantized to INT8.",
+        )
+
+
 def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns what they did."""
-    pairs = ExistingPairs()
+    pairs, constants = ExistingPairs(), _Dequantized(tensor_names(graph))
     for dequantize in _dequantizers(graph):
         _move_past_transposes(dequantize)
     for dequantize in _dequantizers(graph):
         if dequantize.outputs[0].outputs and all(c.op == "QuantizeLinear" for c in dequantize.outputs[0].outputs):
             continue
-        found = _origin(dequantize)
+        found = _origin(dequantize, constants)
         if found is None:
             continue
         source, quantizers = found
-        source = _with_absorbed_activation(source, quantizers, graph)
+        source = with_absorbed_activation(source, quantizers, graph, pairs.unproven)
         _rewire_consumers(dequantize, source, quantizers, pairs, graph)
         _rewire_network_output(dequantize, source, quantizers, pairs, graph)
     graph.cleanup()
@@ -60,108 +98,140 @@ def _dequantizers(graph: gs.Graph) -> list[gs.Node]:
     return [node for node in graph.nodes if node.op == "DequantizeLinear"]
 
 
-def _origin(dequantize: gs.Node) -> tuple[gs.Tensor, tuple[Quantizer, ...]] | None:
+@dataclass
+class _Dequantized:
+    """The float constants that stored integers stand for, each made once.
+
+    Attributes:
+        taken: the names of all tensors of the graph.
+        made: by the stored tensor's name and how it is dequantized.
+    """
+
+    taken: set[str]
+    made: dict[tuple[object, ...], gs.Constant] = field(default_factory=dict)
+
+    def constant(self, stored: gs.Constant, quantizer: Quantizer) -> gs.Constant:
+        """What ``stored`` holds, dequantized, in the quantizer's dtype."""
+        key = (stored.name, *quantizer.key())
+        if key not in self.made:
+            name = unused_name(f"{stored.name}.dequantized", self.taken)
+            self.made[key] = gs.Constant(name, quantizer.dequantized(stored.values))
+        return self.made[key]
+
+
+def _origin(dequantize: gs.Node, constants: _Dequantized) -> tuple[gs.Tensor, tuple[Quantizer, ...]] | None:
     """The float tensor behind a chain of Q/DQ pairs and the quantizers on the way, or None if it is another thing."""
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
-        return _dequantized_constant(dequantize, stored)
+        return _dequantized_constant(dequantize, stored, constants)
     quantize = stored.inputs[0] if stored.inputs else None
-    quantizer = _quantizer(quantize) if quantize is not None and quantize.op == "QuantizeLinear" else None
+    quantizer = _pair(quantize, dequantize) if quantize is not None and quantize.op == "QuantizeLinear" else None
     if quantize is None or quantizer is None:
         return None
     source = quantize.inputs[0]
     if source.inputs and source.inputs[0].op == "DequantizeLinear":
-        before = _origin(source.inputs[0])
+        before = _origin(source.inputs[0], constants)
         return before and (before[0], (*before[1], quantizer))
     return source, (quantizer,)
 
 
-def _dequantized_constant(dequantize: gs.Node, stored: gs.Constant) -> tuple[gs.Tensor, tuple[Quantizer, ...]] | None:
+def _dequantized_constant(
+    dequantize: gs.Node, stored: gs.Constant, constants: _Dequantized
+) -> tuple[gs.Tensor, tuple[Quantizer, ...]] | None:
     """A stored integer weight as the floats it stands for; biases (int32) carry no quantizer, they are not rounded."""
-    if dequantize.attrs.get("block_size", 0) or not isinstance(stored.values, np.ndarray):
+    if not isinstance(stored.values, np.ndarray) or stored.values.dtype not in (*_EIGHT_BITS, np.dtype(np.int32)):
         return None
-    parameters = _parameters(dequantize, stored.values.dtype)
-    if parameters is None or stored.values.dtype not in (*_EIGHT_BITS, np.dtype(np.int32)):
+    quantizer = _parameters(dequantize, stored.values.dtype)
+    if quantizer is None:
         return None
-    scale, zero_point, axis = parameters
-    shape = [1] * stored.values.ndim
-    if scale.ndim and axis is not None:
-        shape[axis] = -1
-        levels = stored.values.astype(np.int64) - zero_point.astype(np.int64).reshape(shape)
-        values = levels.astype(np.float32) * scale.reshape(shape)
-    else:
-        values = (stored.values.astype(np.int64) - zero_point.astype(np.int64)).astype(np.float32) * scale
-    constant = gs.Constant(f"{stored.name}.dequantized", np.asarray(values, np.float32))
     rounds = stored.values.dtype in _EIGHT_BITS
-    return constant, (Quantizer(scale, zero_point, axis),) if rounds else ()
+    return constants.constant(stored, quantizer), (quantizer,) if rounds else ()
 
 
-def _quantizer(node: gs.Node) -> Quantizer | None:
-    parameters = _parameters(node, np.dtype(np.uint8))
-    if parameters is None or parameters[1].dtype not in _EIGHT_BITS or node.attrs.get("block_size", 0):
+def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
+    """The rounding that a quantizer and its dequantizer are together, None where they are none that can be left out.
+
+    They must agree in scale and zero point, and give back the type of float that they read.
+    """
+    levels = _levels(quantize, dequantize)
+    one, other = _parameters(quantize, levels), _parameters(dequantize, levels)
+    if one is None or other is None or levels not in _EIGHT_BITS or quantize.attrs.get("precision", 0):
         return None
-    return Quantizer(*parameters)
+    source = quantize.inputs[0].dtype
+    same = one.scale.tobytes() == other.scale.tobytes() and one.zero_point.tobytes() == other.zero_point.tobytes()
+    keeps_type = source is None or np.dtype(source) == other.dtype
+    return replace(one, dtype=other.dtype) if same and keeps_type else None
 
 
-def _parameters(node: gs.Node, default_dtype: np.dtype[np.generic]) -> tuple[np.ndarray, np.ndarray, int | None] | None:
-    """Scale, zero point and axis of a Q or DQ node, or None where they are not constant, or do not fit its input."""
-    if not all(isinstance(tensor, gs.Constant) for tensor in node.inputs[1:]):
+def _levels(quantize: gs.Node, dequantize: gs.Node) -> np.dtype[np.generic]:
+    """The type of a pair's integers.
+
+    Source: ONNX operator QuantizeLinear: that of its zero point, else ``output_dtype`` (since opset 21), else uint8. A
+    dequantizer that has a zero point where the quantizer has neither decides, as in TensorRT's parser both are INT8.
+    """
+    named = quantize.attrs.get("output_dtype", 0)
+    levels: np.dtype[np.generic] = np.dtype(np.uint8)
+    if _has_zero_point(quantize):
+        levels = np.dtype(quantize.inputs[2].dtype)
+    elif named:
+        levels = np.dtype(helper.tensor_dtype_to_np_dtype(named))
+    elif _has_zero_point(dequantize):
+        levels = np.dtype(dequantize.inputs[2].dtype)
+    return levels
+
+
+def _has_zero_point(node: gs.Node) -> bool:
+    return len(node.inputs) > 2 and not node.inputs[2].is_empty()
+
+
+def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None:
+    """The scale, zero point and axis of a Q or DQ node, or None where they are not constant, or do not fit its input.
+
+    Args:
+        levels: the type of the zero point where the node has none: it is zero then.
+    """
+    given = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
+    if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in given):
         return None
-    scale = np.asarray(node.inputs[1].values, dtype=np.float32)
-    has_zero_point = len(node.inputs) > 2
-    zero_point = np.asarray(node.inputs[2].values) if has_zero_point else np.zeros(scale.shape, default_dtype)
+    scale = np.asarray(given[0].values)
+    named = node.attrs.get("output_dtype", 0) if node.op == "DequantizeLinear" else 0
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(named)) if named else scale.dtype
+    if scale.dtype not in _FLOATS or dtype not in _FLOATS:
+        return None
+    scale = scale.astype(np.float32)
+    zero_point = np.asarray(given[1].values) if len(given) > 1 else np.zeros(scale.shape, levels)
     if scale.size == 1:
-        return scale.reshape(()), zero_point.reshape(()), None
-    data = node.inputs[0]
-    rank = len(data.shape) if data.shape is not None else None
+        return Quantizer(scale.reshape(()), zero_point.reshape(()), None, dtype)
+    axis = _axis(node, scale)
+    return None if axis is None else Quantizer(scale, zero_point, axis, dtype)
+
+
+def _axis(node: gs.Node, scale: np.ndarray) -> int | None:
+    """The channel axis of a Q or DQ node with several scales, None where they do not fit its input."""
+    shape = node.inputs[0].shape
     axis = int(node.attrs.get("axis", 1))
-    if rank is None:
-        return None if axis < 0 else (scale, zero_point, axis)
-    if not -rank <= axis < rank or scale.ndim != 1:
+    if shape is None:
+        return None if axis < 0 else axis
+    if not -len(shape) <= axis < len(shape) or scale.ndim != 1:
         return None
-    fits = not isinstance(data.shape[axis], int) or data.shape[axis] == scale.size
-    return (scale, zero_point, axis % rank) if fits else None
+    fits = not isinstance(shape[axis], int) or shape[axis] == scale.size
+    return axis % len(shape) if fits else None
 
 
 def _move_past_transposes(dequantize: gs.Node) -> None:
     """Turns ``constant -> DQ -> Transpose -> layer`` into ``transposed constant -> DQ -> layer``."""
     stored = dequantize.inputs[0]
-    parameters = _parameters(dequantize, np.dtype(np.int8))
-    if not isinstance(stored, gs.Constant) or parameters is None or dequantize.attrs.get("block_size", 0):
+    quantizer = _parameters(dequantize, np.dtype(np.int8))
+    if not isinstance(stored, gs.Constant) or quantizer is None:
         return
-    axis = parameters[2]
+    axis = quantizer.axis
     for transpose in [consumer for consumer in dequantize.outputs[0].outputs if consumer.op == "Transpose"]:
         order = list(transpose.attrs.get("perm", reversed(range(stored.values.ndim))))
         moved = np.ascontiguousarray(stored.values.transpose(order))
         transpose.op = "DequantizeLinear"
-        transpose.attrs = {} if axis is None else {"axis": order.index(axis)}
+        kept = {name: value for name, value in dequantize.attrs.items() if name == "output_dtype"}
+        transpose.attrs = kept if axis is None else {**kept, "axis": order.index(axis)}
         transpose.inputs = [gs.Constant(f"{transpose.name}.transposed", moved), *dequantize.inputs[1:]]
-
-
-def _with_absorbed_activation(source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph) -> gs.Tensor:
-    """``source`` after the Relu that an asymmetric pair stands for.
-
-    ONNX Runtime's quantizer removes a Relu (or Relu6) before a pair whose range begins at zero, since saturation does
-    the same. Without the pair the activation must be there again.
-    """
-    producer = source.inputs[0] if source.inputs else None
-    if producer is None or not quantizers or producer.op in _NEVER_NEGATIVE_OR_PASSING:
-        return source
-    first = quantizers[0]
-    if first.zero_point.ndim or first.zero_point != np.iinfo(first.zero_point.dtype).min:
-        return source
-    name = f"{producer.name}.absorbed_relu"
-    for reader in source.outputs:
-        if reader.name == name:
-            return reader.outputs[0]
-    top = float(first.scale) * 255
-    ceiling = [gs.Constant(f"{name}.six", np.array(6.0, np.float32))] if abs(top - 6.0) < 1e-3 else []
-    floor = [gs.Constant(f"{name}.zero", np.array(0.0, np.float32))]
-    out = gs.Variable(f"{name}_out", np.float32, source.shape)
-    graph.nodes.insert(
-        graph.nodes.index(producer) + 1, gs.Node("Clip", name, inputs=[source, *floor, *ceiling], outputs=[out])
-    )
-    return out
 
 
 def _rewire_consumers(

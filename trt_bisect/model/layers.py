@@ -44,6 +44,7 @@ class Rounding:
         axis: the channel axis of a weight's scales, None for one scale.
         fixed: the quantizers that the network itself holds, first applied first; empty where ranges decide.
         at_output: a pair right before an output of the network.
+        asymmetric: the quantizers in the file where TensorRT refuses those; ``fixed`` are symmetric in their stead.
     """
 
     slot: int
@@ -52,6 +53,16 @@ class Rounding:
     axis: int | None = None
     fixed: tuple[Quantizer, ...] = ()
     at_output: bool = False
+    asymmetric: tuple[Quantizer, ...] = ()
+
+    def made_symmetric(self) -> Rounding:
+        """This rounding with quantizers that TensorRT takes."""
+        symmetric = tuple(quantizer.symmetric() for quantizer in self.fixed)
+        return self if symmetric == self.fixed else replace(self, fixed=symmetric, asymmetric=self.fixed)
+
+    def as_in_file(self) -> Rounding:
+        """This rounding with the quantizers of the file."""
+        return replace(self, fixed=self.asymmetric, asymmetric=()) if self.asymmetric else self
 
 
 @dataclass(frozen=True)
@@ -182,7 +193,7 @@ def _existing_roundings(
         for slot, name in enumerate(node.output)
         if (quantizers := pairs.outputs.get((node.name, slot)))
     ]
-    return tuple(found), "" if found else "the network has no Q/DQ at it"
+    return tuple(rounding.made_symmetric() for rounding in found), "" if found else "the network has no Q/DQ at it"
 
 
 def _wanted_roundings(

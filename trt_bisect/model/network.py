@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,10 @@ from onnx import numpy_helper
 
 from trt_bisect.data import TensorSpec
 from trt_bisect.errors import BadInput
-from trt_bisect.model.existing import take_out_pairs
+from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
 from trt_bisect.model.fault import blaming
 from trt_bisect.model.file import Weights, detach_weights, read_model
-from trt_bisect.model.layers import Layer, TensorTypes, layers_of
+from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
@@ -142,6 +142,21 @@ class Network:
             ),
         )
 
+    @cached_property
+    def asymmetric(self) -> tuple[Rounding, ...]:
+        """The roundings whose quantizers in the file TensorRT refuses; symmetric ones stand in their stead."""
+        return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
+
+    def as_in_file(self) -> Network:
+        """This network with the quantizers of its file, asymmetric ones included."""
+        if not self.asymmetric:
+            return self
+        layers = (
+            replace(layer, roundings=tuple(rounding.as_in_file() for rounding in layer.roundings))
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers))
+
     def digest(self) -> str:
         """SHA-256 over the graph, the weights and which layers are quantizable."""
         if "weights" not in self.memo:
@@ -182,6 +197,7 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
 
 def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
     dropped = _drop_odd_outputs(model.graph, source)
+    refuse_other_pairs(model.graph, source)
     graph = prepare(model, shapes, source)
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
@@ -199,7 +215,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
         inputs=tuple(spec_of(value) for value in skeleton.graph.input),
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
-        notes=(*dropped, *_notes(layers)),
+        notes=(*_pair_notes(layers, pairs), *dropped, *_notes(layers)),
     )
 
 
@@ -239,13 +255,33 @@ def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
         )
 
 
+def _pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs) -> Iterator[str]:
+    """Sentences on Q/DQ pairs that TensorRT refuses, on what may lack without them, and on a network in FP16."""
+    roundings = [rounding for layer in layers for rounding in layer.roundings]
+    asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
+    if asymmetric:
+        yield (
+            f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
+            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and takes UINT8 as INT8. They are "
+            "requantized to symmetric INT8 that reaches as far: that is measured, and written as the recipe"
+        )
+    if pairs.unproven:
+        yield (
+            f"the range of a pair begins at zero behind {len(pairs.unproven)} layers that are no proof of a removed "
+            f"Relu ('{pairs.unproven[0]}' the first), and none is put there. If there was one, quantize again with "
+            "QDQKeepRemovableActivations in ONNX Runtime's extra_options"
+        )
+    if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
+        yield "the network is in FP16: so is what is not in INT8 here, the reference that is called FP32 included"
+
+
 def _notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
     left = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
     if not left:
         return ()
     return (
-        f"{len(left)} Q/DQ nodes are not of a kind that can be switched (not INT8, in blocks, or with scales that are "
-        f"computed) and stay in every plan, FP32 included: '{left[0]}' is the first",
+        f"{len(left)} Q/DQ nodes are not of a kind that can be switched (not INT8, in blocks, with scales that are "
+        f"computed, or not the same on both sides) and stay in every plan, FP32 included: '{left[0]}' is the first",
     )
 
 

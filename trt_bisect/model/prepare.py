@@ -191,11 +191,7 @@ def name_nodes(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
         name = "".join(letter if letter.isprintable() else "_" for letter in name)
-        unique, count = name, 1
-        while unique in taken:
-            unique, count = f"{name}_{count}", count + 1
-        taken.add(unique)
-        node.name = unique
+        node.name = unused_name(name, taken)
 
 
 def use_default_domain(model: onnx.ModelProto) -> None:
@@ -263,11 +259,26 @@ def _bodies(graph: gs.Graph) -> list[gs.Graph]:
     return inside + [deeper for body in inside for deeper in _bodies(body)]
 
 
+def tensor_names(graph: gs.Graph) -> set[str]:
+    """The names of all tensors of a graph, those of its bodies included."""
+    return {name for each in (graph, *_bodies(graph)) for name in each.tensors(check_duplicates=False)}
+
+
+def unused_name(wanted: str, taken: set[str]) -> str:
+    """``wanted``, with a number behind it where it is taken; it is taken from then on."""
+    name, count = wanted, 1
+    while name in taken:
+        name, count = f"{wanted}_{count}", count + 1
+    taken.add(name)
+    return name
+
+
 def fold_batch_normalization(graph: gs.Graph) -> None:
     """Folds each BatchNormalization into the convolution or Gemm right before it, as TensorRT does.
 
     ``y = (W x + b - mean) * s + beta`` with ``s = gamma / sqrt(var + epsilon)``, computed in float64.
     """
+    taken = tensor_names(graph)
     for node in list(graph.nodes):
         if node.op != "BatchNormalization" or node.attrs.get("training_mode", 0):
             continue
@@ -277,7 +288,7 @@ def fold_batch_normalization(graph: gs.Graph) -> None:
             continue
         gamma, beta, mean, variance = (tensor.values.astype(np.float64) for tensor in node.inputs[1:5])
         scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-        _absorb(producer, scale, beta - mean * scale)
+        _absorb(producer, scale, beta - mean * scale, taken)
         out = node.outputs[0]
         node.outputs.clear()
         producer.outputs = [out]
@@ -291,14 +302,16 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
         len(tensor.outputs) == 1
         and tensor not in graph.outputs
         and len([out for out in norm.outputs if out.outputs]) <= 1
-        and all(isinstance(constant, gs.Constant) for constant in constants)
+        and all(isinstance(constant, gs.Constant) and constant not in graph.outputs for constant in constants)
         and {constant.values.shape for constant in norm.inputs[1:5]} == {(norm.inputs[1].values.size,)}
         and (producer.op != "Gemm" or len(producer.inputs) < 3 or producer.inputs[2].values.ndim == 1)
     )
 
 
-def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray) -> None:
+def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[str]) -> None:
+    """Scales a layer's weight and bias; a weight that others read too stays as it is beside the scaled one."""
     weight = producer.inputs[1]
+    shared = len(weight.outputs) > 1
     dtype = weight.values.dtype
     folded = _SCALED_WEIGHT[producer.op](weight.values.astype(np.float64), scale, producer)
     beta = float(producer.attrs.get("beta", 1.0)) if producer.op == "Gemm" else 1.0
@@ -308,8 +321,11 @@ def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray) -> None:
         producer.attrs["beta"] = 1.0
     producer.inputs = [
         producer.inputs[0],
-        gs.Constant(weight.name if len(weight.outputs) == 1 else f"{producer.name}.weight", folded.astype(dtype)),
-        gs.Constant(f"{producer.name}.folded_bias", np.broadcast_to(folded_bias, scale.shape).astype(dtype)),
+        gs.Constant(unused_name(f"{producer.name}.weight", taken) if shared else weight.name, folded.astype(dtype)),
+        gs.Constant(
+            unused_name(f"{producer.name}.folded_bias", taken),
+            np.broadcast_to(folded_bias, scale.shape).astype(dtype),
+        ),
     ]
 
 

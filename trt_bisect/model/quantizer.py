@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 INT8_MAX = 127
+FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,27 +19,49 @@ class Quantizer:
         scale: float32, a scalar, or one a channel along ``axis``.
         zero_point: int8 or uint8, of the scale's shape.
         axis: the channel axis, or None for one scale for the whole tensor.
+        dtype: of the tensor before and behind, float32 or float16.
     """
 
     scale: np.ndarray
     zero_point: np.ndarray
     axis: int | None = None
+    dtype: np.dtype[np.generic] = FLOAT32
 
     def key(self) -> tuple[object, ...]:
         """Equal for quantizers that round alike."""
-        return (self.scale.tobytes(), self.zero_point.tobytes(), self.zero_point.dtype.str, self.axis)
+        parameters = (self.scale.tobytes(), self.zero_point.tobytes(), self.zero_point.dtype.str, self.axis)
+        return parameters if self.dtype == FLOAT32 else (*parameters, self.dtype.str)
+
+    def symmetric(self) -> Quantizer:
+        """This quantizer where it is one that TensorRT takes, else the symmetric INT8 one that reaches as far.
+
+        The range of levels l..h about zero point z with scale s is s (l - z) to s (h - z), and that of symmetric INT8
+        with scale t is -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
+        """
+        if self.zero_point.dtype == np.int8 and not np.any(self.zero_point):
+            return self
+        limits, zero = np.iinfo(self.zero_point.dtype), self.zero_point.astype(np.float32)
+        scale = self.scale * np.maximum((zero - limits.min) / 128, (limits.max - zero) / INT8_MAX)
+        scale = np.asarray(scale.astype(self.dtype), np.float32)
+        return replace(self, scale=scale, zero_point=np.zeros(scale.shape, np.int8))
+
+    def dequantized(self, levels: np.ndarray) -> np.ndarray:
+        """What stored integers stand for, in ``dtype``."""
+        steps = levels.astype(np.int64) - self._broadcast(self.zero_point, levels).astype(np.int64)
+        return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
-        """``values`` quantized and dequantized, float32: divide, round half to even, saturate, multiply.
+        """``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
-        Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way.
+        Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
+        compute in float32, as ONNX Runtime does.
         """
         limits = np.iinfo(self.zero_point.dtype)
         levels = self.levels(values)
         np.clip(levels, limits.min, limits.max, out=levels)
         levels = self.steps(levels, values)
         levels *= self._broadcast(self.scale, values)
-        return np.asarray(levels, np.float32)
+        return np.asarray(levels, self.dtype)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The integers that ``values`` are rounded to, float32, before those beyond eight bits are saturated."""

@@ -141,13 +141,13 @@ class GraphWriting:
             last = step == len(quantizers) - 1
             out = final if last else f"{final}_step{step}"
             parameters = [f"{out}_scale", f"{out}_zero_point"]
-            self.small.append(numpy_helper.from_array(quantizer.scale, parameters[0]))
+            self.small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), parameters[0]))
             self.small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
             axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
             self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
             self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
             if not last or out not in self._writer.shapes:
-                self._give_shape(out, TensorProto.FLOAT, like)
+                self._give_shape(out, helper.np_dtype_to_tensor_dtype(quantizer.dtype), like)
             self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like)
             name = out
 

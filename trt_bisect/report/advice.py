@@ -12,6 +12,7 @@ from trt_bisect.analyzer.findings import ERROR
 from trt_bisect.analyzer.origins import WEIGHT
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
 from trt_bisect.report.commands import (
     Command,
@@ -160,7 +161,7 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
     if evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
         why = "Factors moved between the layer and the one before it make the channels alike; FP32 stays as it is."
         yield Remedy(EQUALISATION, why, _NOTHING, equalising())
-    yield from _high(evidence.layer.name, facts, setting)
+    yield from _high(evidence.layer, facts, setting)
     why = "Training with the roundings in place moves the weights to where INT8 can express them."
     yield Remedy(QAT, why, "none; it takes training", training())
 
@@ -198,7 +199,7 @@ def _narrower(calibrator: str) -> Calibrator:
     return Calibrator("percentile", 99.0 if calibrator == "percentile 99.9" else 99.9)
 
 
-def _high(name: str, facts: Facts, setting: Setting) -> Iterator[Remedy]:
+def _high(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Remedy]:
     reasons = {
         Precision.FP16: "Eleven bits where INT8 has eight, and no range to choose.",
         Precision.FP32: "No rounding that counts.",
@@ -206,7 +207,10 @@ def _high(name: str, facts: Facts, setting: Setting) -> Iterator[Remedy]:
     if facts.reach > _FP16_LARGEST:
         del reasons[Precision.FP16]
         reasons[Precision.FP32] = f"It reaches {facts.reach:.3g}, more than FP16 can hold."
+    in_half = layer.dtype == "float16" and Precision.FP16 in reasons
+    if in_half:
+        del reasons[Precision.FP32]
     for high, why in reasons.items():
-        done = " This run's recipe does that for all culprits." if high is setting.high else ""
+        done = " This run's recipe does that for all culprits." if high is setting.high or in_half else ""
         speed = f"the layer, {100 * facts.share:.2g} % of the multiply-adds, runs in {HIGH[high]}"
-        yield Remedy(HIGH[high], why + done, speed, keeping_high(setting, name, high))
+        yield Remedy(HIGH[high], why + done, speed, keeping_high(setting, layer.name, high))
