@@ -13,10 +13,10 @@ from onnx import numpy_helper
 
 from trt_bisect import load_network
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, OnnxRuntimeEngine
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.network import Network
-from trt_bisect.model.reading import reading_noted, relative_difference
+from trt_bisect.model.reading import passing_pairs_by, reading_noted, relative_difference
 from trt_bisect.precision import int8_set
 
 Samples = Sequence[dict[str, np.ndarray]]
@@ -30,32 +30,40 @@ _NEAR = 0.1
 
 @dataclass(frozen=True)
 class Compared:
-    """One quantized network.
+    """One quantized network. Differences are the largest |difference| / |output| over the samples, in norms.
 
     Attributes:
         refused: why trt-bisect does not take it; empty where it does.
-        int8: full INT8 off ONNX Runtime on the file, the largest |difference| / |output| over the samples.
-        fp32: FP32 off the original FP32 network with the weights rounded as in the file.
-        pairs: the quantizable layers.
-        note: what trt-bisect says of a difference.
+        int8: full INT8 with the file's pairs off ONNX Runtime on the file.
+        fp32: FP32 off the truth.
+        truth: of FP32: ``original``, the original network with the weights rounded as in the file; or ``file``, the
+            quantized file with its pairs passed by, where the tool changed the weights otherwise than by rounding.
+        symmetric: full INT8 as it is measured off ONNX Runtime on the file; more than ``int8`` where asymmetric pairs
+            were made symmetric.
+        pairs: how many layers are quantizable.
+        fp16: the file is in FP16.
+        noted: what trt-bisect says of a difference that is float noise.
     """
 
     refused: str = ""
     int8: float = 0.0
     fp32: float = 0.0
+    truth: str = "original"
+    symmetric: float = 0.0
     pairs: int = 0
     fp16: bool = False
-    note: str = ""
+    noted: str = ""
 
     @property
     def verdict(self) -> str:
-        """``equal``, ``refused``, ``flips`` (equal layer by layer, a rounding flips on float noise) or ``DIFFERENT``."""
+        """``equal``, ``refused``, ``noise`` (each layer equal, the output not, and that is said) or ``DIFFERENT``."""
         if self.refused:
             return "refused"
-        bound = EQUAL_IN_FP16 if self.fp16 else EQUAL
-        if self.fp32 > bound:
+        if self.fp32 > (EQUAL_IN_FP16 if self.fp16 else EQUAL):
             return "DIFFERENT"
-        return "equal" if self.int8 <= bound else "flips"
+        if self.int8 > (EQUAL_IN_FP16 if self.fp16 else EQUAL):
+            return "noise" if self.noted else "DIFFERENT"
+        return "equal"
 
 
 def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
@@ -65,21 +73,34 @@ def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
         outputs = [spec.name for spec in network.outputs]
         notes = [note for sample in samples for note in reading_noted(network, sample, outputs)]
     except TrtBisectError as error:
-        return Compared(refused=error.message)
+        return Compared(refused=error.problem)
     if not network.has_pairs:
-        return Compared(refused="no pair that trt-bisect can switch")
-    fp16 = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in onnx.load(quantized).graph.initializer)
-    builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
-    int8 = builder.build(int8_set(len(network.layers), network.quantizable))
-    fp32 = builder.reference()
-    file = plain_session(onnx.load(quantized))
-    truth = plain_session(with_rounded_weights(onnx.load(original), network))
-    far = {"int8": 0.0, "fp32": 0.0}
+        return Compared(refused="it has no pair that trt-bisect can switch")
+    file = onnx.load(quantized)
+    plan = int8_set(len(network.layers), network.quantizable)
+    rounded = with_rounded_weights(onnx.load(original), network)
+    float_file = rounded or passing_pairs_by(file, {layer.name for layer in network.layers})
+    own = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
+    measured = OnnxRuntimeBuilder(network, {}, BuildOptions())
+    return Compared(
+        int8=_apart(own.build(plan), file, samples),
+        fp32=_apart(own.reference(), float_file, samples),
+        truth="original" if rounded else "file",
+        symmetric=_apart(measured.build(plan), file, samples),
+        pairs=len(network.quantizable),
+        fp16=any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in file.graph.initializer),
+        noted=notes[0] if notes else "",
+    )
+
+
+def _apart(ours: OnnxRuntimeEngine, model: onnx.ModelProto, samples: Samples) -> float:
+    session = plain_session(model)
+    names = [output.name for output in session.get_outputs()]
+    found = 0.0
     for sample in samples:
-        for key, ours, theirs in (("int8", int8, file), ("fp32", fp32, truth)):
-            made = list(ours.infer(sample).values())[0]
-            far[key] = max(far[key], relative_difference(theirs.run(None, sample)[0], made))
-    return Compared("", far["int8"], far["fp32"], len(network.quantizable), fp16, notes[0] if notes else "")
+        theirs, made = dict(zip(names, session.run(names, sample), strict=True)), ours.infer(sample)
+        found = max(found, *(relative_difference(theirs[name], made[name]) for name in names))
+    return found
 
 
 def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
@@ -90,24 +111,23 @@ def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def with_rounded_weights(original: onnx.ModelProto, network: Network) -> onnx.ModelProto:
+def with_rounded_weights(original: onnx.ModelProto, network: Network) -> onnx.ModelProto | None:
     """The FP32 network with each weight and bias replaced by what the quantizer made of it.
 
-    That is the network's constant of the same shape, or transposed, that is nearest to it, if it is within a tenth:
-    where a weight was read wrongly there is none.
+    That is the network's constant of the same shape, or transposed, that is within a tenth of it: where a weight was
+    read wrongly there is none. None is returned where a weight has no such constant, or several that differ.
     """
-    constants = [network.constant(name) for name in _constants(network)]
+    constants = [network.constant(name).astype(np.float32) for name in _constants(network)]
     for tensor in original.graph.initializer:
         if tensor.data_type != onnx.TensorProto.FLOAT or not tensor.dims:
             continue
         values = numpy_helper.to_array(tensor)
-        candidates = [found for found in constants if found.shape == values.shape]
-        if values.ndim == 2:
-            candidates += [found.T for found in constants if found.T.shape == values.shape]
-        far = [relative_difference(values, found) for found in candidates]
-        if far and min(far) < _NEAR:
-            near = np.ascontiguousarray(candidates[int(np.argmin(far))], np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(near, tensor.name))
+        near = [found for found in constants if found.shape == values.shape]
+        near += [found.T for found in constants if values.ndim == 2 and found.T.shape == values.shape]
+        near = [found for found in near if relative_difference(values, found) < _NEAR]
+        if not near or any(not np.array_equal(near[0], found) for found in near):
+            return None
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(near[0]), tensor.name))
     return original
 
 

@@ -28,7 +28,12 @@ def make(source: Path, out: Path, samples: list[dict[str, np.ndarray]], whole_gr
         model.eval()
         model(first)
         export_onnx_qcdq(
-            model, args=first, export_path=str(out), opset_version=17, input_names=["x"], output_names=["y"],
+            model,
+            args=first,
+            export_path=str(out),
+            opset_version=17,
+            input_names=["x"],
+            output_names=["y"],
             dynamo=False,
         )
 

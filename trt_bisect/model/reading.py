@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ import onnx
 from onnx import helper
 
 from trt_bisect.data import Feeds
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import INLINE_UNTIL_BYTES, detach_weights, read_model
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
@@ -73,7 +73,7 @@ def reading_noted(
     run it.
 
     Args:
-        network: as it was read from its file; no scale replaced since. Layers kept high since then do not matter.
+        network: as it was read. Layers kept high since, and pairs made symmetric, are compared as they are in the file.
         feeds: the sample.
         outputs: those that are compared first.
         prepared: the network's FP32 outputs on the sample, where ONNX Runtime has run it already.
@@ -99,8 +99,8 @@ def reading_noted(
         if not put_back:
             notes.append(
                 f"{comparison.words}, the prepared network and the file differ by {apart:.2g} of the output's norm on "
-                "the first input, although each layer alone is equal: float noise grows in it, or the output is almost "
-                "zero, and figures closer than that mean nothing"
+                "the first input, although each layer alone is equal: roundings flip on float noise, or the output is "
+                "almost zero, and figures closer than that mean nothing"
             )
     return notes
 
@@ -136,12 +136,11 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
 
 
 def _as_in_the_file(network: Network) -> Network:
-    """The network with every layer in INT8 that has pairs in the file, whatever was kept high since it was read."""
+    """The network with the file's own quantizers, and every layer in INT8 that has any, whatever was changed since."""
     if not network.has_pairs:
         return network
-    return replace(
-        network, layers=tuple(replace(layer, why_not="") if layer.roundings else layer for layer in network.layers)
-    )
+    own = network.as_in_file()
+    return replace(own, layers=tuple(replace(layer, why_not="") if layer.roundings else layer for layer in own.layers))
 
 
 def _comparisons(network: Network) -> Iterator[_Comparison]:
@@ -157,11 +156,11 @@ def _comparisons(network: Network) -> Iterator[_Comparison]:
     if network.has_pairs:
         yield _Comparison("in full INT8", int8_set(count, network.quantizable), Written(model, apart))
     kept = {layer.name for layer in network.layers}
-    floats = _passing_pairs_by(model, kept) if network.has_pairs else model
+    floats = passing_pairs_by(model, kept) if network.has_pairs else model
     yield _Comparison("in FP32", int8_set(count, ()), Written(floats, apart))
 
 
-def _passing_pairs_by(model: onnx.ModelProto, kept: set[str]) -> onnx.ModelProto:
+def passing_pairs_by(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelProto:
     """A copy of ``model`` in which what a pair returns is what it was given; nodes named in ``kept`` stay."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     given = {node.output[0]: node.input[0] for node in copy.graph.node if node.op_type == "QuantizeLinear"}
@@ -184,9 +183,22 @@ def _outputs_apart(
     if theirs is None:
         return 0.0
     if prepared is None:
-        written = PlanWriter(network, {}, Target.ONNXRUNTIME).write(comparison.plan)
-        prepared = dict(zip(outputs, make_session(written).run(list(outputs), feeds), strict=True))
+        prepared = _run_prepared(network, comparison, feeds, outputs)
     return max((relative_difference(theirs[name], prepared[name]) for name in theirs), default=0.0)
+
+
+def _run_prepared(
+    network: Network, comparison: _Comparison, feeds: Feeds, outputs: Sequence[str]
+) -> dict[str, np.ndarray]:
+    written = PlanWriter(network, {}, Target.ONNXRUNTIME).write(comparison.plan)
+    try:
+        return dict(zip(outputs, make_session(written).run(list(outputs), feeds), strict=True))
+    except Exception as error:
+        why = error.message if isinstance(error, TrialFailed) else first_line(error)
+        raise BadInput(
+            f"'{network.source}' as prepared for measuring does not run {comparison.words}, where the file does: {why}",
+            "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
+        ) from error
 
 
 def _run_file(file: Written, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarray] | None:
