@@ -55,7 +55,9 @@ class HistogramCounts:
             self._int8 += self._counted(round_trips(output, self._quantizers))
 
     def _counted(self, values: np.ndarray) -> np.ndarray:
-        return np.histogram(values[np.isfinite(values)], BINS, (self._low, self._high))[0]
+        """Counts in float64: the edges of 64 bins need not be numbers apart in float16, nor in float32."""
+        counted = values[np.isfinite(values)].astype(np.float64)
+        return np.histogram(counted, BINS, (self._low, self._high))[0]
 
     def done(self) -> Histogram:
         """What was counted."""
