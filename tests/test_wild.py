@@ -14,8 +14,8 @@ import trt_bisect
 from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import worst_inputs
-from trt_bisect.model.observe import _relative_difference, difference_from_file
 from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.reading import difference_from_file, relative_difference
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import prefix
 
@@ -57,10 +57,10 @@ def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
 
 
 def test_boxes_whose_number_flips_on_float_noise_are_no_other_network():
-    assert _relative_difference(np.ones((5, 4)), np.ones((4, 4))) == 0.0
-    assert _relative_difference(np.ones((5, 4)), np.ones(20)) == 1.0
-    assert _relative_difference(np.array([1.0, np.nan]), np.array([np.nan, 1.0])) == 1.0
-    assert _relative_difference(np.array([3.0, 4.0]), np.array([3.0, 3.0])) == pytest.approx(0.2)
+    assert relative_difference(np.ones((5, 4)), np.ones((4, 4))) == 0.0
+    assert relative_difference(np.ones((5, 4)), np.ones(20)) == 1.0
+    assert relative_difference(np.array([1.0, np.nan]), np.array([np.nan, 1.0])) == 1.0
+    assert relative_difference(np.array([3.0, 4.0]), np.array([3.0, 3.0])) == pytest.approx(0.2)
 
 
 class Adding:

@@ -43,7 +43,7 @@ from trt_bisect.evaluator.in_file import file_figure_noted
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.fleet.cluster import STAYS_HERE, open_fleet
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import difference_noted
+from trt_bisect.model.reading import reading_noted
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.progress import Progress
@@ -95,7 +95,7 @@ class Job:
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
         prepared = reference[0] if engine == ONNXRUNTIME else None
-        self.notes += difference_noted(self.network, feeds[0], self.request.outputs, prepared)
+        self.notes += reading_noted(self.network, feeds[0], self.request.outputs, prepared)
         rule = self._rule(reference)
         self._find_classes(reference, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)

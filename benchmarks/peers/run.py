@@ -56,16 +56,25 @@ def run_peer(
     try:
         python = install(name, home)
         script = [str(python), str(HERE / f"rank_{name}.py"), str(network.resolve()), str(data.resolve()), *options]
-        return _result(_run(script, timeout_s, "the analysis"))
+        return _result(run_command(script, timeout_s, "the analysis"))
     except Skipped as why:
         return {"peer": name, "network": network.stem, "skipped": str(why)}
 
 
-def install(name: str, home: Path) -> Path:
-    """The Python of a peer's environment, made and filled where it is not yet, or where its requirements changed."""
+def install(name: str, home: Path, requirements: Path = HERE) -> Path:
+    """The Python of an environment, made and filled where it is not yet, or where its ``requirements`` changed.
+
+    Args:
+        name: of the environment, and of the files in ``requirements``.
+        home: where environments are made.
+        requirements: the folder of ``NAME.txt`` and, for packages without their own requirements, ``NAME-nodeps.txt``.
+
+    Raises:
+        Skipped: it cannot be made.
+    """
     folder = home / name
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    files = [file for file in (HERE / f"{name}.txt", HERE / f"{name}-nodeps.txt") if file.exists()]
+    files = [file for end in ("", "-nodeps") if (file := requirements / f"{name}{end}.txt").exists()]
     wanted, stamp = "\n".join(file.read_text() for file in files), folder / "installed.txt"
     if stamp.exists() and stamp.read_text() == wanted:
         return python
@@ -75,13 +84,16 @@ def install(name: str, home: Path) -> Path:
         raise Skipped(f"its environment could not be made: {_sentence(str(why))}") from why
     for file in files:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:", "-r", str(file)]
-        _run([*pip, "--no-deps"] if file.stem.endswith("-nodeps") else pip, INSTALL_TIMEOUT, "the installation")
+        run_command([*pip, "--no-deps"] if file.stem.endswith("-nodeps") else pip, INSTALL_TIMEOUT, "the installation")
     stamp.write_text(wanted)
     return python
 
 
-def _run(command: Sequence[str], timeout_s: float, what: str) -> str:
-    """The command's stdout. It runs in an empty folder and takes its children with it when its time is up."""
+def run_command(command: Sequence[str], timeout_s: float, what: str) -> str:
+    """The command's stdout; raises Skipped where it fails.
+
+    It runs in an empty folder and takes its children with it when its time is up.
+    """
     environment = {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), THREADS),

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.file import INLINE_UNTIL_BYTES
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
-from trt_bisect.model.session import CPU, make_session
-
-_FLOAT_NOISE = 1e-3
-_ANOTHER_NETWORK = 0.5
+from trt_bisect.model.session import make_session
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
@@ -67,75 +60,6 @@ class Observer:
                 "Check the sample's shapes and values.",
             ) from error
         return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
-
-
-def difference_noted(
-    network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
-) -> list[str]:
-    """The safety net under the preparation: what is to be said of ``difference_from_file``, whose arguments these are.
-
-    Raises:
-        BadInput: what is measured would not be the network in the file.
-    """
-    difference = difference_from_file(network, feeds, outputs, prepared)
-    if difference > _ANOTHER_NETWORK:
-        raise BadInput(
-            f"'{network.source}' as prepared for measuring gives another output than the file, "
-            f"{difference:.0%} off: trt-bisect would judge another network.",
-            "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
-        )
-    if difference <= _FLOAT_NOISE:
-        return []
-    return [
-        f"the prepared network and the file differ by {difference:.2g} of the output's norm on the first "
-        "input: the output is almost zero there, or cancels, and figures closer than that mean nothing"
-    ]
-
-
-def difference_from_file(
-    network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
-) -> float:
-    """How far the FP32 network is from the file it came from: the largest |difference| / |output|, in norms.
-
-    0 where there is nothing to compare: Q/DQ pairs were taken out, the file is too large to be loaded twice or is on
-    another machine, ONNX Runtime cannot run it, or the output's length depends on the values (a detector's boxes),
-    where float noise may change it.
-
-    Args:
-        network: as it was prepared.
-        feeds: one sample.
-        outputs: those that are compared.
-        prepared: its FP32 outputs, where ONNX Runtime has run it already.
-    """
-    weights = sum(array.nbytes for array in network.weights.values())
-    beside = network.has_file and Path(network.source).is_file()
-    if network.has_pairs or weights > INLINE_UNTIL_BYTES or not beside:
-        return 0.0
-    try:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        file = ort.InferenceSession(network.source, options, providers=[CPU])
-        names = [name for name in outputs if name in {output.name for output in file.get_outputs()}]
-        originals = file.run(names, feeds)
-    except Exception as error:
-        logging.getLogger(__name__).debug("the file alone does not run: %s", error)
-        return 0.0
-    if prepared is None:
-        session = make_session(Written(network.skeleton, dict(network.weights)))
-        prepared = dict(zip(names, session.run(names, feeds), strict=True))
-    pairs = zip(originals, (prepared[name] for name in names), strict=True)
-    return max((_relative_difference(*pair) for pair in pairs), default=0.0)
-
-
-def _relative_difference(original: np.ndarray, prepared: np.ndarray) -> float:
-    if original.shape != prepared.shape:
-        return 0.0 if original.ndim == prepared.ndim else 1.0
-    finite = np.isfinite(original) & np.isfinite(prepared)
-    if np.mean(np.isfinite(original) != np.isfinite(prepared)) > 0.5:
-        return 1.0
-    one, other = original[finite].astype(np.float64), prepared[finite].astype(np.float64)
-    norm = float(np.linalg.norm(one))
-    return float(np.linalg.norm(one - other)) / norm if norm else float(np.any(other))
 
 
 def _with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

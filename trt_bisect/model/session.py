@@ -20,15 +20,21 @@ CPU = "CPUExecutionProvider"
 
 
 def make_session(
-    written: Written, provider: str = CPU, threads: int | None = None, *, one_of_many: bool = False
+    written: Written,
+    provider: str = CPU,
+    threads: int | None = None,
+    *,
+    one_of_many: bool = False,
+    as_it_stands: bool = False,
 ) -> ort.InferenceSession:
-    """A session with Q/DQ fusion off and all other optimisations on.
+    """A session with Q/DQ fusion off and all other optimisations on, or none.
 
     Args:
         written: the graph.
         provider: ONNX Runtime's execution provider.
         threads: in one inference; None leaves ONNX Runtime's own.
         one_of_many: its memory comes from an arena that all such sessions share, instead of one of its own.
+        as_it_stands: with no optimisation at all.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
@@ -36,6 +42,8 @@ def make_session(
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
     options.log_severity_level = 4
+    if as_it_stands:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if one_of_many and provider == CPU:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")

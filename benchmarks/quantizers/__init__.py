@@ -1,0 +1,1 @@
+"""A matrix of quantizers by networks: does trt-bisect read what each of them writes?"""
