@@ -95,7 +95,7 @@ def _recovery(
     latencies: Latencies | None,
 ) -> Recovery:
     bench, target, sought = found.bench, found.target, found.sought
-    network, high = bench.network, bench.whole.high
+    network = bench.network
     files = recipe_of(job.request, bench, sought.plan)
     trials = [trial for store in dict.fromkeys((before.store, bench.store)) for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
