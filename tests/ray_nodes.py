@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 _STORE = 200 << 20
-_PATH = {"PYTHONPATH": str(Path(__file__).parent)}
+_PATH = {"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parent.parent}"}
 """Where workers find the fakes."""
 MEETING = "TRT_BISECT_TEST_MEETING"
 """The variable that names a folder which all processes of the cluster see."""
