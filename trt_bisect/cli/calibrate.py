@@ -24,6 +24,7 @@ def calibrate_command(
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
     from trt_bisect.calibration.cache import format_cache
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.calibration.ranges import without_range
     from trt_bisect.data import open_dataset
     from trt_bisect.model.network import load_network
     from trt_bisect.progress import RichProgress, Showing
@@ -43,5 +44,5 @@ def calibrate_command(
         )
     write_whole(output, format_cache(ranges.scales).encode())
     typer.echo(f"{len(ranges.scales)} scales ({ranges.origin}) written to {output}.")
-    for name, why in ranges.unusable.items():
-        typer.echo(f"No usable scale for '{name}': {why}.", err=True)
+    for sentence in without_range(ranges.unusable.items()):
+        typer.echo(f"{sentence}.", err=True)

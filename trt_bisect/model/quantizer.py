@@ -31,18 +31,22 @@ class Quantizer:
     def round_trip(self, values: np.ndarray) -> np.ndarray:
         """``values`` quantized and dequantized, float32: divide, round half to even, saturate, multiply.
 
+        The lowest level of a mask's scale is beyond float32, and becomes infinite as in an engine.
+
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way.
         """
         limits = np.iinfo(self.zero_point.dtype)
         levels = self.levels(values)
         np.clip(levels, limits.min, limits.max, out=levels)
         levels = self.steps(levels, values)
-        levels *= self._broadcast(self.scale, values)
+        with np.errstate(over="ignore"):
+            levels *= self._broadcast(self.scale, values)
         return np.asarray(levels, np.float32)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The integers that ``values`` are rounded to, float32, before those beyond eight bits are saturated."""
-        levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
+        with np.errstate(over="ignore"):
+            levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
         np.rint(levels, out=levels)
         levels += self._broadcast(self.zero_point, values)
         return np.asarray(levels, np.float32)
