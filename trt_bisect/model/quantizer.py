@@ -75,8 +75,13 @@ def symmetric(scale: np.ndarray | np.float32, axis: int | None = None) -> Quanti
 
 
 def weight_quantizer(weight: np.ndarray, axis: int | None) -> Quantizer:
-    """The scales of a weight: absmax / 127, one a channel along ``axis``; 1 for a channel of zeros."""
+    """The scales of a weight: absmax / 127, one a channel along ``axis``.
+
+    A channel of zeros, which any scale rounds to zeros, has the largest of the other channels' scales, or 1 for none.
+    """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     largest = np.abs(weight.astype(np.float32)).max(axis=others)
     scale = np.asarray(largest / np.float32(INT8_MAX), dtype=np.float32)
-    return symmetric(np.where(scale < np.finfo(np.float32).tiny, np.float32(1.0), scale), axis)
+    usable = scale >= np.finfo(np.float32).tiny
+    for_zeros = scale.max() if usable.any() else np.float32(1.0)
+    return symmetric(np.where(usable, scale, for_zeros), axis)
