@@ -445,6 +445,23 @@ def test_the_operators_refused_are_those_that_tensorrts_parser_does_not_know(par
     assert unknown - ours <= {"DeformConv"}, "an importer of TensorRT 10, not of TensorRT-RTX"
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_any_scale_will_do_for_a_channel_of_zeros(stored):
+    """NVIDIA's and other toolkits write 1 there; the same scale is a finding where the channel holds a value."""
+    for value, kinds in ((0, set()), (1, {"scale out of line"})):
+        model = one_conv(weight_scale=np.array([1e-4, 1.0, 1e-4, 1e-4]))
+        weight = next(tensor for tensor in model.graph.initializer if tensor.name == "conv.weight")
+        values = numpy_helper.to_array(weight).copy()
+        values[1] = value
+        weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+        if stored:
+            quantizer = next(node for node in model.graph.node if node.name == "conv.weight.q")
+            levels = np.clip(np.rint(values * 100), -127, 127).astype(np.int8)
+            model.graph.initializer.append(numpy_helper.from_array(levels, quantizer.output[0]))
+            model.graph.node.remove(quantizer)
+        assert {finding.kind for finding in findings_of(model)} == kinds
+
+
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6), st.integers(0, 5))
 def test_usable_scales_are_never_called_odd(scales, place):
     """Only a channel a thousand times the median is said to be out of line: counted by hand with sorting."""

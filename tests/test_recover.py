@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from itertools import combinations
+from types import SimpleNamespace
 
 import networks
 import numpy as np
@@ -17,6 +18,8 @@ import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.inspector import named_in
 from trt_bisect.builder.timing import LayerTime, latency_of
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.collect import calibrate, magnitudes, recalibrated
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.model.cost import shares, times_by_macs
@@ -24,6 +27,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
+from trt_bisect.moves import suggest
 from trt_bisect.precision import Precision
 
 CASES = {
@@ -303,12 +307,79 @@ def test_another_calibrator_comes_before_high_precision(tmp_path):
         assert move.scale > move.scale_before
 
 
+def test_full_int8_is_the_same_in_the_summary_on_the_front_and_in_a_run(tmp_path):
+    """All of the front has the scales that were chosen anew, but for full INT8 as it came."""
+    model = networks.chain(6)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
+    clipped = {"calibrator": "percentile", "percentile": 60.0, "engine": "onnxruntime", "threshold": 0.98}
+    found = trt_bisect.recover(path, data, **clipped)
+    run = trt_bisect.run(path, data, curve="culprits", explain="none", **clipped)
+    assert found.moves
+    named = {name: point for point in found.front for name in point.names}
+    assert named["all INT8"].figure == found.measured["int8"] == run.similarity["int8"]
+    assert named["all INT8"].loss == pytest.approx(1.0 - run.similarity["int8"], rel=1e-9)
+    assert named["recipe"].figure == found.measured["recipe"] > named["all INT8"].figure
+    anew = named["all INT8 with other scales"]
+    assert anew.cost == named["all INT8"].cost == 0.0
+    assert anew.figure > named["all INT8"].figure
+
+
+def test_scales_that_are_not_taken_contradict_none_that_are(tmp_path):
+    """Two tensors have other scales; what was tried for the whole network spoils a sample."""
+    model = networks.depthwise(2)
+    data = networks.samples(model, 6, 4)
+    data["x"] = np.sign(data["x"])
+    clipped = {"calibrator": "percentile", "percentile": 80.0, "engine": "onnxruntime", "threshold": 0.98, "plans": 20}
+    found = trt_bisect.recover(networks.save(model, tmp_path), data, **clipped)
+    (note,) = [note for note in found.notes if "other scales" in note]
+    assert found.moves
+    assert "left as they were" not in note
+    assert "not taken" in note
+
+
+def test_only_scales_that_change_are_moves(tmp_path):
+    """Every calibrator gives a tensor of -1 and 1 the same scale."""
+    model = networks.chain(4)
+    network = load_network(networks.save(model, tmp_path))
+    samples = [{"x": np.sign(sample[None])} for sample in networks.samples(model, 6)["x"]]
+    ranges, seen = calibrate(network, samples, "percentile", 90.0), magnitudes(network, samples)
+    best = Calibrator("minmax")
+    sought = SimpleNamespace(kept=(), space=SimpleNamespace(plan=lambda kept: kept))
+    (moves,) = suggest(
+        network, ranges, seen, sought, lambda moves, _: 0.1 if best in moves.values() else 1.0, lambda _: None
+    )
+    wanted = calibrate(network, samples, "minmax").scales
+    assert moves.keys() == {name for name in wanted if abs(wanted[name] / ranges.scales[name] - 1.0) > 1e-3}
+    assert "x" not in moves
+    assert recalibrated(ranges, seen, moves).scales["x"] == wanted["x"]
+
+
+@pytest.mark.parametrize("dead", [0.0, 1e-39])
+def test_a_recipe_with_dead_channels_passes_the_check(tmp_path, dead):
+    model = networks.chain(4)
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "conv1.weight")
+    values = onnx.numpy_helper.to_array(weight).copy()
+    values[[1, 4]] = dead
+    weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
+    path, data = networks.save(model, tmp_path), networks.samples(model, 6)
+    trt_bisect.recover(path, data, engine="onnxruntime", remedies=False, output=tmp_path / "run")
+    (file,) = (tmp_path / "run/recipe").glob("*.onnx")
+    assert trt_bisect.check(file).findings == ()
+    session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
+    written = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(file).graph.initializer}
+    scale = next(array for name, array in written.items() if "conv1.weight" in name and array.shape == (8,))
+    assert scale[1] == scale[4] == scale.max()
+    others = np.abs(np.delete(values, [1, 4], axis=0)).max(axis=(1, 2, 3)) / 127
+    np.testing.assert_allclose(np.delete(scale, [1, 4]), others, rtol=1e-6)
+    assert np.isfinite(session.run(None, {"x": data["x"][:1]})[0]).all()
+
+
 def test_scales_that_do_for_the_judged_input_alone_are_not_taken(lenet):
     """Clipping the planted channel serves the worst digit, and spoils others."""
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime")
     assert [row.layer for row in found.high] == ["ip2"]
     assert found.moves == ()
-    assert any("the scales are left as they were" in note for note in found.notes)
+    assert any("they are not taken" in note for note in found.notes)
 
 
 def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):

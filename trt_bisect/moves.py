@@ -23,6 +23,7 @@ _TENSORS = 24
 _WORTH = 0.8
 """A move is taken if it leaves at most so much of the loss."""
 _SAME = 1e-3
+"""Scales that are no further apart, relatively, are the same."""
 
 Moves = Mapping[str, Calibrator]
 """By tensor the calibrator that its scale comes from instead."""
@@ -53,11 +54,20 @@ def suggest(
         plan, _ = sought.back[unit]
         best = _best([{tensor: each} for each in _others(ranges, seen, tensor)], plan, measure)
         single.update(best)
-    rounded = [tensor for tensor in ranges.scales if tensor in seen.histograms]
     full = sought.space.plan(frozenset())
     on_try("all tensors")
-    everywhere = _best([dict.fromkeys(rounded, each) for each in CALIBRATORS], full, measure)
+    everywhere = _best([_changed(ranges, seen, each) for each in CALIBRATORS], full, measure)
     return tuple(moves for moves in (single, everywhere) if moves)
+
+
+def _changed(ranges: Ranges, seen: Magnitudes, calibrator: Calibrator) -> Moves:
+    """A calibrator for all tensors to which it gives another scale than they have."""
+    scales = seen.ranges(calibrator, keep_masks=True).scales
+    return {
+        tensor: calibrator
+        for tensor, scale in ranges.scales.items()
+        if tensor in scales and abs(float(scales[tensor]) / float(scale) - 1.0) > _SAME
+    }
 
 
 def _best(tried: Sequence[Moves], plan: PrecisionPlan, measure: Measure) -> Moves:

@@ -202,7 +202,9 @@ def _recovered(job: Job, bench: Bench, wish: _Wish, keep: Callable[[Recovery], o
     groups = units(bench.network, wish.together)
     space = make_space(bench.network, groups, costs, wish.aim, target.budget)
     sought = seek(bench.network, space, costs, wish.aim, target, similarity, job.progress)
-    found = Found(bench, target, sought, target.figure(space.plan(frozenset())), {})
+    full = space.plan(frozenset())
+    (loss,) = target.exact([full], lambda _: None)
+    found = Found(bench, target, sought, (target.figure(full), loss), {})
     try:
         if wish.remedies and sought.kept and wish.aim.most is None and bench.data and not bench.network.has_pairs:
             found = _with_moves(job, found, wish, accuracy, costs)
@@ -337,7 +339,7 @@ def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
         return True
     job.notes.append(
         f"other scales for {listed(tuple(better.moves), 3)} would make the recipe cheaper, but with them sample "
-        f"{worst[1].places[0]} of {data.source} is worse than the threshold: the scales are left as they were"
+        f"{worst[1].places[0]} of {data.source} is worse than the threshold: they are not taken"
     )
     return False
 

@@ -20,7 +20,17 @@ from trt_bisect.moves import Moves
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe_of import recipe_of
 from trt_bisect.report.page.graph import network_facts
-from trt_bisect.report.recovered import ALL_HIGH, ALL_INT8, KNEE, RECIPE, FrontPoint, LeftHigh, Move, Recovery
+from trt_bisect.report.recovered import (
+    ALL_HIGH,
+    ALL_INT8,
+    ALL_INT8_ANEW,
+    KNEE,
+    RECIPE,
+    FrontPoint,
+    LeftHigh,
+    Move,
+    Recovery,
+)
 from trt_bisect.report.recovery_words import recovery_summary
 from trt_bisect.report.words import memory_notes
 from trt_bisect.seeking import Aim, Costs, Sought, plan_cost
@@ -36,14 +46,14 @@ class Found:
 
     Attributes:
         bench: with the ranges that the recipe needs.
-        full: what full INT8 measures with the ranges as they came.
+        full: what full INT8 measures with the ranges as they came, and the loss of that.
         moves: the scales that were chosen anew.
     """
 
     bench: Bench
     target: Target
     sought: Sought
-    full: float | None
+    full: tuple[float | None, Loss]
     moves: Moves
 
 
@@ -110,7 +120,7 @@ def _recovery(
         costs=origin,
         precision="mixed" if len(aim.high) > 1 else str(aim.high[0]),
         measured={
-            "int8": found.full,
+            "int8": found.full[0],
             "recipe": target.figure(sought.plan),
             "high": named[ALL_HIGH].figure,
         },
@@ -174,7 +184,10 @@ def _moves(found: Found, before: Bench) -> tuple[Move, ...]:
 
 
 def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
-    """The plans that no measured plan beats, each on a whole engine, with those that have a name."""
+    """The plans that no measured plan beats, each on a whole engine, with those that have a name.
+
+    Where scales were chosen anew the plans are measured with these, and full INT8 without them stands first.
+    """
     target, sought = found.target, found.sought
     space, budget = sought.space, sought.space.budget
     job.progress.stage("Measuring the front", None)
@@ -182,7 +195,8 @@ def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
     plans = [space.plan(kept) for kept in {**dict.fromkeys(on_the_way), **dict.fromkeys(sought.chosen.losses)}]
     rough = target.choose(plans, lambda _: job.progress.step("a plan of the front"))
     likely = pareto(_points(plans, rough, costs))
-    named = {ALL_INT8: space.plan(frozenset()), ALL_HIGH: space.plan(space.all), RECIPE: sought.plan}
+    full = ALL_INT8_ANEW if found.moves else ALL_INT8
+    named = {full: space.plan(frozenset()), ALL_HIGH: space.plan(space.all), RECIPE: sought.plan}
     again = list(dict.fromkeys([*named.values(), *(point.plan for point in _spread(likely))]))
     points = _points(again, _exactly(target, again, job), costs)
     front = pareto(points)
@@ -191,7 +205,9 @@ def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
     for name, plan in (*named.items(), *([(KNEE, bend.plan)] if bend else [])):
         names.setdefault(plan, []).append(name)
     shown = {point.plan: point for point in points if point in front or point.plan in names}
-    return tuple(
+    figure, loss = found.full
+    as_it_came = FrontPoint(0.0, figure, math.inf if loss is None else loss, (ALL_INT8,), {})
+    measured = tuple(
         FrontPoint(
             point.cost,
             None if math.isinf(point.loss) else target.figure(point.plan),
@@ -201,6 +217,7 @@ def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
         )
         for point in sorted(shown.values(), key=lambda point: (point.cost, point.loss))
     )
+    return (as_it_came, *measured) if found.moves else measured
 
 
 def _exactly(target: Target, plans: Sequence[PrecisionPlan], job: Job) -> list[Loss]:

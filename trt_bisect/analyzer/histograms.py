@@ -41,7 +41,7 @@ class HistogramCounts:
     def __init__(self, compared: Compared, quantizers: tuple[Quantizer, ...]) -> None:
         self._quantizers = quantizers
         ends = np.array([compared.int8.min, compared.int8.max], np.float32)
-        low, high = (float(end) for end in round_trips(ends, self._quantizers))
+        low, high = (float(end) for end in np.nan_to_num(round_trips(ends, self._quantizers)))
         self._low, self._high = min(compared.fp32.min, low), max(compared.fp32.max, high)
         if self._low == self._high:
             self._low, self._high = self._low - 0.5, self._high + 0.5

@@ -193,7 +193,8 @@ def decibels(signal: float, noise: float) -> float:
         return EXACT_SQNR
     if signal == 0.0:
         return -EXACT_SQNR
-    return float(np.clip(10.0 * np.log10(signal / noise), -EXACT_SQNR, EXACT_SQNR))
+    with np.errstate(divide="ignore"):
+        return float(np.clip(10.0 * np.log10(signal / noise), -EXACT_SQNR, EXACT_SQNR))
 
 
 def _of_sums(

@@ -96,7 +96,7 @@ def pair_findings(graph: FileGraph) -> Iterator[Finding]:
     pairs = pairs_of(graph)
     for pair in pairs:
         yield from _level_findings(pair)
-        yield from _scale_findings(pair)
+        yield from _scale_findings(pair, graph)
         yield from _place_findings(pair, graph)
     yield from _out_of_line(pairs)
     if pairs:
@@ -116,8 +116,8 @@ def _level_findings(pair: Pair) -> Iterator[Finding]:
         yield found("unsigned", pair.layer, f"'{pair.tensor}' is quantized to uint8")
 
 
-def _scale_findings(pair: Pair) -> Iterator[Finding]:
-    """Scales that are no usable numbers, and channels far from the others."""
+def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+    """Scales that are no usable numbers, and channels far from the others; those of zeros may have any scale."""
     if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
         return
     scales = np.ravel(pair.scale).astype(np.float64)
@@ -132,8 +132,9 @@ def _scale_findings(pair: Pair) -> Iterator[Finding]:
             first = int(np.argmax(where))
             yield found(kind, pair.layer, f"{_count(where, pair)}scale {scales[first]:g} on '{pair.tensor}'")
     usable = np.isfinite(scales) & (scales >= smallest)
-    if pair.per_channel and usable.all():
-        ratios = scales / np.median(scales)
+    live = _channels_with_values(pair, graph)
+    if pair.per_channel and usable.all() and live.any():
+        ratios = np.where(live, scales / np.median(scales[live]), 0.0)
         worst = int(np.argmax(ratios))
         if ratios[worst] >= OUT_OF_LINE:
             yield found(
@@ -141,6 +142,17 @@ def _scale_findings(pair: Pair) -> Iterator[Finding]:
                 pair.layer,
                 f"channel {worst} of '{pair.tensor}' has scale {scales[worst]:g}, {ratios[worst]:.0f} times the median",
             )
+
+
+def _channels_with_values(pair: Pair, graph: FileGraph) -> np.ndarray:
+    """By scale of a pair whether its channel holds other values than zero; all do where the values are not known."""
+    assert pair.scale is not None
+    values = graph.values(pair.tensor)
+    if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
+        return np.ones(pair.scale.size, bool)
+    channels = np.moveaxis(values, pair.axis % values.ndim, 0).reshape(pair.scale.size, -1)
+    zero = pair.zero_point.reshape(-1, 1) if pair.stored and pair.zero_point is not None else 0
+    return np.asarray(np.any(channels != zero, axis=1))
 
 
 def _count(where: np.ndarray, pair: Pair) -> str:

@@ -37,7 +37,7 @@ class Magnitudes:
                 zip(self.histograms, pool.map(calibrator.threshold, self.histograms.values()), strict=True)
             )
         nonfinite = {
-            name: f"it held {histogram.nonfinite} NaN or infinite values during calibration"
+            name: "it held NaN or infinite values during calibration"
             for name, histogram in self.histograms.items()
             if histogram.nonfinite
         }

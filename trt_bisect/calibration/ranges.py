@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,8 +73,30 @@ def _problem(scale: np.float32, keep_masks: bool) -> str:
         return f"its scale is negative ({scale:.3g})"
     if scale < np.finfo(np.float32).tiny:
         return f"its scale is denormal ({scale:.3g})"
-    if scale * INT8_MAX > MASK_ABSMAX and not keep_masks:
-        return (
-            f"it reaches {scale * np.float32(INT8_MAX):.3g}, as a mask does (--keep-mask-ranges uses it all the same)"
-        )
+    largest = float(scale) * INT8_MAX
+    if largest > MASK_ABSMAX and not keep_masks:
+        return f"it reaches {largest:.3g}, as a mask does (--keep-mask-ranges uses it all the same)"
     return ""
+
+
+def without_range(unusable: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for each reason why tensors have no usable range: how many they are, and the first of them.
+
+    Args:
+        unusable: tensors with the reason, as ``Ranges.unusable`` has them.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for tensor, why in unusable:
+        by_reason.setdefault(why, []).append(tensor)
+    return [
+        f"'{tensors[0]}' has no usable range: {why}"
+        if len(tensors) == 1
+        else f"{len(tensors)} tensors have no usable range ({first_of(tensors)}), each because {why}"
+        for why, tensors in by_reason.items()
+    ]
+
+
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """The first names in quotes, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"'{name}'" for name in names[:most]) + more

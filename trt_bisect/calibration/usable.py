@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.ranges import Ranges, first_of, without_range
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
@@ -13,32 +15,45 @@ _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 
 
 def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, list[str]]:
-    """``network`` with the layers high that read a tensor without a usable range, and a sentence on each of them.
+    """``network`` with the layers high that read a tensor without a usable range, and a sentence for each reason.
 
     Raises:
         BadInput: no layer is left that can be in INT8.
     """
-    reasons = {layer.index: why for layer in network.layers if (why := _why_unusable(layer, network, ranges))}
+    found = {layer.index: why for layer in network.layers if (why := _why_unusable(layer, network, ranges))}
+    reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in found.items()}
     usable = network.keeping_high(reasons)
     if not usable.quantizable:
         raise BadInput(
             f"No layer of '{network.source}' can run in INT8: {_common_reason(usable)}.",
             "'trt-bisect layers MODEL' says why of each layer; export the network in FP32.",
         )
-    return usable, [f"layer '{network.layers[k].name}' is kept in high precision: {why}" for k, why in reasons.items()]
+    by_reason: dict[str, list[int]] = {}
+    for k, (_, _, reason) in found.items():
+        by_reason.setdefault(reason, []).append(k)
+    return usable, [_note(network, [(k, found[k][1]) for k in layers], why) for why, layers in by_reason.items()]
 
 
-def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> str:
+def _note(network: Network, kept: Sequence[tuple[int, str]], why: str) -> str:
+    """A sentence on layers, each with the tensor that it reads, that stay high for one reason."""
+    layers = [network.layers[k].name for k, _ in kept]
+    which = f"layer '{layers[0]}' is" if len(layers) == 1 else f"{len(layers)} layers ({first_of(layers)}) are"
+    (said,) = without_range((tensor, why) for tensor in dict.fromkeys(tensor for _, tensor in kept))
+    return f"{which} kept in high precision: {said}"
+
+
+def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> tuple[str, str, str] | None:
+    """The input or weight of ``layer`` that has no usable range: which of these, its name, and why not."""
     for rounding in layer.roundings:
         if rounding.fixed or layer.why_not:
             continue
         if rounding.is_weight:
             if not np.isfinite(network.constant(rounding.tensor)).all():
-                return f"its weight '{rounding.tensor}' holds NaN or infinite values"
+                return "weight", rounding.tensor, "it holds NaN or infinite values"
         elif rounding.tensor not in ranges.scales:
             why = ranges.unusable.get(rounding.tensor, f"the ranges ({ranges.origin}) do not have it")
-            return f"its input '{rounding.tensor}' has no usable range: {why}"
-    return ""
+            return "input", rounding.tensor, why
+    return None
 
 
 def _common_reason(network: Network) -> str:

@@ -25,6 +25,7 @@ def calibrate_command(
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, version_asked
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.calibration.ranges import without_range
     from trt_bisect.data import open_dataset
     from trt_bisect.model.network import load_network
     from trt_bisect.progress import RichProgress, Showing
@@ -47,5 +48,5 @@ def calibrate_command(
     typer.echo(
         f"{len(ranges.scales)} scales ({ranges.origin}) written to {output}, for TensorRT {version} (--trt-version)."
     )
-    for name, why in ranges.unusable.items():
-        typer.echo(f"No usable scale for '{name}': {why}.", err=True)
+    for sentence in without_range(ranges.unusable.items()):
+        typer.echo(f"{sentence}.", err=True)

@@ -53,6 +53,8 @@ class Quantizer:
     def round_trip(self, values: np.ndarray) -> np.ndarray:
         """``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
+        The lowest level of a mask's scale is beyond float32, and becomes infinite as in an engine.
+
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
         compute in float32, as ONNX Runtime does.
         """
@@ -60,12 +62,14 @@ class Quantizer:
         levels = self.levels(values)
         np.clip(levels, limits.min, limits.max, out=levels)
         levels = self.steps(levels, values)
-        levels *= self._broadcast(self.scale, values)
-        return np.asarray(levels, self.dtype)
+        with np.errstate(over="ignore"):
+            levels *= self._broadcast(self.scale, values)
+            return np.asarray(levels, self.dtype)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The integers that ``values`` are rounded to, float32, before those beyond eight bits are saturated."""
-        levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
+        with np.errstate(over="ignore"):
+            levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
         np.rint(levels, out=levels)
         levels += self._broadcast(self.zero_point, values)
         return np.asarray(levels, np.float32)
@@ -94,8 +98,13 @@ def symmetric(scale: np.ndarray | np.float32, axis: int | None = None) -> Quanti
 
 
 def weight_quantizer(weight: np.ndarray, axis: int | None) -> Quantizer:
-    """The scales of a weight: absmax / 127, one a channel along ``axis``; 1 for a channel of zeros."""
+    """The scales of a weight: absmax / 127, one a channel along ``axis``.
+
+    A channel of zeros, which any scale rounds to zeros, has the largest of the other channels' scales, or 1 for none.
+    """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     largest = np.abs(weight.astype(np.float32)).max(axis=others)
     scale = np.asarray(largest / np.float32(INT8_MAX), dtype=np.float32)
-    return symmetric(np.where(scale < np.finfo(np.float32).tiny, np.float32(1.0), scale), axis)
+    usable = scale >= np.finfo(np.float32).tiny
+    for_zeros = scale.max() if usable.any() else np.float32(1.0)
+    return symmetric(np.where(usable, scale, for_zeros), axis)

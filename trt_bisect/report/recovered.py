@@ -22,6 +22,7 @@ SCHEMA = 1
 JSON, CSV = "recovery.json", "front.csv"
 ACCURACY = "accuracy"
 ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
+ALL_INT8_ANEW = "all INT8 with other scales"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Recovery:
         meets: the plan meets the target.
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
+        front: with the recipe's scales, but for ``all INT8``, which has the scales as they came, as ``measured`` has.
         plans: how many were measured.
         started: when it began, in seconds since the epoch; 0 in older ones.
         stopped: it was stopped when the recipe was found, before other scales were tried, or before the front and the
