@@ -161,7 +161,7 @@ def test_losses_alone_are_those_of_sensitivity(tmp_path):
     layers = report.explanation.layers
     alone = layers["block1.conv2"].sensitivity
     for way in ("both", "weight", "activation"):
-        assert getattr(alone, way) == pytest.approx(known["block1.conv2", way], rel=1e-6)
+        assert getattr(alone, way) == pytest.approx(known["block1.conv2", way], rel=1e-4)  # rows of other passes
     assert alone.gain is None
     assert [name for name, layer in layers.items() if layer.sensitivity] == ["block1.conv2"]
     full, _ = run(model, tmp_path, explain="full")
