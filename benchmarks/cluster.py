@@ -27,10 +27,10 @@ from benchmarks.networks import CASES, write
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
+from trt_bisect.cluster.open import Cluster
+from trt_bisect.cluster.ray_workers import RayFleet
 from trt_bisect.evaluator.attempt import attempt
-from trt_bisect.evaluator.crew import Crew, Subject
-from trt_bisect.fleet.cluster import Cluster
-from trt_bisect.fleet.ray_crew import RayFleet
+from trt_bisect.evaluator.workers import Crew, Subject
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import PrecisionPlan, int8_set
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from trt_bisect.errors import BadInput
-from trt_bisect.runs.history import HISTORY, History
-from trt_bisect.runs.opening import open_to_write
-from trt_bisect.runs.recording import write
-from trt_bisect.runs.schema import transaction
-from trt_bisect.runs.taken import Taken, take
+from trt_bisect.history.connection import open_to_write
+from trt_bisect.history.run_folder_reader import Taken, take
+from trt_bisect.history.schema import transaction
+from trt_bisect.history.store import HISTORY, History
+from trt_bisect.history.writer import write
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "lenet"
 WRITERS = 2

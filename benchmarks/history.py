@@ -68,11 +68,11 @@ def _run(folder: Path) -> float:
 
 
 def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -> None:
-    from trt_bisect.runs.history import History
-    from trt_bisect.runs.opening import open_to_write
-    from trt_bisect.runs.recording import write
-    from trt_bisect.runs.schema import transaction
-    from trt_bisect.runs.taken import take
+    from trt_bisect.history.connection import open_to_write
+    from trt_bisect.history.run_folder_reader import take
+    from trt_bisect.history.schema import transaction
+    from trt_bisect.history.store import History
+    from trt_bisect.history.writer import write
 
     History(year).close()
     taken, random = take(template), np.random.default_rng(0)
@@ -101,7 +101,7 @@ def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -
 
 
 def _recording(folder: Path, year: Path, repeat: int) -> dict[str, float]:
-    from trt_bisect.runs.history import History
+    from trt_bisect.history.store import History
 
     def record(file: Path, run: Path) -> float:
         def work() -> None:
@@ -124,10 +124,10 @@ def _recording(folder: Path, year: Path, repeat: int) -> dict[str, float]:
 
 
 def _asking(year: Path, repeat: int) -> dict[str, float]:
-    from trt_bisect.report.history_screen import trend_table
-    from trt_bisect.report.trends import trends
-    from trt_bisect.runs.history import History
-    from trt_bisect.runs.reading import Wanted
+    from trt_bisect.history.queries import Wanted
+    from trt_bisect.history.store import History
+    from trt_bisect.history.trends import trends
+    from trt_bisect.report.screen.history import trend_table
 
     def every(work: Callable[[History], object]) -> float:
         def opened() -> None:

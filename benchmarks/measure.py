@@ -16,7 +16,7 @@ import numpy as np
 
 
 def _peak_mb() -> float:
-    from trt_bisect.machine import peak_bytes
+    from trt_bisect.support.machine import peak_bytes
 
     return peak_bytes() / 2**20
 
@@ -132,10 +132,10 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.evaluator.rebuild import RebuildEvaluator
+    from trt_bisect.jobs.run.search import BRANCH, FULL, MEMORY, Way, branch_evaluator
     from trt_bisect.model.network import load_network
     from trt_bisect.precision import int8_set
     from trt_bisect.runs.journal import MemoryStore
-    from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way, branch_evaluator
 
     loaded = load_network(network)
     samples = [{"x": x[None]} for x in np.load(data)["x"]]

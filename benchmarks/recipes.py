@@ -29,7 +29,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, all_but
-from trt_bisect.progress import Silent
+from trt_bisect.support.progress import Silent
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parent / ".bench"

@@ -16,7 +16,7 @@ import trt_bisect
 from trt_bisect import Report
 from trt_bisect.report.page.files import write_page
 from trt_bisect.report.page.render import PAGE
-from trt_bisect.report.report import LayerRow
+from trt_bisect.results.run_report import LayerRow
 
 STRANGE = (
     "<script>alert(1)</script>",

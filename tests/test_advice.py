@@ -21,8 +21,8 @@ from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.cli.app import app
 from trt_bisect.precision import Precision
-from trt_bisect.report.advice_screen import print_advice
-from trt_bisect.report.commands import Setting, calibrating, keeping_high, requantizing, with_cache
+from trt_bisect.report.screen.advice import print_advice
+from trt_bisect.results.remedy_commands import Setting, calibrating, keeping_high, requantizing, with_cache
 
 
 def run(model, folder, **options):
@@ -455,7 +455,7 @@ def test_every_option_of_a_run_is_repeated_or_says_where_it_writes():
     """A parameter added to ``run`` has to be thought of; those of ``recover`` that are named must be there."""
     import inspect
 
-    from trt_bisect.report.own_options import _OPTIONS, RECOVERS
+    from trt_bisect.results.own_options import _OPTIONS, RECOVERS
 
     apart = {"model", "output", "tensorboard", "tensorboard_channels", "progress", "command"}
     assert set(inspect.signature(trt_bisect.run).parameters) == set(_OPTIONS) | apart
@@ -465,7 +465,7 @@ def test_every_option_of_a_run_is_repeated_or_says_where_it_writes():
 
 
 def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
-    from trt_bisect.report.own_options import options_of, words_of
+    from trt_bisect.results.own_options import options_of, words_of
 
     given = {name: parameter.default for name, parameter in _parameters()}
     given.update(calibration={"x": np.zeros(3)}, metric=lambda a, b: 0.0, outputs=["a", "b"], force_int8=True)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.driver.ahead import Either, Rises, drive_ahead, foreseen
-from trt_bisect.driver.bisect import bisect
-from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.search import Question, drive
-from trt_bisect.evaluator.arrange import arrange
+from trt_bisect.driver.culprits.bisect import bisect
+from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.search import Question, drive
+from trt_bisect.driver.culprits.speculative import Either, Rises, drive_ahead, foreseen
+from trt_bisect.evaluator.passes import arrange
 from trt_bisect.evaluator.rows import Leaf, rows_of, split, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import all_but, int8_set, only, prefix

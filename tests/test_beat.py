@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from trt_bisect.progress import Silent
-from trt_bisect.runs import beat
-from trt_bisect.runs.beat import PROGRESS, Beat, is_running
+from trt_bisect.runs import progress_file as beat
+from trt_bisect.runs.progress_file import PROGRESS, Beat, is_running
+from trt_bisect.support.progress import Silent
 
 
 @pytest.fixture(autouse=True)

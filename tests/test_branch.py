@@ -17,9 +17,10 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data import open_dataset
+from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.jobs.run.search import BRANCH, FULL, Way, branch_evaluator
 from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
@@ -29,7 +30,6 @@ from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import Precision, all_but, int8_set, only
 from trt_bisect.runs.journal import MemoryStore
-from trt_bisect.strategy import BRANCH, FULL, Way, branch_evaluator
 
 PLENTY = 1 << 30
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
-from trt_bisect.analyzer.findings import KINDS
-from trt_bisect.analyzer.structure import structure_findings
-from trt_bisect.analyzer.structure_graph import FileGraph
-from trt_bisect.analyzer.structure_ops import INTEGER_OPS, REFUSED
+from trt_bisect.analyzer.structure.check import structure_findings
+from trt_bisect.analyzer.structure.findings import KINDS
+from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.operators import INTEGER_OPS, REFUSED
 
 ACTIVATION, WEIGHT = 0.05, np.full(4, 0.01)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from trt_bisect.suite import read_suite
+from trt_bisect.jobs.regress.suite import read_suite
 
 REPOSITORY = Path(__file__).parent.parent
 CI = REPOSITORY / "samples/ci"

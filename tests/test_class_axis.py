@@ -13,7 +13,7 @@ import trt_bisect
 from trt_bisect import BadInput, similarity
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
 from trt_bisect.cli import main
-from trt_bisect.suite import read_suite
+from trt_bisect.jobs.regress.suite import read_suite
 
 RANDOM = np.random.default_rng(8)
 

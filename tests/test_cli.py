@@ -16,7 +16,7 @@ import pytest
 from waiting import LIMIT, wait_until
 
 from trt_bisect.cli import main
-from trt_bisect.report.report import LayerRow, Report
+from trt_bisect.results.run_report import LayerRow, Report
 
 COMMAND = [sys.executable, "-c", "from trt_bisect.cli import main; main()"]
 

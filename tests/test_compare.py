@@ -19,7 +19,7 @@ from polygraphy.comparator import IterationResult, RunResults
 import trt_bisect
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.dumps import match_names
+from trt_bisect.data.saved_tensors import match_names
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set

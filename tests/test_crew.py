@@ -17,25 +17,25 @@ from hypothesis import strategies as st
 from waiting import is_running, wait_until
 
 import trt_bisect
-from trt_bisect import machine
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
-from trt_bisect.driver.abreast import drive_abreast
-from trt_bisect.driver.ahead import Either, Rises
-from trt_bisect.driver.bisect import bisect
-from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.search import Question, drive
+from trt_bisect.cluster.open import STAYS_HERE, Cluster
+from trt_bisect.driver.culprits.bisect import bisect
+from trt_bisect.driver.culprits.concurrent import drive_abreast
+from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.search import Question, drive
+from trt_bisect.driver.culprits.speculative import Either, Rises
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.evaluator import local
+from trt_bisect.evaluator import local_workers as local
 from trt_bisect.evaluator.attempt import Answers, Failure
-from trt_bisect.evaluator.crew import Subject
-from trt_bisect.evaluator.local import LocalFleet
+from trt_bisect.evaluator.local_workers import LocalFleet
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
-from trt_bisect.fleet.cluster import STAYS_HERE, Cluster
+from trt_bisect.evaluator.workers import Subject
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.support import machine
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 BUDGET = 0.01

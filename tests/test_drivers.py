@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.driver.bisect import bisect
-from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.recipe import repair
-from trt_bisect.driver.search import Question, drive
+from trt_bisect.driver.culprits.bisect import bisect
+from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.repair import repair
+from trt_bisect.driver.culprits.search import Question, drive
 
 BUDGET = 0.01
 

@@ -16,12 +16,12 @@ from test_fleet import journaled
 from waiting import wait_until
 
 import trt_bisect
+from trt_bisect.cluster.open import Cluster
 from trt_bisect.errors import BadInput
-from trt_bisect.fleet.cluster import Cluster
-from trt_bisect.fleet.elsewhere import WantedRun, run_elsewhere
-from trt_bisect.runs.beat import PROGRESS
-from trt_bisect.runs.history import HISTORY, History
+from trt_bisect.history.store import HISTORY, History
+from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere
 from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.runs.progress_file import PROGRESS
 
 WAITING = "fake_metrics:cosine_that_waits"
 

@@ -15,12 +15,12 @@ from onnx import numpy_helper
 from test_compare import tensors_of
 
 import trt_bisect
-from trt_bisect import explaining
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.jobs.run import explain as explaining
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, int8_set
-from trt_bisect.progress import Silent
-from trt_bisect.report.report import Report
+from trt_bisect.results.run_report import Report
+from trt_bisect.support.progress import Silent
 
 TENSOR = (
     "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr atol rtol fp32 int8 clipped "

@@ -14,7 +14,7 @@ import pytest
 import trt_bisect
 from trt_bisect import similarity
 from trt_bisect.model.session import NO_QDQ_FUSION
-from trt_bisect.report.exports import modelopt_list
+from trt_bisect.results.recipe_files import modelopt_list
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,12 @@ import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
+from trt_bisect.cluster.open import GOES_ON, Cluster
+from trt_bisect.cluster.ray_workers import RayFleet
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, Failure
-from trt_bisect.evaluator.crew import Subject
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.fleet.cluster import GOES_ON, Cluster
-from trt_bisect.fleet.ray_crew import RayFleet
+from trt_bisect.evaluator.workers import Subject
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import JOURNAL
@@ -263,7 +263,7 @@ def test_timings_come_back_and_go_along(fleet, tmp_path):
 
 
 def test_no_place_for_a_gpu(fleet, monkeypatch):
-    monkeypatch.setattr("trt_bisect.fleet.tasks._NOBODY_SECONDS", 2.0)
+    monkeypatch.setattr("trt_bisect.cluster.tasks._NOBODY_SECONDS", 2.0)
     crew = fleet().crew(subject(faulty(), engine="tensorrt"), None)
     assert crew.size == 0
     crew.begin(plan(0))
@@ -335,8 +335,8 @@ sys.path.insert(0, {tests!r})
 sys.argv = ["trt-bisect", "run", {model!r}, "--calibration", {data!r}, "--strategy", "exhaustive", "--explain", "none",
             "--output", {folder!r}, "--cluster", {address!r}]
 from fake_builders import Waiting
-import trt_bisect.job
-trt_bisect.job.make_builder = Waiting(trt_bisect.job.make_builder, {begun!r}, {go_on!r})
+import trt_bisect.jobs.preparation
+trt_bisect.jobs.preparation.make_builder = Waiting(trt_bisect.jobs.preparation.make_builder, {begun!r}, {go_on!r})
 from trt_bisect.cli import main
 main()
 """

@@ -19,16 +19,16 @@ from view_server import QUERY, serving
 
 import trt_bisect
 from trt_bisect import Report
-from trt_bisect.progress import Silent
+from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.data import page_data
-from trt_bisect.report.page.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
-from trt_bisect.report.recovered import ALL_HIGH, JSON, FrontPoint, Move, Recovery
-from trt_bisect.runs.beat import FINISHED, PROGRESS, RUNNING
+from trt_bisect.results.recovery import ALL_HIGH, JSON, FrontPoint, Move, Recovery
+from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
+from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs
-from trt_bisect.view.look import Gone, RunFolder
-from trt_bisect.view.state import LiveRun
+from trt_bisect.view.live_state import LiveRun
+from trt_bisect.view.snapshot import Gone, RunFolder
 
 THRESHOLD = 0.99999
 WISHES = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": THRESHOLD}

@@ -17,9 +17,9 @@ from nights import at, night
 
 import trt_bisect
 from trt_bisect import BadInput, History
-from trt_bisect.progress import Silent
-from trt_bisect.runs.history import HISTORY
-from trt_bisect.runs.reading import Wanted
+from trt_bisect.history.queries import Wanted
+from trt_bisect.history.store import HISTORY
+from trt_bisect.support.progress import Silent
 
 DAY = 86400.0
 
@@ -368,7 +368,7 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch
     def fails(*_):
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("trt_bisect.runs.history.take", fails)
+    monkeypatch.setattr("trt_bisect.history.store.take", fails)
     said = Said()
     trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", output=tmp_path / "run", explain="none", progress=said
@@ -386,7 +386,7 @@ def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, t
 
 def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeypatch):
     History(tmp_path / HISTORY).close()
-    monkeypatch.setattr("trt_bisect.runs.opening.PATIENCE", 0.2)
+    monkeypatch.setattr("trt_bisect.history.connection.PATIENCE", 0.2)
     with closing(sqlite3.connect(tmp_path / HISTORY, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with History(tmp_path / HISTORY) as kept:

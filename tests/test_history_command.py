@@ -12,9 +12,9 @@ import pytest
 from nights import at, night
 
 from trt_bisect import History
-from trt_bisect.report.spark import heights, spark_text
-from trt_bisect.report.trends import changes, trends
-from trt_bisect.runs.history import HISTORY
+from trt_bisect.history.sparkline import heights, spark_text
+from trt_bisect.history.store import HISTORY
+from trt_bisect.history.trends import changes, trends
 
 START = at("2026-11-01T02:00")
 DAY = 86400.0

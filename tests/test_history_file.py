@@ -16,8 +16,9 @@ from nights import at, night
 
 import trt_bisect
 from trt_bisect import BadInput, History
-from trt_bisect.runs import opening, schema
-from trt_bisect.runs.history import HISTORY
+from trt_bisect.history import connection as opening
+from trt_bisect.history import schema
+from trt_bisect.history.store import HISTORY
 
 VERSION_1 = Path(__file__).parent / "data" / "history-1.sql"
 
@@ -197,7 +198,7 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
         kept.record(night(finished, tmp_path / "before", at("2026-11-01")))
     copies = []
 
-    class Copying(trt_bisect.progress.Silent):
+    class Copying(trt_bisect.support.progress.Silent):
         def step(self, what, size=1):
             copies.append(shutil.copy(tmp_path / HISTORY, tmp_path / f"copy-{len(copies)}"))
             assert not (tmp_path / f"{HISTORY}-wal").exists()
@@ -258,7 +259,7 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
     with History(tmp_path / HISTORY) as kept:
         kept.record(finished)
     old_content = (tmp_path / HISTORY).read_bytes()
-    monkeypatch.setattr("trt_bisect.runs.opening.os.access", lambda *_: False)
+    monkeypatch.setattr("trt_bisect.history.connection.os.access", lambda *_: False)
     (tmp_path / HISTORY).chmod(0o444)
     with History(tmp_path / HISTORY, reading=True) as kept:
         assert len(kept.past()) == 1
@@ -272,7 +273,7 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
 
 
 def test_an_old_file_that_cannot_be_written_says_so(old, monkeypatch):
-    monkeypatch.setattr("trt_bisect.runs.opening.os.access", lambda *_: False)
+    monkeypatch.setattr("trt_bisect.history.connection.os.access", lambda *_: False)
     with pytest.raises(BadInput, match="older version"):
         History(old, reading=True)
 

@@ -18,7 +18,6 @@ from fake_builders import FakeBuilder
 from waiting import LIMIT, is_running, wait_until
 
 import trt_bisect
-from trt_bisect import job
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder, open_builder
 from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
@@ -27,6 +26,7 @@ from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.jobs import preparation as job
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
 from trt_bisect.runs.journal import Journal, MemoryStore

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.blocks import minimal_by_blocks, open_blocks
-from trt_bisect.driver.minimal import minimal
-from trt_bisect.driver.path import path
-from trt_bisect.driver.space import Space, drive_batches
-from trt_bisect.driver.surrogate import all_sets, fit, walks
-from trt_bisect.driver.within import within
+from trt_bisect.driver.recipes.blocks import minimal_by_blocks, open_blocks
+from trt_bisect.driver.recipes.front_path import path
+from trt_bisect.driver.recipes.minimal import minimal
+from trt_bisect.driver.recipes.search_space import Space, drive_batches
+from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
+from trt_bisect.driver.recipes.within_budget import within
+from trt_bisect.jobs.recover.recipe_search import Aim, seek
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
-from trt_bisect.progress import Silent
-from trt_bisect.seeking import Aim, seek
+from trt_bisect.support.progress import Silent
 
 
 def space_of(units, budget, costs=None):

@@ -10,7 +10,7 @@ import pytest
 import time_machine
 
 from trt_bisect.errors import BadInput
-from trt_bisect.runs.nights import nights_in
+from trt_bisect.jobs.regress.nightly_folders import nights_in
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 

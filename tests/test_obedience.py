@@ -9,7 +9,7 @@ import pytest
 
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
-from trt_bisect.report.obedience import disobeyed, obedience_notes
+from trt_bisect.results.precision_check import disobeyed, obedience_notes
 
 NETWORK = SimpleNamespace(
     layers=[SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")], quantizable=(0, 2, 3)

@@ -9,11 +9,11 @@ import pytest
 from onnx import helper
 
 import trt_bisect
-from trt_bisect import job
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.jobs import preparation as job
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import MemoryStore

@@ -19,11 +19,12 @@ import pytest
 from pages import Elements
 
 import trt_bisect
-from trt_bisect import BadInput, Report, api
+from trt_bisect import BadInput, Report
+from trt_bisect.jobs.run import run as api
 from trt_bisect.report.page.data import page_data, recipe_texts
-from trt_bisect.report.page.graph import network_facts
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.page.render import ASSETS, asset, json_in_html, render_page
+from trt_bisect.results.network_graph import network_facts
 
 ROOT = Path(__file__).parent.parent
 WEB = ROOT / "trt_bisect" / "report" / "page" / "web"

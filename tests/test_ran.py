@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trt_bisect.evaluator.ran import AS_ASKED, restored, shortened
+from trt_bisect.evaluator.precision_encoding import AS_ASKED, restored, shortened
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import Precision, PrecisionPlan, prefix
 

@@ -22,12 +22,12 @@ from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import calibrate, magnitudes, recalibrated
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import layer_times
+from trt_bisect.jobs.recover.recalibration import suggest
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
-from trt_bisect.moves import suggest
 from trt_bisect.precision import Precision
 
 CASES = {

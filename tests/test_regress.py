@@ -20,9 +20,9 @@ from waiting import wait_until
 
 import trt_bisect
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.nightly import regress, run_network
-from trt_bisect.report.report import Report
-from trt_bisect.runs.history import HISTORY, History
+from trt_bisect.history.store import HISTORY, History
+from trt_bisect.jobs.regress.regress import regress, run_network
+from trt_bisect.results.run_report import Report
 
 SUITE = """
 [defaults]

@@ -20,13 +20,13 @@ from onnx import TensorProto, helper
 from trt_bisect import BadInput, Precision, load_network, open_dataset
 from trt_bisect.builder.tensorrt_walk import Constraint
 from trt_bisect.builder.weak_plan import WeakPlan
-from trt_bisect.data import load_function
-from trt_bisect.dumps import open_dumps
+from trt_bisect.data.datasets import load_function
+from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.evaluator.accuracy import read_labels
-from trt_bisect.report.report import Report
-from trt_bisect.report.trtexec import REFUSED, flags_file, flags_of, refusals
-from trt_bisect.runs.folder import load_inputs
-from trt_bisect.runs.history import HISTORY
+from trt_bisect.history.store import HISTORY
+from trt_bisect.results.run_report import Report
+from trt_bisect.results.trtexec import REFUSED, flags_file, flags_of, refusals
+from trt_bisect.runs.cached_inputs import load_inputs
 
 CANARY = "canary"
 HOSTILE = (
@@ -296,7 +296,7 @@ def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
 
 def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_path):
     """A metric of the user's own is a function; a report and ``run.json`` that name one are not asked to import it."""
-    from trt_bisect.report.asked import Asked
+    from trt_bisect.results.manifest import Asked
 
     (here / "stranger.py").write_text(f"from pathlib import Path\nPath({CANARY!r}).touch()\n")
     asked = json.loads((finished / "run.json").read_text())

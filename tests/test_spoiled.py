@@ -16,22 +16,22 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
-from trt_bisect import data
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data import open_dataset
+from trt_bisect.data import datasets as data
+from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model import fault
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.progress import Silent
-from trt_bisect.report.recovered import Recovery
-from trt_bisect.runs.folder import load_inputs, load_ranges, save_inputs, save_ranges, write_whole
+from trt_bisect.results.recovery import Recovery
+from trt_bisect.runs.cached_inputs import load_inputs, load_ranges, save_inputs, save_ranges, write_whole
 from trt_bisect.runs.journal import Journal
-from trt_bisect.runs.record import read_record
-from trt_bisect.runs.working import working_in
-from trt_bisect.typed import checked
+from trt_bisect.support.json_files import read_record
+from trt_bisect.support.progress import Silent
+from trt_bisect.support.type_checks import checked
 
 
 def written(model, tmp_path):

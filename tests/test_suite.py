@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trt_bisect.errors import BadInput
-from trt_bisect.suite import read_suite
+from trt_bisect.jobs.regress.suite import read_suite
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def test_all_keys(folder):
 def test_every_keyword_is_one_of_run(folder):
     import inspect
 
-    from trt_bisect.api import run
-    from trt_bisect.suite import _RENAMED
-    from trt_bisect.suite_keys import NETWORK_KEYS, OF_NIGHTS
+    from trt_bisect.jobs.regress.suite import _RENAMED
+    from trt_bisect.jobs.regress.suite_schema import NETWORK_KEYS, OF_NIGHTS
+    from trt_bisect.jobs.run.run import run
 
     taken = {_RENAMED.get(key, key) for key in NETWORK_KEYS if key not in OF_NIGHTS}
     others = {"output", "history", "progress", "command", "tensorboard", "tensorboard_channels", "try_remedies"}
@@ -165,7 +165,7 @@ def test_a_suite_that_is_not_there_or_no_text(folder):
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1), max_size=6))
 @example(["../x", "..", "/etc/passwd", "a/b", "a-b", "...", "x" * 300, "repeats", "ä"])
 def test_names_stay_in_the_night_and_apart(tmp_path_factory, names):
-    from trt_bisect.suite import stem_of
+    from trt_bisect.jobs.regress.suite import stem_of
 
     different = dict.fromkeys(names)
     stems = [stem_of(name) for name in different]

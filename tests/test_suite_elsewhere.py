@@ -10,7 +10,7 @@ import pytest
 
 import trt_bisect
 from trt_bisect.errors import EngineUnavailable
-from trt_bisect.runs.history import HISTORY, History
+from trt_bisect.history.store import HISTORY, History
 
 SUITE = """
 [defaults]
@@ -86,7 +86,7 @@ def test_a_night_on_a_cluster_is_as_here(suite, ray_nodes):
 
 def test_a_night_whose_cluster_is_gone_goes_on_here(suite, ray_nodes, monkeypatch):
     """The first run has ended when the cluster goes; it is not done again."""
-    from trt_bisect import suite_elsewhere
+    from trt_bisect.jobs.regress import remote as suite_elsewhere
 
     whole = suite_elsewhere.run_elsewhere
 

@@ -31,15 +31,15 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 
 import trt_bisect
-from trt_bisect import api
 from trt_bisect.analyzer.growing_histogram import GrowingHistogram
+from trt_bisect.jobs.run import run as api
+from trt_bisect.jobs.run.find_culprits import verdict
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
 from trt_bisect.report.markdown import literal, table
 from trt_bisect.report.tensorboard.graph import graph_of, legal_names
 from trt_bisect.report.tensorboard.tags import layer_tags
-from trt_bisect.verdict import verdict
 
 LEGAL = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 

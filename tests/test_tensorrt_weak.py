@@ -14,8 +14,8 @@ from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.jobs.recipe_of import cache_version
 from trt_bisect.precision import Precision, int8_set, prefix
-from trt_bisect.recipe_of import cache_version
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from trt_bisect.builder.tensorrt_walk import Constraint, constrain, constraints,
 from trt_bisect.builder.weak_plan import WeakPlan, weak_plan
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, all_but, int8_set, prefix
-from trt_bisect.report.exports import polygraphy_script
-from trt_bisect.report.trtexec import REFUSED, flags_file, flags_of, refusals
+from trt_bisect.results.recipe_files import polygraphy_script
+from trt_bisect.results.trtexec import REFUSED, flags_file, flags_of, refusals
 
 SHORT = {"FLOAT": "fp32", "HALF": "fp16", "INT8": "int8", "INT32": "int32"}
 STAND_IN = f"""#!{sys.executable}

@@ -20,15 +20,15 @@ import pytest
 from view_server import QUERY, TOKEN, serving
 
 import trt_bisect
-from trt_bisect.report.asked import ASKED
-from trt_bisect.report.report import REPORT
-from trt_bisect.runs.beat import FINISHED, INTERRUPTED, PROGRESS, RUNNING
+from trt_bisect.results.manifest import ASKED
+from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.view import pace
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
+from trt_bisect.view import throttle as pace
 from trt_bisect.view.index import Runs, sparkline
-from trt_bisect.view.look import Gone, RunFolder
-from trt_bisect.view.pace import Paced
-from trt_bisect.view.state import LiveRun
+from trt_bisect.view.live_state import LiveRun
+from trt_bisect.view.snapshot import Gone, RunFolder
+from trt_bisect.view.throttle import Paced
 
 COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 PATHS = [
@@ -88,7 +88,7 @@ def interrupted(folder: Path) -> None:
 
 def running(folder: Path, **changed) -> None:
     """Writes the progress of a run that goes on in this process."""
-    from trt_bisect.runs.beat import _born
+    from trt_bisect.runs.progress_file import _born
 
     progress = {"pid": os.getpid(), "born": _born(os.getpid()), "host": socket.gethostname(), "began": 0.0}
     progress |= {"stage": "Measuring plans", "total": 9, "done": 3, "what": "ip1", "seconds": 1.0, **changed}

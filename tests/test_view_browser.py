@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from view_server import QUERY, serving
 
-from trt_bisect.report.asked import ASKED
-from trt_bisect.report.report import REPORT
-from trt_bisect.runs.beat import PROGRESS, Beat
+from trt_bisect.results.manifest import ASKED
+from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.view import pace
+from trt_bisect.runs.progress_file import PROGRESS, Beat
+from trt_bisect.view import throttle as pace
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -46,7 +46,7 @@ class Grown:
     """A run in a folder of its own that goes on in this process, a trial at a time."""
 
     def __init__(self, finished: Path, folder: Path):
-        from trt_bisect.progress import Silent
+        from trt_bisect.support.progress import Silent
 
         self.folder = folder
         folder.mkdir()

@@ -21,7 +21,7 @@ from view_server import QUERY, serving
 
 from trt_bisect.errors import BadInput
 from trt_bisect.view.certificate import given_certificate, own_certificate
-from trt_bisect.view.serve import address, listen, tunnel
+from trt_bisect.view.server import address, listen, tunnel
 
 COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 
@@ -101,7 +101,7 @@ def test_a_key_with_a_passphrase_is_refused_and_asks_nothing(tmp_path):
 
 
 def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_passed_over_where_not(monkeypatch):
-    from trt_bisect.view import serve
+    from trt_bisect.view import server as serve
 
     with listen("127.0.0.1", 0) as first:
         taken = first.getsockname()[1]

@@ -12,16 +12,16 @@ import pytest
 import trt_bisect
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric, metric_of_facts
-from trt_bisect.driver.bisect import bisect
-from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.search import Findings, Question, drive
-from trt_bisect.report.asked import ASKED, Asked
-from trt_bisect.report.report import NOT_TRIED
-from trt_bisect.runs.beat import INTERRUPTED
+from trt_bisect.driver.culprits.bisect import bisect
+from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.search import Findings, Question, drive
+from trt_bisect.results.manifest import ASKED, Asked
+from trt_bisect.results.run_report import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.view.look import RunFolder
+from trt_bisect.runs.progress_file import INTERRUPTED
+from trt_bisect.view.file_tail import JournalTail
 from trt_bisect.view.replay import Replay
-from trt_bisect.view.tail import JournalTail
+from trt_bisect.view.snapshot import RunFolder
 
 WAYS = {
     "exhaustive": {"strategy": "exhaustive"},

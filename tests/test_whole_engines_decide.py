@@ -15,21 +15,21 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.search import Question
+from trt_bisect.driver.culprits.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import Found
 from trt_bisect.evaluator.trial import Cost, OutputFigures
+from trt_bisect.jobs.run.build_report import assemble, blank_report
+from trt_bisect.jobs.run.search import AUTO, BRANCH, CULPRITS, FULL, Way, search
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.progress import Silent
-from trt_bisect.report.asked import Asked
-from trt_bisect.report.assemble import assemble, blank_report
+from trt_bisect.results.manifest import Asked
 from trt_bisect.runs.journal import MemoryStore
-from trt_bisect.strategy import AUTO, BRANCH, CULPRITS, FULL, Way, search
+from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
 
 RULE = make_rule(find_metric("cosine"), 0.99)

@@ -23,8 +23,8 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import WorstSearch, worst_inputs
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.precision import int8_set
-from trt_bisect.runs.samples import load_samples, save_samples
 
 LOSSES = st.sampled_from([0.0, 0.1, 0.2, 0.5, math.inf])
 OCTAVES = st.integers(-30, 30)
@@ -363,15 +363,15 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         def opened(engine, _typing, network, scales, options, shapes, workshop=None):
             return OnePlace(OnnxRuntimeBuilder(network, scales, options), typing, version)
 
-        monkeypatch.setattr("trt_bisect.job.open_builder", opened)
+        monkeypatch.setattr("trt_bisect.jobs.preparation.open_builder", opened)
         arguments = (lenet / "lenet.onnx", lenet / "calibration.npz")
         before = len(calls)
         report = trt_bisect.run(*arguments, strategy="bisect", explain="none", output=tmp_path / "run", **options)
         return len(calls) - before, report.inputs["similarities"]
 
-    monkeypatch.setattr("trt_bisect.job.choose_engine", lambda _: "foreign")
-    monkeypatch.setattr("trt_bisect.job.choose_typing", lambda *_: "weak")
-    monkeypatch.setattr("trt_bisect.job.worst_inputs", counted)
+    monkeypatch.setattr("trt_bisect.jobs.preparation.choose_engine", lambda _: "foreign")
+    monkeypatch.setattr("trt_bisect.jobs.preparation.choose_typing", lambda *_: "weak")
+    monkeypatch.setattr("trt_bisect.jobs.preparation.worst_inputs", counted)
     assert run() == (1, run()[1])
     assert run()[0] == 0
     assert run(typing="strong")[0] == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from trt_bisect import Report
-from trt_bisect.report.screen import print_report
+from trt_bisect.report.screen.run import print_report
 
 
 def main(run: str, picture: str) -> None:

@@ -17,58 +17,58 @@ if TYPE_CHECKING:
     from trt_bisect.analyzer.judge import compare_arrays, make_rule
     from trt_bisect.analyzer.metrics import find_metric
     from trt_bisect.analyzer.similarity import similarity
-    from trt_bisect.api import run
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
-    from trt_bisect.checking import check
-    from trt_bisect.comparison import compare
-    from trt_bisect.data import open_dataset
-    from trt_bisect.driver.bisect import bisect
-    from trt_bisect.driver.exhaustive import exhaustive
-    from trt_bisect.driver.recipe import repair
-    from trt_bisect.driver.search import Question, drive
+    from trt_bisect.data.datasets import open_dataset
+    from trt_bisect.driver.culprits.bisect import bisect
+    from trt_bisect.driver.culprits.exhaustive import exhaustive
+    from trt_bisect.driver.culprits.repair import repair
+    from trt_bisect.driver.culprits.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
+    from trt_bisect.history.store import History
+    from trt_bisect.jobs.check import check
+    from trt_bisect.jobs.compare import compare
+    from trt_bisect.jobs.profile import profile
+    from trt_bisect.jobs.recover.recover import recover
+    from trt_bisect.jobs.regress.regress import regress
+    from trt_bisect.jobs.run.run import run
+    from trt_bisect.jobs.sensitivity import Sensitivity, sensitivity
+    from trt_bisect.jobs.worst import worst
     from trt_bisect.model.network import Network, load_network
-    from trt_bisect.nightly import regress
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
-    from trt_bisect.profiling import profile
-    from trt_bisect.recovery import recover
-    from trt_bisect.report.check_report import CheckReport
-    from trt_bisect.report.comparison import Comparison
-    from trt_bisect.report.profile import Profile
-    from trt_bisect.report.recovered import Recovery
-    from trt_bisect.report.regression import Regression
-    from trt_bisect.report.report import Report
-    from trt_bisect.report.worst_report import WorstReport
-    from trt_bisect.runs.history import History
-    from trt_bisect.sensitive import Sensitivity, sensitivity
-    from trt_bisect.worst_job import worst
+    from trt_bisect.results.check import CheckReport
+    from trt_bisect.results.comparison import Comparison
+    from trt_bisect.results.profile import Profile
+    from trt_bisect.results.recovery import Recovery
+    from trt_bisect.results.regression import Regression
+    from trt_bisect.results.run_report import Report
+    from trt_bisect.results.worst import WorstReport
 
 _HOME = {
     "BadInput": "errors",
-    "CheckReport": "report.check_report",
-    "Comparison": "report.comparison",
+    "CheckReport": "results.check",
+    "Comparison": "results.comparison",
     "EngineUnavailable": "errors",
-    "History": "runs.history",
+    "History": "history.store",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
     "PrecisionPlan": "precision",
-    "Profile": "report.profile",
-    "Question": "driver.search",
-    "Regression": "report.regression",
-    "Report": "report.report",
+    "Profile": "results.profile",
+    "Question": "driver.culprits.search",
+    "Regression": "results.regression",
+    "Report": "results.run_report",
     "TrtBisectError": "errors",
-    "WorstReport": "report.worst_report",
+    "WorstReport": "results.worst",
     "all_but": "precision",
-    "bisect": "driver.bisect",
+    "bisect": "driver.culprits.bisect",
     "calibrate": "calibration.collect",
-    "check": "checking",
-    "compare": "comparison",
+    "check": "jobs.check",
+    "compare": "jobs.compare",
     "compare_arrays": "analyzer.judge",
-    "drive": "driver.search",
-    "exhaustive": "driver.exhaustive",
+    "drive": "driver.culprits.search",
+    "exhaustive": "driver.culprits.exhaustive",
     "find_metric": "analyzer.metrics",
     "format_cache": "calibration.cache",
     "list_engines": "builder.engines",
@@ -76,19 +76,19 @@ _HOME = {
     "make_builder": "builder.engines",
     "make_rule": "analyzer.judge",
     "only": "precision",
-    "open_dataset": "data",
+    "open_dataset": "data.datasets",
     "prefix": "precision",
-    "profile": "profiling",
+    "profile": "jobs.profile",
     "read_cache": "calibration.cache",
-    "Recovery": "report.recovered",
-    "recover": "recovery",
-    "regress": "nightly",
-    "repair": "driver.recipe",
-    "run": "api",
-    "Sensitivity": "sensitive",
-    "sensitivity": "sensitive",
+    "Recovery": "results.recovery",
+    "recover": "jobs.recover.recover",
+    "regress": "jobs.regress.regress",
+    "repair": "driver.culprits.repair",
+    "run": "jobs.run.run",
+    "Sensitivity": "jobs.sensitivity",
+    "sensitivity": "jobs.sensitivity",
     "similarity": "analyzer.similarity",
-    "worst": "worst_job",
+    "worst": "jobs.worst",
 }
 """Where each public name lives; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
 

@@ -27,7 +27,7 @@ from benchmarks.reliability.spoil import (
     spoiled_toml,
 )
 from benchmarks.reliability.spoil_network import spoiled_network
-from trt_bisect.runs.history import HISTORY
+from trt_bisect.history.store import HISTORY
 
 VIEW = "view"
 _QUICK = ("--strategy", "bisect", "--explain", "none")

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.reliability.forked import import_everything, run, start
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import differences, result, subjects, unfinished
-from trt_bisect.view.look import INTERRUPTED, RunFolder
+from trt_bisect.view.snapshot import INTERRUPTED, RunFolder
 
 PROGRESS = "progress.json"
 

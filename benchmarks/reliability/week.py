@@ -31,9 +31,9 @@ import numpy as np
 from benchmarks.reliability.subjects import SAMPLES
 from tests import networks
 from trt_bisect import History
-from trt_bisect.runs.history import HISTORY
-from trt_bisect.runs.past import PastReport
-from trt_bisect.runs.reading import Wanted
+from trt_bisect.history.queries import Wanted
+from trt_bisect.history.rows import PastReport
+from trt_bisect.history.store import HISTORY
 
 _AT = """
 import sys, time_machine

@@ -20,13 +20,13 @@ from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.builder.tensorrt_walk import steps_of
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
-from trt_bisect.data import Feeds, profile_shapes
+from trt_bisect.data.datasets import Feeds, profile_shapes
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import all_but, prefix
-from trt_bisect.report.obedience import disobeyed
+from trt_bisect.results.precision_check import disobeyed
 
 FP32_DIFFERENCE = 1e-5
 TF32_DIFFERENCE = 1e-4

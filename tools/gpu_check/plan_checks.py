@@ -17,13 +17,13 @@ from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize,
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.data import Feeds, open_dataset, profile_shapes
+from trt_bisect.data.datasets import Feeds, open_dataset, profile_shapes
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.precision import all_but
-from trt_bisect.progress import Silent
-from trt_bisect.report.obedience import disobeyed
-from trt_bisect.report.report import LayerRow, Report
+from trt_bisect.results.precision_check import disobeyed
+from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.support.progress import Silent
 
 NEAR = 0.10
 """As a ratio of 1 - cosine: the emulation then names the engine's culprits, whose steps are far larger."""

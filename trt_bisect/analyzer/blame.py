@@ -15,8 +15,8 @@ from trt_bisect.analyzer.advisor import (
     STARVED,
     Advice,
 )
-from trt_bisect.analyzer.findings import ERROR, Finding
 from trt_bisect.analyzer.origins import WEIGHT
+from trt_bisect.analyzer.structure.findings import ERROR, Finding
 from trt_bisect.model.layers import Layer
 
 ACTIVATION, BOTH = "activation", "both"

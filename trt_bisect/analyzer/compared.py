@@ -28,9 +28,9 @@ from trt_bisect.analyzer.tensors import (
     parts,
     row_length,
 )
-from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import round_trips
+from trt_bisect.support.machine import cores
 
 Tensors = Mapping[str, np.ndarray]
 """The tensors of one run on one sample, by name."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.compared import Compared, Tensors
-from trt_bisect.machine import cores
 from trt_bisect.model.quantizer import Quantizer, round_trips
+from trt_bisect.support.machine import cores
 
 BINS = 64
 

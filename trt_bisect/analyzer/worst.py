@@ -13,7 +13,7 @@ from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
 from trt_bisect.analyzer.judge import Rule, comparison
 from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.builder.base import Engine, Outputs
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 

@@ -12,14 +12,14 @@ import numpy as np
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed, first_line
-from trt_bisect.machine import processor
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Scales, Target
 from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.support.machine import processor
 
 _HIGH = (Precision.FP32, Precision.FP16)
 _CUDA = "CUDAExecutionProvider"

@@ -10,13 +10,13 @@ import numpy as np
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import precisions_in
 from trt_bisect.errors import TrialFailed, first_line
-from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.model.qdq import PlanWriter, Scales, Target, WrittenPiece
 from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.shapes import FreeBatch
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.machine import cores
 
 Tensors = Mapping[str, Any]
 """Tensors by name; an output may also be a sequence or a map."""

@@ -12,12 +12,12 @@ import numpy as np
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.histogram import AbsHistogram
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
-from trt_bisect.machine import cores
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.support.machine import cores
 
 
 @dataclass(frozen=True)

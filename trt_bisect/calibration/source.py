@@ -9,10 +9,10 @@ from typing import Any
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data import Dataset, open_dataset
+from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
-from trt_bisect.progress import Progress
+from trt_bisect.support.progress import Progress
 
 
 @dataclass(frozen=True)

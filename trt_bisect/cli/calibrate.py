@@ -26,10 +26,10 @@ def calibrate_command(
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, version_asked
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.calibration.ranges import without_range
-    from trt_bisect.data import open_dataset
+    from trt_bisect.data.datasets import open_dataset
     from trt_bisect.model.network import load_network
-    from trt_bisect.progress import RichProgress, Showing
-    from trt_bisect.runs.folder import write_whole
+    from trt_bisect.runs.cached_inputs import write_whole
+    from trt_bisect.support.progress import RichProgress, Showing
 
     version = version_asked(trt_version) if trt_version else DEFAULT_VERSION
     network = load_network(model, parse_shapes(shape))

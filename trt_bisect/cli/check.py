@@ -23,8 +23,8 @@ def check_command(
     """
     from rich.console import Console
 
-    from trt_bisect.checking import check
-    from trt_bisect.report.check_screen import print_check
+    from trt_bisect.jobs.check import check
+    from trt_bisect.report.screen.check import print_check
 
     report = check(model, output=output)
     console = Console(highlight=False)

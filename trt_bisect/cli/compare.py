@@ -72,10 +72,10 @@ def compare_command(
     tensorboard_channels: TensorboardChannels = 0,
 ) -> None:
     """Compare every tensor and weight in FP32 and INT8, or in two saved runs; say which layers are abnormal and why."""
-    from trt_bisect.comparison import compare
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.report.comparison import check_sort
-    from trt_bisect.report.tensor_screen import print_comparison
+    from trt_bisect.jobs.compare import compare
+    from trt_bisect.report.screen.tensors import print_comparison
+    from trt_bisect.results.comparison import check_sort
+    from trt_bisect.support.progress import RichProgress
 
     check_sort(sort)
     found = compare(

@@ -13,8 +13,8 @@ from trt_bisect.cli.options import Top, wide_console
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
-    from trt_bisect.runs.history import History
-    from trt_bisect.runs.reading import Wanted
+    from trt_bisect.history.queries import Wanted
+    from trt_bisect.history.store import History
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -60,9 +60,9 @@ def history_command(
 
     Every run is recorded when it ends. Times are in UTC.
     """
-    from trt_bisect.report.history_tables import write_table_csv, write_table_parquet
-    from trt_bisect.runs.history import History
-    from trt_bisect.runs.reading import Wanted
+    from trt_bisect.history.export import write_table_csv, write_table_parquet
+    from trt_bisect.history.queries import Wanted
+    from trt_bisect.history.store import History
 
     wanted = Wanted(label, model, _since(since), _fingerprint(fingerprint))
     with History(_file(where or Path()), reading=not add) as kept:
@@ -83,9 +83,9 @@ def history_command(
 
 def _file(where: Path) -> Path:
     """The history that a file, a folder or a run folder stands for."""
-    from trt_bisect.runs.history import HISTORY
-    from trt_bisect.runs.keeping import BESIDE, history_file
-    from trt_bisect.runs.taken import holds_run
+    from trt_bisect.history.record_on_exit import BESIDE, history_file
+    from trt_bisect.history.run_folder_reader import holds_run
+    from trt_bisect.history.store import HISTORY
 
     if not where.is_dir():
         return where
@@ -95,7 +95,7 @@ def _file(where: Path) -> Path:
 
 
 def _add(kept: History, folders: list[Path], label: str) -> None:
-    from trt_bisect.runs.taken import run_folders
+    from trt_bisect.history.run_folder_reader import run_folders
 
     found = run_folders(folders)
     for folder in found:
@@ -104,8 +104,8 @@ def _add(kept: History, folders: list[Path], label: str) -> None:
 
 
 def _show(kept: History, wanted: Wanted, *, trials: bool, top: int) -> None:
-    from trt_bisect.report.history_screen import run_table, trend_table, trial_table
-    from trt_bisect.report.trends import trends
+    from trt_bisect.history.trends import trends
+    from trt_bisect.report.screen.history import run_table, trend_table, trial_table
 
     console = wide_console()
     if trials:

@@ -51,9 +51,9 @@ def profile_command(
     tensorboard_channels: TensorboardChannels = 0,
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
-    from trt_bisect.profiling import profile
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.report.tensor_screen import print_profile
+    from trt_bisect.jobs.profile import profile
+    from trt_bisect.report.screen.tensors import print_profile
+    from trt_bisect.support.progress import RichProgress
 
     found = profile(
         model,

@@ -103,9 +103,9 @@ def recover_command(
     """
     from rich.console import Console
 
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.recovery import recover
-    from trt_bisect.report.recovery_words import print_recovery
+    from trt_bisect.jobs.recover.recover import recover
+    from trt_bisect.report.screen.recovery import print_recovery
+    from trt_bisect.support.progress import RichProgress
 
     folder = output or Path(f"trt-bisect-{model.stem}")
     found = recover(

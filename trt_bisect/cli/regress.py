@@ -47,10 +47,10 @@ def regress_command(
     """
     from rich.console import Console
 
-    from trt_bisect.nightly import regress
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.report.regression import SUMMARY
-    from trt_bisect.report.regression_screen import print_regression
+    from trt_bisect.jobs.regress.regress import regress
+    from trt_bisect.report.screen.regression import print_regression
+    from trt_bisect.results.regression import SUMMARY
+    from trt_bisect.support.progress import RichProgress
 
     regression = regress(
         config,

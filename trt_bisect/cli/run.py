@@ -134,11 +134,11 @@ def run_command(
     """
     from rich.console import Console
 
-    from trt_bisect.api import run
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.report.advice_screen import print_advice
+    from trt_bisect.jobs.run.run import run
     from trt_bisect.report.page.render import PAGE
-    from trt_bisect.report.screen import print_report
+    from trt_bisect.report.screen.advice import print_advice
+    from trt_bisect.report.screen.run import print_report
+    from trt_bisect.support.progress import RichProgress
 
     folder = output or Path(f"trt-bisect-{model.stem}")
     report = run(

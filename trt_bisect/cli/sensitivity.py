@@ -30,7 +30,7 @@ from trt_bisect.errors import BadInput
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trt_bisect.sensitive import SensitiveOp
+    from trt_bisect.jobs.sensitivity import SensitiveOp
 
 
 def sensitivity_command(
@@ -66,8 +66,8 @@ def sensitivity_command(
     """
     from rich.console import Console
 
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.sensitive import WAYS, sensitivity
+    from trt_bisect.jobs.sensitivity import WAYS, sensitivity
+    from trt_bisect.support.progress import RichProgress
 
     if way not in ("all", *WAYS):
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")

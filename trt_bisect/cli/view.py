@@ -35,7 +35,7 @@ def view_command(
     """
     try:
         from trt_bisect.view.certificate import given_certificate, own_certificate
-        from trt_bisect.view.serve import (
+        from trt_bisect.view.server import (
             address,
             check_folder,
             give_way,

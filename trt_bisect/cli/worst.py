@@ -75,9 +75,9 @@ def worst_command(
     """
     from rich.console import Console
 
-    from trt_bisect.progress import RichProgress
-    from trt_bisect.report.worst_screen import print_worst
-    from trt_bisect.worst_job import worst
+    from trt_bisect.jobs.worst import worst
+    from trt_bisect.report.screen.worst import print_worst
+    from trt_bisect.support.progress import RichProgress
 
     report = worst(
         model,

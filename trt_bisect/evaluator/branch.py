@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from trt_bisect.builder.pieces import PieceBuilder
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.arrange import Pass, arrange
+from trt_bisect.evaluator.passes import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Found, Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.evaluator.attempt import Attempt, Failure, attempt
-from trt_bisect.evaluator.crew import Crew
 from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.evaluator.workers import Crew
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from trt_bisect.builder.base import MEASURED, Builder, Engine
 from trt_bisect.builder.timing import Latency
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
-from trt_bisect.progress import Progress
+from trt_bisect.support.progress import Progress
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = dict[str, Latency | None]

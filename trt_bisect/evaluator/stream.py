@@ -15,8 +15,8 @@ from typing import Any
 
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.pieces import PieceBuilder, PieceEngine
-from trt_bisect.data import Feeds
-from trt_bisect.evaluator.arrange import Pass
+from trt_bisect.data.datasets import Feeds
+from trt_bisect.evaluator.passes import Pass
 from trt_bisect.evaluator.rows import Leaf
 from trt_bisect.evaluator.tiles import Learned, PieceRows, Rows, tile_rows
 from trt_bisect.evaluator.trial import Cost

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, Trial
-from trt_bisect.machine import cores
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.machine import cores
 
 _MARK = "switch "
 """Before a plan's key in the store: such a trial never stands for one on a whole engine."""

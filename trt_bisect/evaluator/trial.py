@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
-from trt_bisect.evaluator.ran import restored, shortened
-from trt_bisect.typed import checked
+from trt_bisect.evaluator.precision_encoding import restored, shortened
+from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
 BUILD_FAILED = "build failed"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import onnx
 
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written

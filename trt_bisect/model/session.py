@@ -12,8 +12,8 @@ import numpy as np
 import onnxruntime as ort
 
 from trt_bisect.errors import TrialFailed, first_line
-from trt_bisect.machine import session_threads
 from trt_bisect.model.qdq import Written
+from trt_bisect.support.machine import session_threads
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 CPU = "CPUExecutionProvider"

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.evaluator.trial import PASSING, Trial
-from trt_bisect.runs.record import record_of
+from trt_bisect.support.json_files import record_of
 
 JOURNAL = "journal.jsonl"
 

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from trt_bisect.errors import own_fault
 from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
-from trt_bisect.view.look import Gone
-from trt_bisect.view.pace import Paced
-from trt_bisect.view.state import LIVE, LiveRun, State
+from trt_bisect.view.live_state import LIVE, LiveRun, State
+from trt_bisect.view.snapshot import Gone
+from trt_bisect.view.throttle import Paced
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 FindState = Callable[[Request], State]

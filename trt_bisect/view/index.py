@@ -13,16 +13,16 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from trt_bisect.report.asked import ASKED
+from trt_bisect.history.sparkline import heights
 from trt_bisect.report.page.render import asset
-from trt_bisect.report.recovered import JSON
-from trt_bisect.report.report import REPORT
-from trt_bisect.report.screen import figure_text
-from trt_bisect.report.spark import heights
-from trt_bisect.runs.beat import FINISHED, PROGRESS, RUNNING
-from trt_bisect.view.look import Gone, Look
-from trt_bisect.view.pace import Paced
-from trt_bisect.view.state import LiveRun
+from trt_bisect.report.screen.run import figure_text
+from trt_bisect.results.manifest import ASKED
+from trt_bisect.results.recovery import JSON
+from trt_bisect.results.run_report import REPORT
+from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
+from trt_bisect.view.live_state import LiveRun
+from trt_bisect.view.snapshot import Gone, Look
+from trt_bisect.view.throttle import Paced
 
 _COLUMNS = (
     ("Run", ""),

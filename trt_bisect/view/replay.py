@@ -8,17 +8,17 @@ from functools import partial
 from math import nan
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.bisect import bisect
-from trt_bisect.driver.exhaustive import exhaustive
-from trt_bisect.driver.recipe import Recipe
-from trt_bisect.driver.search import Findings, Loss, Search, Step
+from trt_bisect.driver.culprits.bisect import bisect
+from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.repair import Recipe
+from trt_bisect.driver.culprits.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.asked import Asked
-from trt_bisect.report.measured import Measured
-from trt_bisect.report.report import Report
-from trt_bisect.report.rows import exit_code, filled_report
+from trt_bisect.results.layer_rows import exit_code, filled_report
+from trt_bisect.results.manifest import Asked
+from trt_bisect.results.run_report import Report
+from trt_bisect.results.search_result import Measured
 
 Lookup = Callable[[PrecisionPlan], Trial | None]
 

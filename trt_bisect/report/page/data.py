@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.page.headline import headline, recovered_headline
-from trt_bisect.report.plain import plain
-from trt_bisect.report.recovered import Recovery
-from trt_bisect.report.report import RECOVER, Report
+from trt_bisect.results.recovery import Recovery
+from trt_bisect.results.run_report import RECOVER, Report
+from trt_bisect.support.plain_json import plain
 
 _LARGEST_TEXT = 1 << 20
 

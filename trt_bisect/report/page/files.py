@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trt_bisect.report.blank import recovered_report
 from trt_bisect.report.page.data import page_data, recipe_texts
-from trt_bisect.report.page.graph import NETWORK
 from trt_bisect.report.page.render import PAGE, render_page
-from trt_bisect.report.recovered import JSON, Recovery
-from trt_bisect.report.report import RECOVER, REPORT, Report
-from trt_bisect.runs.folder import write_whole
-from trt_bisect.runs.record import read_record
+from trt_bisect.results.empty_report import recovered_report
+from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.run_report import RECOVER, REPORT, Report
+from trt_bisect.runs.cached_inputs import write_whole
+from trt_bisect.support.json_files import read_record
 
 EXPLANATION = "explanation.json"
 RECIPE = "recipe"

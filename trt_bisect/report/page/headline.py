@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trt_bisect.report.recovered import ACCURACY, Recovery
-from trt_bisect.report.report import Report
-from trt_bisect.report.screen import figure_text
-from trt_bisect.report.words import FIGURES, over_inputs
+from trt_bisect.report.screen.run import figure_text
+from trt_bisect.results.recovery import ACCURACY, Recovery
+from trt_bisect.results.run_report import Report
+from trt_bisect.results.summary import FIGURES, over_inputs
 
 
 def headline(report: Report, status: str = "finished") -> str:

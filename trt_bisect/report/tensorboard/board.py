@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report.tensorboard.tags import RUN
-from trt_bisect.runs.folder import make_folder
+from trt_bisect.runs.cached_inputs import make_folder
 from trt_bisect.runs.journal import unwritable
 
 OPTION = "--tensorboard"

@@ -10,7 +10,6 @@ from trt_bisect.analyzer.origins import RESULT, Origin
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.markdown import listed, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
@@ -19,6 +18,7 @@ from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import FP32, INT8, baseline_name, layer_tags, output_tags, trial_name
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.results.comparison import Comparison
 
 
 class ComparisonLogs:

@@ -10,10 +10,10 @@ import numpy as np
 from trt_bisect.analyzer.growing_histogram import GrowingHistogram
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.tensors import parts
-from trt_bisect.machine import cores
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
 from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.support.machine import cores
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 

@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from trt_bisect.data import TensorSpec
+from trt_bisect.data.datasets import TensorSpec
 from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.plain import shape_text
+from trt_bisect.support.plain_json import shape_text
 
 INPUT, OUTPUT = "Input", "Output"
 FOLLOWS = "follows"

@@ -12,14 +12,11 @@ from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data import Feeds
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
-from trt_bisect.progress import Progress
 from trt_bisect.report.markdown import listed, literal, table
-from trt_bisect.report.measured import Measured
-from trt_bisect.report.report import Report
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -35,6 +32,9 @@ from trt_bisect.report.tensorboard.tags import (
 )
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.results.run_report import Report
+from trt_bisect.results.search_result import Measured
+from trt_bisect.support.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from trt_bisect.analyzer.growing_histogram import Histogram
 from trt_bisect.report.tensorboard.board import OPTION, SUFFIX
-from trt_bisect.runs.folder import make_folder
+from trt_bisect.runs.cached_inputs import make_folder
 from trt_bisect.runs.journal import unwritable
 
 _VERSION = "brain.Event:2"

@@ -1,0 +1,315 @@
+"""Q/DQ pairs that stand where TensorRT does not want them, or are missing where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import onnx
+
+from trt_bisect.analyzer.structure.findings import Finding, found
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS, DEQUANTIZE, QUANTIZE, WEIGHTED, FileGraph, Reader, integer
+
+OUT_OF_LINE = 1000.0
+_NEIGHBOURS = 2
+_BIAS_SLOT = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A quantizer with its dequantizer, or one of them alone.
+
+    Attributes:
+        tensor: what is quantized, or the stored integers.
+        stored: there is no quantizer: the file holds the integers.
+        is_constant: the tensor does not depend on the network's inputs.
+        scale: None where it is computed.
+        zero_point: None where there is none or it is computed.
+        dtype: of the levels, None where it cannot be told.
+        axis: of the scales where there are several.
+        out: what comes out.
+        readers: the layers that read it in the end.
+    """
+
+    tensor: str
+    stored: bool
+    is_constant: bool
+    scale: np.ndarray | None
+    zero_point: np.ndarray | None
+    dtype: np.dtype[np.generic] | None
+    axis: int
+    out: str
+    readers: tuple[Reader, ...]
+
+    @property
+    def layer(self) -> str:
+        """The layers that read it."""
+        return ", ".join(dict.fromkeys(node.name for node, _ in self.readers)) or "(the network's output)"
+
+    @property
+    def per_channel(self) -> bool:
+        """It has more than one scale."""
+        return self.scale is not None and self.scale.size > 1
+
+    @property
+    def in_blocks(self) -> bool:
+        """It has scales for blocks of channels."""
+        return self.scale is not None and self.scale.ndim > 1
+
+
+def pairs_of(graph: FileGraph) -> tuple[Pair, ...]:
+    """The pairs of a graph in execution order; a quantizer that nothing dequantizes is one too."""
+    found_pairs = []
+    for node in graph.nodes:
+        lonely = node.op_type == QUANTIZE and not any(
+            reader.op_type == DEQUANTIZE for reader, _ in graph.readers(node.output[0])
+        )
+        if (node.op_type == DEQUANTIZE or lonely) and node.input:
+            found_pairs.append(_pair(graph, node))
+    return tuple(found_pairs)
+
+
+def _pair(graph: FileGraph, node: onnx.NodeProto) -> Pair:
+    """The pair that ``node`` closes; where the quantizer and the dequantizer differ, the quantizer's parameters."""
+    quantizer = graph.makers.get(graph.moved_from(node.input[0]))
+    quantized_here = quantizer is not None and quantizer.op_type == QUANTIZE
+    source = quantizer if quantizer is not None and quantized_here else node
+    scale, zero = ([*source.input[1:], "", ""])[:2]
+    levels = source.output[0] if source.op_type == QUANTIZE else source.input[0]
+    return Pair(
+        tensor=source.input[0],
+        stored=source.op_type == DEQUANTIZE,
+        is_constant=source.input[0] in graph.constants,
+        scale=graph.values(scale),
+        zero_point=graph.values(zero),
+        dtype=graph.dtype(zero) if zero else graph.dtype(levels),
+        axis=integer(source, "axis", 1),
+        out=node.output[0],
+        readers=tuple(graph.layers_reading(node.output[0])),
+    )
+
+
+def pair_findings(graph: FileGraph) -> Iterator[Finding]:
+    """What is wrong with the pairs of a graph, and where pairs are missing."""
+    pairs = pairs_of(graph)
+    for pair in pairs:
+        yield from _level_findings(pair)
+        yield from _scale_findings(pair, graph)
+        yield from _place_findings(pair, graph)
+    yield from _out_of_line(pairs)
+    if pairs:
+        yield from _residual_findings(graph)
+        yield from _coverage_findings(graph, {pair.out for pair in pairs if pair.in_blocks or _is_narrow(pair)})
+
+
+def _level_findings(pair: Pair) -> Iterator[Finding]:
+    """Zero points and types of the levels."""
+    if pair.zero_point is not None and pair.zero_point.dtype.kind in "iu" and np.any(pair.zero_point):
+        points = sorted({int(point) for point in np.ravel(pair.zero_point)})
+        said = str(points[0]) if len(points) == 1 else f"{points[0]} to {points[-1]}"
+        yield found("asymmetric", pair.layer, f"zero point {said} on '{pair.tensor}'")
+    elif pair.dtype == np.uint8 and pair.stored:
+        yield found("unsigned weight", pair.layer, f"'{pair.tensor}' is stored as uint8")
+    elif pair.dtype == np.uint8:
+        yield found("unsigned", pair.layer, f"'{pair.tensor}' is quantized to uint8")
+
+
+def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+    """Scales that are no usable numbers, and channels far from the others; those of zeros may have any scale."""
+    if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
+        return
+    scales = np.ravel(pair.scale).astype(np.float64)
+    smallest = float(np.finfo(np.float16 if pair.scale.dtype == np.float16 else np.float32).tiny)
+    odd = {
+        "scale not positive": ~(scales > 0),
+        "scale infinite": np.isposinf(scales),
+        "scale denormal": (scales > 0) & (scales < smallest),
+    }
+    for kind, where in odd.items():
+        if where.any():
+            first = int(np.argmax(where))
+            yield found(kind, pair.layer, f"{_count(where, pair)}scale {scales[first]:g} on '{pair.tensor}'")
+    usable = np.isfinite(scales) & (scales >= smallest)
+    live = _channels_with_values(pair, graph)
+    if pair.per_channel and usable.all() and live.any():
+        ratios = np.where(live, scales / np.median(scales[live]), 0.0)
+        worst = int(np.argmax(ratios))
+        if ratios[worst] >= OUT_OF_LINE:
+            yield found(
+                "scale out of line",
+                pair.layer,
+                f"channel {worst} of '{pair.tensor}' has scale {scales[worst]:g}, {ratios[worst]:.0f} times the median",
+            )
+
+
+def _channels_with_values(pair: Pair, graph: FileGraph) -> np.ndarray:
+    """By scale of a pair whether its channel holds other values than zero; all do where the values are not known."""
+    assert pair.scale is not None
+    values = graph.values(pair.tensor)
+    if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
+        return np.ones(pair.scale.size, bool)
+    channels = np.moveaxis(values, pair.axis % values.ndim, 0).reshape(pair.scale.size, -1)
+    zero = pair.zero_point.reshape(-1, 1) if pair.stored and pair.zero_point is not None else 0
+    return np.asarray(np.any(channels != zero, axis=1))
+
+
+def _count(where: np.ndarray, pair: Pair) -> str:
+    return f"{int(where.sum())} of {where.size} channels, channel {int(np.argmax(where))} " if pair.per_channel else ""
+
+
+def _out_of_line(pairs: tuple[Pair, ...]) -> Iterator[Finding]:
+    """Activations whose one scale is far from those just before and behind."""
+    usable = [pair for pair in pairs if not pair.is_constant and _single_scale(pair) is not None]
+    scales = [_single_scale(pair) or 0.0 for pair in usable]
+    for place, pair in enumerate(usable):
+        around = scales[max(place - _NEIGHBOURS, 0) : place] + scales[place + 1 : place + 1 + _NEIGHBOURS]
+        if len(around) < _NEIGHBOURS:
+            continue
+        ratio = scales[place] / median(around)
+        if ratio >= OUT_OF_LINE or ratio <= 1.0 / OUT_OF_LINE:
+            times = f"{ratio:.0f} times" if ratio > 1 else f"1/{1 / ratio:.0f} of"
+            yield found(
+                "scale out of line",
+                pair.layer,
+                f"scale {scales[place]:g} on '{pair.tensor}', {times} the scales around it",
+            )
+
+
+def _single_scale(pair: Pair) -> float | None:
+    """The scale of a pair that has one, a usable number."""
+    if pair.scale is None or pair.scale.size != 1:
+        return None
+    scale = float(pair.scale.reshape(-1)[0])
+    return scale if np.isfinite(scale) and scale >= np.finfo(np.float32).tiny else None
+
+
+def _place_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+    """Where the pair stands, and along which axis."""
+    if pair.per_channel and not pair.is_constant and pair.scale is not None:
+        yield found("per-channel activation", pair.layer, f"{pair.scale.size} scales on '{pair.tensor}'")
+    biased = [node.name for node, slot in pair.readers if _is_bias(node, slot, graph)]
+    if pair.is_constant and biased:
+        kind = "integer bias" if pair.dtype == np.int32 else "pair on a bias"
+        yield found(kind, ", ".join(dict.fromkeys(biased)), f"bias '{graph.root(pair.tensor)}' is quantized")
+    if not pair.stored and graph.maker_op(pair.tensor) == DEQUANTIZE:
+        yield found("double pair", pair.layer, f"'{graph.root(pair.tensor)}' goes through two pairs")
+    maker = graph.makers.get(pair.tensor)
+    cut = [node for node, _ in pair.readers if node.op_type in ACTIVATIONS]
+    if maker is not None and maker.op_type in WEIGHTED and cut:
+        yield found(
+            "pair before the activation", maker.name, f"a pair stands between '{maker.name}' and '{cut[0].name}'"
+        )
+    if pair.is_constant and pair.per_channel and not pair.in_blocks:
+        yield from _axis_findings(pair, graph)
+
+
+def _axis_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+    """Weights whose scales do not follow the output channels; those that are moved behind the pair are left out."""
+    rank = graph.rank(pair.tensor)
+    for node, slot in pair.readers:
+        moved = graph.maker_op(node.input[slot]) != DEQUANTIZE
+        wanted = None if rank is None or moved or slot != 1 else _output_axis(node, rank)
+        if rank is not None and wanted is not None and pair.axis % rank != wanted:
+            yield found(
+                "per-channel axis",
+                node.name,
+                f"'{pair.tensor}' has a scale for each index of axis {pair.axis % rank}; the outputs are axis {wanted}",
+            )
+
+
+def _output_axis(node: onnx.NodeProto, rank: int) -> int | None:
+    """The output-channel axis of a layer's weight, None for layers without one."""
+    axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if integer(node, "transB") else 1, "MatMul": rank - 1}
+    return axes.get(node.op_type)
+
+
+def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
+    if node.op_type == "Add":
+        return any(graph.maker_op(name) == "MatMul" for name in node.input)
+    return node.op_type in WEIGHTED and slot == _BIAS_SLOT
+
+
+def _is_narrow(pair: Pair) -> bool:
+    """Of other than eight bits: weights alone may be quantized then."""
+    return pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)
+
+
+def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
+    """Sums with one quantized side and another in float that is not fused with them; pairs that prevent a fusion."""
+    for node in graph.nodes:
+        if node.op_type != "Add" or len(node.input) != 2 or not graph.constants.isdisjoint(node.input):
+            continue
+        sides = (node.input[0], node.input[1])
+        for name in _sides_without_pair(graph, sides):
+            yield found(
+                "residual without pair", node.name, f"its input '{name}' has no pair, the other side is in INT8"
+            )
+        for made_by in _layers_cut_off(graph, sides):
+            yield found("residual with extra pair", node.name, f"a pair stands between it and '{made_by}'")
+
+
+def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
+    """The sides of a sum that lack a pair. One that a layer with weights makes for the sum alone is fused with it."""
+    bare = [name for name in sides if not is_dequantized(graph, name)]
+    fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
+    if len(bare) < 2:
+        return [name for name in bare if name not in fused]
+    if not any(_from_quantized_layer(graph, name) for name in fused):
+        return []
+    if len(fused) < 2:
+        return [name for name in bare if name not in fused]
+    return [sides[0] if graph.wiring.bare_side(sides) == 1 else sides[1]]
+
+
+def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
+    """The convolution in INT8 that a pair, which the sum alone reads, keeps from being fused with the sum."""
+    sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
+    bare = graph.wiring.bare_side(sources)
+    if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
+        return []
+    maker, other = graph.wiring.fused_with(sources[bare]), sides[1 - bare]
+    fuses_with_other = not is_dequantized(graph, other) and graph.wiring.fused_with(other) is not None
+    return [] if maker is None or fuses_with_other else [maker.name]
+
+
+def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
+    """The tensor before the pair that this one comes out of, if one node alone reads it; else the tensor itself."""
+    dequantizer = graph.makers.get(tensor)
+    quantizer = graph.makers.get(dequantizer.input[0]) if dequantizer and dequantizer.op_type == DEQUANTIZE else None
+    if quantizer is None or quantizer.op_type != QUANTIZE:
+        return tensor
+    alone = graph.uses(tensor) == graph.uses(quantizer.output[0]) == 1
+    return quantizer.input[0] if alone else tensor
+
+
+def is_dequantized(graph: FileGraph, tensor: str) -> bool:
+    """Whether a tensor comes out of a pair, moved as it may be."""
+    return graph.maker_op(graph.moved_from(tensor)) == DEQUANTIZE
+
+
+def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
+    """Whether a layer in INT8 makes the tensor for the sum alone; pointwise nodes of its own may stand between."""
+    maker = graph.wiring.fused_with(tensor, WEIGHTED)
+    return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
+
+
+def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
+    """Layers with weights that no pair, or only half of one, makes INT8.
+
+    Args:
+        graph: the network.
+        other: what comes out of pairs of other than eight bits, or with scales in blocks.
+    """
+    for node in graph.nodes:
+        if node.op_type not in WEIGHTED or len(node.input) < 2 or other & {graph.moved_from(n) for n in node.input}:
+            continue
+        if all(name in graph.constants for name in node.input[:2]):
+            continue
+        bare = [name for name in node.input[:2] if not is_dequantized(graph, name)]
+        if len(bare) == 2:
+            yield found("never quantized", node.name, f"{node.op_type} without a Q/DQ pair on its inputs")
+        elif bare:
+            what = "weight" if bare[0] in graph.constants else "input"
+            yield found("half quantized", node.name, f"its {what} '{bare[0]}' has no Q/DQ pair, the other operand has")

@@ -1,0 +1,1 @@
+"""Plans tried on the workers of a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Data sets, saved tensors and the files that hold them."""

@@ -1,0 +1,399 @@
+"""Data sets: files and generators that become feeds, one dictionary of arrays for each inference."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from tokenize import TokenError
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.data.polygraphy_json import load_saved
+from trt_bisect.errors import BadInput, first_line
+
+_NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
+DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
+
+_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
+"""An array that is larger, and shrank more when it was packed, is no data: even images of one colour have noise."""
+
+Feeds = dict[str, np.ndarray]
+"""The arrays of one inference, by the name of the network's input."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A network's input or output: its name, its NumPy dtype, its shape (``None`` is a dynamic axis)."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"'{self.name}' {self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Feeds that can be gone through again and again, checked against the network's inputs one at a time.
+
+    Attributes:
+        source: what it was opened from, for messages.
+        specs: the network's inputs.
+        samples: gives the samples from the first on at each call.
+        length: how many there are, None where only going through them can tell.
+    """
+
+    source: str
+    specs: tuple[TensorSpec, ...]
+    samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
+    length: int | None = None
+
+    def __iter__(self) -> Iterator[Feeds]:
+        empty = True
+        for position, sample in enumerate(self.samples()):
+            empty = False
+            yield check_feeds(sample, self.specs, f"sample {position} of {self.source}")
+        if empty:
+            raise BadInput(
+                f"{self.source} holds no samples.",
+                "Give at least one sample; calibration wants a few hundred that look like production.",
+            )
+
+    def first(self, count: int) -> Dataset:
+        """The first ``count`` samples."""
+        length = None if self.length is None else min(self.length, count)
+        return replace(self, samples=lambda: islice(self.samples(), count), length=length)
+
+    def digest(self) -> str:
+        """SHA-256 over the names, shapes, dtypes and bytes of every sample."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        sha = hashlib.sha256()
+        for feeds in self:
+            sha.update(digest_of_feeds(feeds).encode())
+        return sha.hexdigest()
+
+
+def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over the names, shapes, dtypes and bytes of one sample."""
+    sha = hashlib.sha256()
+    for name in sorted(feeds):
+        array = np.ascontiguousarray(feeds[name])
+        sha.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        sha.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    return sha.hexdigest()
+
+
+def profile_shapes(
+    samples: Iterable[Feeds],
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """For each input the smallest, the first and the largest shape among ``samples``, axis by axis."""
+    profiles: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
+    for feeds in samples:
+        for name, array in feeds.items():
+            least, first, most = profiles.get(name, (array.shape,) * 3)
+            profiles[name] = (tuple(map(min, least, array.shape)), first, tuple(map(max, most, array.shape)))
+    return profiles
+
+
+def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = False) -> Dataset:
+    """A data set from a path, a ``module:function`` text, arrays, or an iterable of feeds.
+
+    Paths: ``.npz`` with the inputs' names and the samples stacked on the first axis; ``.npy`` for a network with a
+    single input; a folder with one ``.npz`` or ``.npy`` a sample; ``.json`` as Polygraphy's ``--save-inputs`` writes
+    it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of feeds, as
+    Polygraphy's data loader scripts do.
+
+    An iterator is read to its end and its samples are kept, unless the data set is gone through ``once`` only.
+
+    Raises:
+        BadInput: the source does not exist, cannot be read, or is of no known kind. Samples are checked when read.
+    """
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, (str, Path)):
+        return _open_named(str(source), specs)
+    if isinstance(source, np.ndarray):
+        return _stacked({_only_input(specs, "an array").name: source}, specs, "the array given")
+    if isinstance(source, Mapping):
+        return _stacked(source, specs, "the arrays given")
+    if callable(source):
+        return Dataset(f"function {getattr(source, '__name__', source)}", specs, _called(source))
+    if isinstance(source, Iterable):
+        if once:
+            return Dataset(
+                "the samples given", specs, lambda: source, len(source) if isinstance(source, Sized) else None
+            )
+        samples = list(source)
+        return Dataset("the samples given", specs, lambda: samples, len(samples))
+    raise BadInput(
+        f"A data set cannot be made of a {type(source).__name__}.",
+        "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of dictionaries.",
+    )
+
+
+def _open_named(text: str, specs: tuple[TensorSpec, ...]) -> Dataset:
+    path = Path(text)
+    if not path.exists() and ":" in text:
+        function = load_function(text, "data set")
+        return Dataset(text, specs, _called(function))
+    if not path.exists():
+        raise BadInput(
+            f"The data set '{text}' does not exist.",
+            "Give a .npz, .npy or .json file, a folder of .npz files, or module:function.",
+        )
+    if path.is_dir():
+        return _open_folder(path, specs)
+    if path.suffix not in (".npz", ".npy", ".json"):
+        raise BadInput(
+            f"The data set '{text}' is of no known kind ('{path.suffix}').",
+            "Give a .npz, .npy or .json file, a folder of .npz files, or module:function.",
+        )
+    if path.suffix == ".json":
+        samples = _read_polygraphy(path)
+        return Dataset(text, specs, lambda: samples, len(samples))
+    return _stacked(_read_arrays(path, specs), specs, text)
+
+
+def _open_folder(path: Path, specs: tuple[TensorSpec, ...]) -> Dataset:
+    files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
+    if not files:
+        raise BadInput(f"The folder '{path}' holds no .npz or .npy file.", "Put one file a sample into it.")
+
+    def samples() -> Iterator[Feeds]:
+        for file in files:
+            yield {
+                name: with_batch_axis(array, _spec_of(name, specs)) for name, array in _read_arrays(file, specs).items()
+            }
+
+    return Dataset(str(path), specs, samples, len(files))
+
+
+def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    return {_only_input(specs, f"'{path}'").name: _read_npy(path)}
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return read_archive(path)
+    except DAMAGED as error:
+        raise _unreadable(path, error) from error
+
+
+def read_archive(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz``; nothing that it holds is unpickled.
+
+    Raises:
+        ``DAMAGED``: it is none, or a few bytes of it would fill the memory.
+    """
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is one array, not an archive")
+    with archive:
+        assert archive.zip is not None
+        for entry in archive.zip.infolist():
+            if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
+                raise ValueError(
+                    f"'{entry.filename}' unpacks from {entry.compress_size:,} bytes to {entry.file_size:,}"
+                )
+        return {name: np.asarray(archive[name]) for name in archive.files}
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except DAMAGED as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(array, np.ndarray):
+        raise _unreadable(path, ValueError("it is an archive, not one array"))
+    return array
+
+
+def _unreadable(path: Path, error: Exception) -> BadInput:
+    return BadInput(
+        f"The data set '{path}' cannot be read: {first_line(error)}",
+        "Write it again with numpy.savez (arrays only, no pickled objects).",
+    )
+
+
+def _read_polygraphy(path: Path) -> list[Feeds]:
+    try:
+        loaded = load_saved(path)
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
+        raise BadInput(
+            f"The data set '{path}' is JSON, but not a list of Polygraphy's saved inputs.",
+            "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.",
+        )
+    return [{name: np.asarray(array) for name, array in feeds.items()} for feeds in loaded]
+
+
+def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
+    split = {name: _split(np.asarray(arrays[name]), _spec_of(name, specs, source), source) for name in arrays}
+    counts = {name: len(parts) for name, parts in split.items()}
+    if len(set(counts.values())) > 1:
+        raise BadInput(
+            f"{source} stacks different numbers of samples: "
+            + ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
+            + ".",
+            "Stack the same number of samples of every input on the first axis.",
+        )
+    total = next(iter(counts.values()), 0)
+    return Dataset(source, specs, lambda: ({name: split[name][i] for name in split} for i in range(total)), total)
+
+
+def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:
+    """The samples stacked in ``array``: one more axis than the input has, or the input's own batch axis."""
+    if array.ndim == len(spec.shape) + 1:
+        return list(array)
+    batch = (spec.shape[0] if spec.shape else None) or 1
+    if array.ndim != len(spec.shape) or array.ndim == 0:
+        raise BadInput(
+            f"{source}: '{spec.name}' has shape {list(array.shape)}, the network's input is {spec}.",
+            "Stack the samples on the first axis, all other axes as the network takes them.",
+        )
+    if len(array) % batch:
+        raise BadInput(
+            f"{source}: '{spec.name}' holds {len(array)} rows, the network takes {batch} at a time.",
+            f"Give a multiple of {batch} rows.",
+        )
+    return [array[i : i + batch] for i in range(0, len(array), batch)]
+
+
+def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """``array`` with a leading axis of one where only that is missing."""
+    lacks_batch = array.ndim + 1 == len(spec.shape) and spec.shape[0] in (1, None)
+    return array[np.newaxis] if lacks_batch else array
+
+
+def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data") -> TensorSpec:
+    for spec in specs:
+        if spec.name == name:
+            return spec
+    raise BadInput(
+        f"{source}: the network has no input '{name}'.",
+        "Its inputs are " + ", ".join(str(spec) for spec in specs) + ".",
+    )
+
+
+def _only_input(specs: tuple[TensorSpec, ...], what: str) -> TensorSpec:
+    if len(specs) == 1:
+        return specs[0]
+    raise BadInput(
+        f"{what} names no inputs, and the network has {len(specs)}.",
+        "Use a .npz with the arrays " + ", ".join(str(spec) for spec in specs) + ".",
+    )
+
+
+def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
+    """``feeds`` as the network takes them: every input, right shape, right dtype, finite.
+
+    Floating-point and integer arrays are converted to the input's dtype where no value changes its kind.
+
+    Raises:
+        BadInput: a name is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
+    """
+    if not isinstance(feeds, Mapping):
+        raise BadInput(f"{where} is a {type(feeds).__name__}.", "A sample is a dictionary: input name to array.")
+    missing = [str(spec) for spec in specs if spec.name not in feeds]
+    if missing:
+        raise BadInput(f"{where} lacks {', '.join(missing)}.", f"It holds {_names(feeds)}.")
+    for name in feeds:
+        _spec_of(name, specs, where)
+    return {spec.name: _check_array(np.asarray(feeds[spec.name]), spec, where) for spec in specs}
+
+
+def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
+    fits = array.ndim == len(spec.shape) and all(
+        want is None or want == have for want, have in zip(spec.shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise BadInput(f"{where}: '{spec.name}' has shape {list(array.shape)}.", f"The network takes {spec}.")
+    kinds = (array.dtype.kind, spec.dtype.kind)
+    fits_kind = array.dtype == spec.dtype or all(k in "iu" for k in kinds) or kinds in (("f", "f"), ("U", "O"))
+    if not fits_kind:
+        raise BadInput(f"{where}: '{spec.name}' is of dtype {array.dtype}.", f"The network takes {spec}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise BadInput(
+            f"{where}: '{spec.name}' holds NaN or infinite values.", "Leave that sample out or mend its source."
+        )
+    with np.errstate(over="ignore"):
+        return np.asarray(array, dtype=spec.dtype, order="C")
+
+
+def _names(feeds: Mapping[str, np.ndarray]) -> str:
+    return ", ".join(f"'{name}'" for name in feeds) or "nothing"
+
+
+def _called(function: Callable[[], Any]) -> Callable[[], Iterable[Mapping[str, np.ndarray]]]:
+    """Calls ``function`` for every pass; an iterator that it returns twice is caught by its emptiness."""
+
+    def samples() -> Iterable[Mapping[str, np.ndarray]]:
+        made = function()
+        if not isinstance(made, Iterable):
+            raise BadInput(
+                f"{getattr(function, '__name__', function)} returned a {type(made).__name__}.",
+                "It must return an iterable of dictionaries: input name to array.",
+            )
+        return made
+
+    return samples
+
+
+def load_function(text: str, what: str) -> Callable[..., Any]:
+    """The function that ``module:function`` or ``path/to/file.py:function`` names.
+
+    Raises:
+        BadInput: there is no such module or function, or importing it fails.
+    """
+    module_name, _, attribute = text.rpartition(":")
+    try:
+        if module_name.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"no module at {module_name}")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = _import_from_here(module_name)
+        function = getattr(module, attribute)
+    except Exception as error:
+        raise BadInput(
+            f"The {what} '{text}' cannot be loaded: {type(error).__name__}: {error}",
+            "Give module:function or file.py:function of an importable module, or the path of an existing file.",
+        ) from error
+    if not callable(function):
+        raise BadInput(f"The {what} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
+    return function  # type: ignore[no-any-return]
+
+
+def _import_from_here(name: str) -> ModuleType:
+    """Imports a module, one in the current folder before others of its name.
+
+    Afterwards the current folder comes last: what it holds, such as a folder ``tensorrt``, is not what others import.
+    """
+    if sys.path[:1] == [""]:
+        return importlib.import_module(name)
+    sys.path[:] = ["", *filter(None, sys.path)]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = [*filter(None, sys.path), ""]

@@ -1,0 +1,74 @@
+"""Samples in a file that every command reads as a data set."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from trt_bisect.data.datasets import DAMAGED, Feeds, read_archive
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.runs.cached_inputs import make_folder, write_whole
+
+
+def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
+    """Writes samples to ``<name>.npz``, stacked on a first axis; to a folder ``<name>`` where their shapes differ.
+
+    Returns:
+        What can be given as a data set.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
+    file, beside = folder / f"{name}.npz", folder / name
+    shutil.rmtree(beside, ignore_errors=True)
+    plain = [{key: _without_objects(array) for key, array in feeds.items()} for feeds in samples]
+    if len({tuple((key, array.shape) for key, array in sorted(feeds.items())) for feeds in plain}) == 1:
+        write_whole(file, _archive({key: np.stack([feeds[key] for feeds in plain]) for key in plain[0]}))
+        return file
+    file.unlink(missing_ok=True)
+    make_folder(beside)
+    for rank, feeds in enumerate(plain):
+        write_whole(beside / f"{rank:06d}.npz", _archive(feeds))
+    return beside
+
+
+def load_samples(folder: Path, name: str) -> list[Feeds]:
+    """The samples that ``save_samples`` wrote.
+
+    Raises:
+        BadInput: they are not there, or cannot be read.
+    """
+    file, beside = folder / f"{name}.npz", folder / name
+    if not beside.is_dir():
+        stacked = _arrays(file)
+        count = len(next(iter(stacked.values()), ()))
+        return [{key: np.asarray(array[rank]) for key, array in stacked.items()} for rank in range(count)]
+    return [_arrays(path) for path in sorted(beside.glob("*.npz"))]
+
+
+def _archive(arrays: Feeds) -> bytes:
+    """The content of a ``.npz``; unlike ``numpy.savez`` it takes arrays of any name."""
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.save(entry, array, allow_pickle=False)
+    return memory.getvalue()
+
+
+def _arrays(path: Path) -> Feeds:
+    try:
+        return read_archive(path)
+    except DAMAGED as error:
+        raise BadInput(
+            f"The samples in '{path}' cannot be read: {first_line(error)}", "Search for the worst inputs again."
+        ) from error
+
+
+def _without_objects(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.str_) if array.dtype.hasobject else array

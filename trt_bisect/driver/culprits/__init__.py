@@ -1,0 +1,1 @@
+"""Searches for the layers that lose accuracy."""

@@ -1,0 +1,1 @@
+"""Searches for the cheapest plan that meets a target."""

@@ -1,0 +1,28 @@
+"""Plans all the way from all units low to all units high, for the front of accuracy against cost."""
+
+from __future__ import annotations
+
+from trt_bisect.driver.recipes.minimal import Chosen
+from trt_bisect.driver.recipes.search_space import Kept, Space
+
+POINTS = 24
+
+
+def path(space: Space, chosen: Chosen, points: int = POINTS) -> list[Kept]:
+    """Sets, each within the next: the chosen units first, those that gain most for their price before the others.
+
+    Args:
+        space: what can be chosen.
+        chosen: what was chosen in it.
+        points: how many sets there are at most, the empty one and the whole one among them.
+    """
+    alone = chosen.alone
+    units = sorted(space.all)
+
+    def worth(unit: int) -> tuple[bool, float, int]:
+        figures = (alone.gains if unit in chosen.kept else alone.losses) if alone else (0.0,) * len(units)
+        return unit not in chosen.kept, -figures[unit] / space.costs[unit], unit
+
+    order = sorted(units, key=worth)
+    sizes = {round(place * len(order) / (points - 1)) for place in range(points)} | {len(chosen.kept)}
+    return [frozenset(order[:size]) for size in sorted(sizes)]

@@ -1,1 +1,0 @@
-"""Many machines: where ``--cluster`` has plans, and whole runs, done. All that knows Ray is here."""

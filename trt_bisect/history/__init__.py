@@ -1,0 +1,1 @@
+"""Every run in one SQLite file."""

@@ -1,0 +1,47 @@
+"""The structure check of a file. The command line calls this too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from trt_bisect.analyzer.structure.check import structure_findings
+from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.qdq import pairs_of
+from trt_bisect.model.fault import blaming
+from trt_bisect.model.file import read_model
+from trt_bisect.results.check import CheckReport
+
+
+def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport:
+    """Looks at an ONNX file as it is, before anything is measured.
+
+    Found are weights and layers that several consumers share, patterns that TensorRT would fuse and the graph prevents,
+    Q/DQ pairs where TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and
+    types that TensorRT refuses.
+
+    Args:
+        model: an ONNX file, with or without Q/DQ pairs.
+        output: a folder for ``check.json`` and ``check.csv``.
+
+    Raises:
+        BadInput: the file cannot be read, or the folder cannot be written.
+    """
+    path = Path(model)
+    with blaming(path):
+        report = _report_on(read_model(path), str(path))
+    if output is not None:
+        report.save(output)
+    return report
+
+
+def _report_on(model: onnx.ModelProto, source: str) -> CheckReport:
+    graph = FileGraph.of(model, source)
+    return CheckReport(
+        model=source,
+        opset=graph.opset,
+        nodes=len(graph.model.graph.node),
+        pairs=len(pairs_of(graph)),
+        findings=structure_findings(graph),
+    )

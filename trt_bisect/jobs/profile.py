@@ -1,0 +1,212 @@
+"""``profile``: the tensors of one FP32 network, layer by layer, without a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.analyzer.tensors import Moments, Spread, as_block, parts
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.source import Calibrating, ranges_of
+from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.errors import BadInput
+from trt_bisect.model.layers import Layer, TensorTypes
+from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.observe import observe
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.report.tensorboard.board import open_board
+from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
+from trt_bisect.results.profile import Profile, ProfiledTensor
+from trt_bisect.runs.cached_inputs import make_folder
+from trt_bisect.support.progress import Progress, Showing, default_progress
+
+INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
+_WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
+_NUMBERS = "fiub"
+
+
+def profile(
+    model: str | Path | Network,
+    calibration: Any = None,
+    inputs: Any = None,
+    *,
+    prefix: str = "",
+    op_types: Sequence[str] = (),
+    calibrator: str = "entropy",
+    percentile: float = 99.99,
+    keep_mask_ranges: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    output: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    tensorboard_channels: int = 0,
+    progress: Progress | None = None,
+) -> Profile:
+    """Inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments of all samples.
+
+    Figures are summed while the samples pass by: no more than one sample's tensors are held.
+
+    Args:
+        model: an FP32 ONNX file, or a loaded network.
+        calibration: as for ``run``; gives the activations' INT8 scales. Not needed.
+        inputs: the samples to run; without it the calibration data. Without either only what is constant is profiled.
+        prefix: only layers whose name begins so.
+        op_types: only layers of these operators; all if empty.
+        calibrator: ``entropy``, ``minmax`` or ``percentile``.
+        percentile: for that calibrator, of |x|, in per cent.
+        keep_mask_ranges: give tensors with mask-like ranges a scale too.
+        shapes: sizes of dynamic inputs, by name.
+        output: a folder for ``profile.json`` and ``profile.csv``.
+        tensorboard: a folder for TensorBoard's logs.
+        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
+        progress: where progress is shown; tqdm in a notebook by default.
+
+    Raises:
+        BadInput: something given cannot be used, or no layer is left.
+    """
+    how = Calibrating(calibrator, percentile, keep_mask_ranges)
+    folder = None if output is None else make_folder(Path(output))
+    board = open_board(tensorboard, tensorboard_channels)
+    network = model if isinstance(model, Network) else load_network(model, shapes)
+    layers = _chosen(network, prefix, op_types)
+    with Showing(progress or default_progress()) as shown:
+        gives_scales = calibration is not None or network.has_pairs
+        ranges, data = ranges_of(network, calibration, how, shown) if gives_scales else (Ranges({}), None)
+        samples = data if inputs is None else open_dataset(inputs, network.inputs)
+        known = _Known.of(network, ranges)
+        logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
+        seen = _seen(network, layers, samples, shown, logs)
+    notes = [] if samples else ["without --input or --calibration only what is constant has figures"]
+    rows = [row for layer in layers for row in _rows(known, layer, seen)]
+    found = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
+    if folder is not None:
+        found.save(folder)
+    if logs is not None:
+        logs.write(notes)
+    return found
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the samples showed of each tensor."""
+
+    samples: int
+    spreads: Mapping[str, Spread]
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the network and the ranges say without data."""
+
+    network: Network
+    writer: PlanWriter
+    scales: Mapping[str, np.float32]
+    types: TensorTypes
+
+    @classmethod
+    def of(cls, network: Network, ranges: Ranges) -> _Known:
+        writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+        return cls(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
+
+    def quantizers(self, layer: Layer) -> dict[tuple[int, bool], Quantizer]:
+        """The first quantizer of each rounding whose scale is known, by slot and whether it is at the output."""
+        return {
+            (rounding.slot, rounding.at_output): self.writer.quantizers(layer, rounding)[0]
+            for rounding in layer.roundings
+            if layer.quantizable and (rounding.fixed or rounding.is_weight or rounding.tensor in self.scales)
+        }
+
+
+def _chosen(network: Network, prefix: str, op_types: Sequence[str]) -> list[Layer]:
+    for op_type in op_types:
+        if op_type not in {layer.op_type for layer in network.layers}:
+            known = ", ".join(sorted({layer.op_type for layer in network.layers}))
+            raise BadInput(f"'{network.source}' has no layer of operator '{op_type}'.", f"It has {known}.")
+    layers = [layer for layer in network.layers if layer.name.startswith(prefix)]
+    layers = [layer for layer in layers if not op_types or layer.op_type in op_types]
+    if not layers:
+        raise BadInput(
+            f"'{network.source}' has no such layer: name beginning with '{prefix}', operator {', '.join(op_types)}."
+            if op_types
+            else f"'{network.source}' has no layer whose name begins with '{prefix}'.",
+            f"'trt-bisect layers {network.source}' lists them.",
+        )
+    return layers
+
+
+def _seen(
+    network: Network, layers: Sequence[Layer], samples: Dataset | None, progress: Progress, logs: ProfileLogs | None
+) -> _Seen:
+    if samples is None:
+        return _Seen(0, {}, {}, {})
+    progress.stage("Profiling", samples.length)
+    names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
+    moments: dict[str, Moments] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    dtypes: dict[str, str] = {}
+
+    def take(tensors: Mapping[str, np.ndarray]) -> None:
+        for name, values in tensors.items():
+            shapes.setdefault(name, values.shape)
+            dtypes.setdefault(name, str(values.dtype))
+            if values.dtype.kind in _NUMBERS:
+                each = moments.setdefault(name, Moments())
+                for part in parts(values.size):
+                    each.add(as_block(values.reshape(-1)[part]))
+
+    count = 0
+    for tensors in observe(network, names, samples):
+        take(tensors)
+        if logs is not None:
+            logs.add(tensors)
+        del tensors
+        count += 1
+        progress.step(f"sample {count}")
+    return _Seen(count, {name: each.spread() for name, each in moments.items()}, shapes, dtypes)
+
+
+def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
+    """The layer's inputs, weights, biases and outputs, as its node has them."""
+    node, quantizers = known.network.skeleton.graph.node[layer.index], known.quantizers(layer)
+    places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
+    places += [(slot, name, True) for slot, name in enumerate(node.output) if name]
+    for slot, name, at_output in places:
+        is_constant = known.writer.is_constant(name)
+        values = known.network.constant(name) if is_constant else None
+        quantizer = quantizers.get((slot, at_output))
+        dtype, shape = known.types.dtypes.get(name, ""), known.types.shapes.get(name, ())
+        yield ProfiledTensor(
+            index=layer.index,
+            layer=layer.name,
+            op_type=layer.op_type,
+            role=OUTPUT if at_output else _constant_role(layer, slot) if is_constant else INPUT,
+            slot=slot,
+            tensor=name,
+            dtype=seen.dtypes.get(name, str(dtype)),
+            quantized_dtype=str(quantizer.zero_point.dtype) if quantizer else "",
+            scale=float(np.max(quantizer.scale)) if quantizer else None,
+            shape=seen.shapes.get(name, shape),
+            spread=seen.spreads.get(name) if values is None else _spread(values),
+        )
+
+
+def _constant_role(layer: Layer, slot: int) -> str:
+    if any(rounding.is_weight and rounding.slot == slot and not rounding.at_output for rounding in layer.roundings):
+        return WEIGHT
+    if layer.op_type in _WEIGHTED and slot in (1, 2):
+        return WEIGHT if slot == 1 else BIAS
+    return BIAS if layer.op_type == "Add" else CONSTANT
+
+
+def _spread(values: np.ndarray) -> Spread | None:
+    if values.dtype.kind not in _NUMBERS:
+        return None
+    moments = Moments()
+    moments.add(as_block(values))
+    return moments.spread()

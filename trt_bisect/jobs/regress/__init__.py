@@ -1,0 +1,1 @@
+"""A suite of networks compared with a baseline every night."""

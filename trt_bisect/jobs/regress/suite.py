@@ -1,0 +1,195 @@
+"""The suite of networks that a night measures, from ``trt-bisect.toml``. All its errors come before anything is run."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trt_bisect._version import versions
+from trt_bisect.analyzer.changes import Tolerances
+from trt_bisect.analyzer.figures import INT8, RECIPE
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.errors import BadInput, TrtBisectError, first_line
+from trt_bisect.jobs.options import EXPLAIN_NOTHING
+from trt_bisect.jobs.regress.suite_schema import NETWORK_KEYS, OF_NIGHTS, Read, Unfit, text
+from trt_bisect.runs.cached_inputs import fingerprint
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPEATS = 3
+_TOP_KEYS = ("output", "defaults", "network")
+_RENAMED = {"input": "inputs"}
+_LONGEST = 80
+"""Characters of a folder's name."""
+
+
+@dataclass(frozen=True)
+class NetworkTask:
+    """One network of a suite.
+
+    Attributes:
+        name: as the suite has it.
+        stem: the name of its folder and its baseline file; two networks never share one.
+        keywords: of ``trt_bisect.run``.
+        targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
+        tolerances: the least changes that count.
+        repeats: how many runs make a baseline.
+    """
+
+    name: str
+    stem: str
+    keywords: Mapping[str, Any]
+    targets: Mapping[str, float]
+    tolerances: Tolerances
+    repeats: int
+
+    @property
+    def direction(self) -> str:
+        """Of the user's own metric, which values are better."""
+        return str(self.keywords.get("direction", "higher"))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a night measures.
+
+    Attributes:
+        path: of the file.
+        output: the folder of the nights.
+        networks: in the file's order.
+    """
+
+    path: Path
+    output: Path
+    networks: tuple[NetworkTask, ...]
+
+    def digest(self) -> str:
+        """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
+        asked = [
+            [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
+            for n in self.networks
+        ]
+        return fingerprint([asked, versions()])
+
+
+def read_suite(path: str | Path) -> Suite:
+    """The suite in a TOML file; relative paths in it are relative to its folder.
+
+    Raises:
+        BadInput: the file cannot be read, or names the table and key that cannot be used, and why.
+    """
+    file = Path(path)
+    table = _read(file)
+    _refuse_unknown(file, "", table, _TOP_KEYS)
+    defaults, networks = table.get("defaults", {}), table.get("network", [])
+    if not isinstance(defaults, dict):
+        raise BadInput(f"{file}: 'defaults' is no table.", "Write [defaults].")
+    if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
+        raise BadInput(f"{file}: there is no network in it.", "Write a table [[network]] for each, with its model.")
+    _refuse_unknown(file, "[defaults]", defaults, [key for key in NETWORK_KEYS if key not in ("name", "model")])
+    _values(file, "[defaults]", defaults)
+    tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
+    _refuse_double(file, tasks)
+    output = _value(file, "", "output", table.get("output", "nightly"), text)
+    return Suite(file, file.parent / output, tuple(tasks))
+
+
+def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of the files that a network and its data are read from."""
+    model = Path(keywords["model"])
+    files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
+    for path in (Path(keywords[key]) for key in ("calibration", "inputs", "dataset") if key in keywords):
+        files += path.iterdir() if path.is_dir() else [path]
+    found = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
+    return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = tomllib.loads(file.read_bytes().decode())
+    except FileNotFoundError:
+        raise BadInput(f"The suite '{file}' does not exist.", "Give --config the path of a trt-bisect.toml.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"The suite '{file}' cannot be read: {first_line(error)}", "It is a TOML file; the guide has an example."
+        ) from error
+    return table
+
+
+def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> NetworkTask:
+    unnamed = f"[[network]] number {place}"
+    _refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
+    if "model" not in entry:
+        raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give it the path of an ONNX network.")
+    model = _value(file, unnamed, "model", entry["model"], text)
+    name = _value(file, unnamed, "name", entry.get("name", Path(model).stem or model), text)
+    where = f"[[network]] {name!r}"
+    values = _values(file, where, {**defaults, **entry, "name": name})
+    keywords = {_RENAMED.get(key, key): value for key, value in values.items() if key not in OF_NIGHTS}
+    keywords.setdefault("explain", EXPLAIN_NOTHING)
+    _refuse_metric(file, where, keywords)
+    targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
+    usual = Tolerances()
+    tolerances = Tolerances(
+        values.get("similarity_tolerance", usual.similarity), values.get("latency_tolerance", usual.latency)
+    )
+    return NetworkTask(name, stem_of(name), keywords, targets, tolerances, values.get("repeats", REPEATS))
+
+
+def _values(file: Path, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _value(file, where, key, value, NETWORK_KEYS[key]) for key, value in table.items()}
+
+
+def _value(file: Path, where: str, key: str, value: Any, read: Read) -> Any:
+    try:
+        return read(value, file.parent)
+    except Unfit as unfit:
+        raise BadInput(f"{file}: {where + ': ' if where else ''}'{key}' {unfit.problem}.", unfit.remedy) from None
+
+
+def _refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
+    keys = list(known)
+    for key in table:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, 1)
+            raise BadInput(
+                f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.",
+                f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}.",
+            )
+
+
+def _refuse_metric(file: Path, where: str, keywords: Mapping[str, Any]) -> None:
+    try:
+        metric = find_metric(keywords.get("metric", "cosine"), keywords.get("direction", "higher"))
+        make_rule(metric, keywords.get("threshold"), keywords.get("share", DEFAULT_SHARE))
+    except TrtBisectError as error:
+        raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
+
+
+def _refuse_double(file: Path, tasks: Iterable[NetworkTask]) -> None:
+    seen: dict[str, str] = {}
+    for task in tasks:
+        if task.name.casefold() in seen:
+            raise BadInput(
+                f"{file}: two networks are called {task.name!r}, case aside.",
+                "Give each [[network]] a 'name' of its own.",
+            )
+        seen[task.name.casefold()] = task.name
+
+
+def stem_of(name: str) -> str:
+    """A name for files: ``name`` itself where it is one, else like it, with a digest of it."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
+    return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

@@ -1,0 +1,1 @@
+"""Whole runs sent to a cluster."""

@@ -1,0 +1,228 @@
+"""Whole runs on a Ray cluster, a task each: a suite's networks side by side.
+
+Network, calibration and inputs travel once, as what they hold; their names, and so the reports, are those of this
+machine. The journal comes back while a run goes on: where its node dies, it goes on elsewhere from there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_bisect._version import versions
+from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
+from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.cluster.connection import Connection
+from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
+from trt_bisect.cluster.open import Cluster
+from trt_bisect.cluster.ray_workers import needs
+from trt_bisect.cluster.tasks import Task, Tasks
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.staged import Carried, name_of
+from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
+from trt_bisect.history.record_on_exit import BESIDE, NONE, recorded
+from trt_bisect.jobs.remote.worker import Parcel
+from trt_bisect.model.network import Network, load_network
+from trt_bisect.results.run_report import Report
+from trt_bisect.runs.cached_inputs import INPUTS, INPUTS_ABOUT, RANGES, make_folder, write_whole
+from trt_bisect.runs.journal import JOURNAL, append, opened
+from trt_bisect.runs.lock import locked
+from trt_bisect.runs.progress_file import PROGRESS
+
+_FOUND_BEFORE = (RANGES, INPUTS, INPUTS_ABOUT)
+_NOT_ELSEWHERE = ("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries")
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """A run that is wanted: its folder, and the keywords of ``trt_bisect.run``."""
+
+    folder: Path
+    keywords: Mapping[str, Any]
+
+
+def run_elsewhere(
+    cluster: Cluster, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
+    """Does runs on a Ray cluster, as many at once as it has places; each folder ends as after a run here.
+
+    Args:
+        cluster: a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, ``cpus`` processors; a run
+            whose node dies is done again at most ``retries`` times, from where its journal is.
+        jobs: what is wanted.
+        say: is told of nodes and workers that are lost.
+
+    Yields:
+        Each job, as it ends, with its report, or the error that a run here would have raised.
+
+    Raises:
+        BadInput: there is no such cluster.
+        EngineUnavailable: no node can be used, or the cluster is gone; what the journals have is kept.
+    """
+    if not cluster.address or cluster.is_local:
+        raise BadInput(
+            f"Whole runs cannot be sent to '{cluster.address}'.", "Give the address of a Ray cluster, or 'auto'."
+        )
+    connection = Connection(cluster, say)
+    try:
+        connection.ask("open_mailbox")
+        by_engine: dict[bool, list[WantedRun]] = {}
+        for job in jobs:
+            by_engine.setdefault(_engine(job) == ONNXRUNTIME, []).append(job)
+        for alike in by_engine.values():
+            yield from _runs_of_a_kind(connection, alike)
+    finally:
+        connection.close()
+
+
+def _engine(job: WantedRun) -> str:
+    """The engine of a job. What this machine has decides for ``auto``, and only for that."""
+    asked: str = job.keywords.get("engine", AUTO)
+    return choose_engine(asked) if asked == AUTO else asked
+
+
+def _runs_of_a_kind(
+    connection: Connection, jobs: Sequence[WantedRun]
+) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
+    """Runs that need the same of a node; one more than there are places is sent ahead."""
+    tasks = Tasks(connection, "whole_run", needs(_engine(jobs[0]), connection.cluster))
+    waiting, under_way, folders = deque(jobs), 0, ExitStack()
+    try:
+        while waiting or under_way:
+            if waiting and under_way <= tasks.size:
+                job = waiting.popleft()
+                try:
+                    task = _task(connection, job)
+                except TrtBisectError as error:
+                    yield job, error
+                else:
+                    folders.callback(task.of.close)
+                    tasks.begin(task)
+                    under_way += 1
+                continue
+            task, ended = tasks.ended()
+            under_way -= 1
+            connection.ask("drop", task.key)
+            assert not isinstance(ended, Tried)
+            yield task.of.job, task.of.ended(ended)
+    finally:
+        tasks.abandon()
+        folders.close()
+
+
+def _task(connection: Connection, job: WantedRun) -> Task:
+    """The task of a job, what it works on in the object store.
+
+    Raises:
+        BadInput: something of the job cannot be used.
+    """
+    asked = dict(job.keywords)
+    history = asked.pop("history", BESIDE)
+    here_only = [name for name in _NOT_ELSEWHERE if asked.pop(name, None)]
+    if here_only:
+        raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
+    model, shapes = asked.pop("model"), asked.pop("shapes", None)
+    network = model if isinstance(model, Network) else load_network(model, shapes)
+    for name in ("calibration", "inputs", "dataset"):
+        asked[name] = _carried(asked.get(name), network, keep_masks=asked.get("keep_mask_ranges", False))
+    engine = _engine(job)
+    processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
+    parcel = Parcel(
+        replace(network, has_file=False),
+        {**asked, "engine": engine, "history": NONE},
+        str(job.folder),
+        versions(),
+        processors,
+    )
+    content = _pickled(parcel)
+    folder = _Folder(job, history, connection.say)
+    key = str(job.folder)
+    connection.ask("put", key, content)
+    return Task(f"the run '{job.folder}'", folder, key, folder.so_far, folder.post)
+
+
+def _pickled(parcel: Parcel) -> bytes:
+    try:
+        return pickle.dumps(parcel, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise BadInput(
+            f"What the run '{parcel.folder}' is given cannot travel: {first_line(error)}",
+            "Name functions as module:function, and give data as files.",
+        ) from error
+
+
+def _carried(given: Any, network: Network, *, keep_masks: bool) -> Any:
+    """Data or a calibration cache as what it holds, under its name; objects as they are."""
+    name = name_of(given)
+    if not name:
+        return given
+    if names_cache(given):
+        if network.has_pairs:
+            return Carried(name, Ranges({}, {}, ""))
+        return Carried(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))
+    data = open_dataset(given, network.inputs)
+    return Carried(name, replace(data, samples=partial(_again, list(data.samples()))))
+
+
+def _again(samples: list[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:
+    return samples
+
+
+class _Folder:
+    """The run folder of a job, which no other run can have meanwhile."""
+
+    def __init__(self, job: WantedRun, history: str | Path, say: Callable[[str], None]) -> None:
+        self.job = job
+        self._path = make_folder(job.folder)
+        with ExitStack() as opening:
+            opening.enter_context(locked(self._path))
+            opening.enter_context(recorded(self._path, history, say))
+            self._journal = opening.enter_context(opened(self._path / JOURNAL))
+            opening.callback(lambda: (self._path / PROGRESS).unlink(missing_ok=True))
+            self._open = opening.pop_all()
+
+    def so_far(self) -> tuple[dict[str, bytes]]:
+        """What the run goes on from: the whole lines of its journal, and what was found before there were trials."""
+        self._journal.seek(0)
+        journal = self._journal.read()
+        self._journal.truncate(journal.rfind(b"\n") + 1)
+        files = {name: (self._path / name).read_bytes() for name in _FOUND_BEFORE if (self._path / name).is_file()}
+        return ({**files, JOURNAL: journal[: journal.rfind(b"\n") + 1]},)
+
+    def post(self, mail: Mail) -> None:
+        """Keeps what the run has written meanwhile."""
+        append(self._journal, self._path / JOURNAL, mail.journal)
+        if mail.progress:
+            write_whole(self._path / PROGRESS, mail.progress)
+
+    def ended(self, ended: Ran | Raised | Lost) -> Report | TrtBisectError:
+        """The report, when its files are in the folder; or the error."""
+        try:
+            if isinstance(ended, Ran):
+                for name, content in ended.files.items():
+                    self._write(name, content)
+                return ended.report
+            return ended.error if isinstance(ended, Raised) else EngineUnavailable(ended.why)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the folder, and records the run; harmless afterwards."""
+        self._open.close()
+
+    def _write(self, name: str, content: bytes) -> None:
+        """A file that the run made; the journal is here already."""
+        path = self._path / name
+        if name == JOURNAL or not path.resolve().is_relative_to(self._path.resolve()):
+            return
+        make_folder(path.parent)
+        write_whole(path, content)

@@ -1,0 +1,114 @@
+"""What a Ray worker does with a whole run: it has it in a folder of its own, and sends the journal while it goes on."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trt_bisect._version import versions
+from trt_bisect.cluster.messages import Ended, Raised, Ran, Refused, refusal
+from trt_bisect.data.staged import Carried
+from trt_bisect.errors import EngineUnavailable, TrtBisectError
+from trt_bisect.jobs.run.run import run
+from trt_bisect.model.network import Network
+from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.support.machine import use_at_most
+from trt_bisect.support.progress import Silent
+
+_SECONDS = 1.0
+"""Between two letters."""
+
+Send = Callable[[tuple[bytes, bytes]], None]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A run that is to be done elsewhere.
+
+    Attributes:
+        network: which, by the name of its file.
+        asked: the other arguments of ``trt_bisect.run``; files are ``Carried``.
+        folder: the name of the run folder.
+        facts: the versions of the machine that sends it.
+        processors: that the run may take; None where it has a GPU.
+    """
+
+    network: Network
+    asked: Mapping[str, Any]
+    folder: str
+    facts: Mapping[str, str]
+    processors: int | None
+
+
+def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Mapping[str, bytes]) -> Ended:
+    """Does a run.
+
+    Args:
+        node: where this is.
+        fetch: gives the parcel, pickled.
+        send: takes what the journal has gained, in whole lines, and the progress.
+        files: what the run folder holds already: the journal so far, and what was found before there were trials.
+    """
+    parcel: Parcel = pickle.loads(fetch())
+    refused = refusal(node, parcel.facts, versions())
+    if refused is not None:
+        return refused
+    if parcel.processors is not None:
+        use_at_most(parcel.processors)
+    with tempfile.TemporaryDirectory(prefix="trt-bisect-") as scratch:
+        folder = Path(scratch)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        try:
+            with _Post(folder, send):
+                report = run(parcel.network, **parcel.asked, output=Carried(parcel.folder, folder), progress=Silent())
+        except EngineUnavailable as error:
+            return Refused(node, error.problem)
+        except TrtBisectError as error:
+            return Raised(error)
+        made = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        return Ran(report, made)
+
+
+class _Post:
+    """Sends what a run writes, from a thread of its own, and the rest at the end."""
+
+    def __init__(self, folder: Path, send: Send) -> None:
+        self._journal = folder / JOURNAL
+        self._progress = folder / PROGRESS
+        self._send = send
+        self._sent = self._journal.stat().st_size if self._journal.exists() else 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="trt-bisect post", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._post()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_SECONDS):
+            self._post()
+
+    def _post(self) -> None:
+        gained = b""
+        if self._journal.exists():
+            with self._journal.open("rb") as file:
+                file.seek(self._sent)
+                gained = file.read()
+        gained = gained[: gained.rfind(b"\n") + 1]
+        self._sent += len(gained)
+        try:
+            progress = self._progress.read_bytes()
+        except OSError:
+            progress = b""
+        self._send((gained, progress))

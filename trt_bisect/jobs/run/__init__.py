@@ -1,0 +1,1 @@
+"""The main job: culprits, recipe, explanation, report."""

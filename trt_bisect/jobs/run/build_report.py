@@ -1,0 +1,154 @@
+"""From what a search measured to the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.builder.base import Builder
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.evaluator.speed import Latencies
+from trt_bisect.model.layers import Layer, Rounding
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.precision import Precision
+from trt_bisect.results.empty_report import blank_rows, empty_report
+from trt_bisect.results.layer_rows import exit_code, filled_report
+from trt_bisect.results.precision_check import obedience_notes
+from trt_bisect.results.recipe_files import RecipeFiles
+from trt_bisect.results.run_report import Report, RoundedTensor
+from trt_bisect.results.search_result import Measured
+from trt_bisect.results.summary import listed, memory_notes, summary
+from trt_bisect.support.machine import peak_bytes
+
+
+def blank_report(
+    network: Network,
+    ranges: Ranges,
+    rule: Rule,
+    *,
+    strategy: str,
+    builder: Builder,
+    high: Precision,
+    versions: Mapping[str, str],
+    inputs: Mapping[str, Any],
+    notes: Sequence[str],
+    fingerprint: str,
+    made_of: Mapping[str, Any],
+) -> Report:
+    """The report of a run that has measured nothing yet."""
+    return replace(
+        empty_report(network.source),
+        engine=builder.engine,
+        typing=builder.typing,
+        strategy=strategy,
+        arithmetic=builder.arithmetic,
+        metric=rule.metric.name,
+        threshold=rule.threshold,
+        share=rule.share,
+        precision=str(high),
+        versions=dict(versions),
+        layers=blank_rows(network.layers, high),
+        ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
+        inputs=dict(inputs),
+        notes=tuple(dict.fromkeys(notes)),
+        fingerprint=fingerprint,
+        made_of=dict(made_of),
+        budget=rule.budget,
+    )
+
+
+def assemble(
+    measured: Measured,
+    blank: Report,
+    network: Network,
+    ranges: Ranges,
+    rule: Rule,
+    *,
+    files: RecipeFiles,
+    notes: Sequence[str],
+    seconds: Mapping[str, float],
+    latencies: Latencies | None,
+) -> Report:
+    """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
+    writer = PlanWriter(network, ranges.scales, Target.TENSORRT)
+    filled = filled_report(blank, measured, rule, lambda row: _rounds(network.layers[row.index], writer))
+    recipe, similarity = measured.recipe, filled.similarity
+    said = [
+        *notes,
+        *_trial_notes(measured, rule),
+        *memory_notes(measured.trials.values()),
+        *_overruled(measured, network, rule),
+        *_obedience(measured, network),
+        *files.notes,
+    ]
+    return replace(
+        filled,
+        notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
+        summary=summary(network, rule, measured.findings, recipe, similarity, filled.by_input),
+        peak_bytes=peak_bytes(),
+        seconds=dict(seconds),
+        exit_code=exit_code(measured, rule),
+        latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
+        files=files,
+    )
+
+
+def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
+    """What the comparison of full INT8 and of the recipe had to say."""
+    return [
+        f"output '{name}' in {what}: {figures.note}"
+        for what, trial in (("full INT8", measured.full), ("the recipe", measured.restored))
+        for name, figures in rule.judged(trial).items()
+        if figures.note
+    ]
+
+
+def _obedience(measured: Measured, network: Network) -> list[str]:
+    deciding = {step.layers[-1]: measured.whole_trial_of(step.plan) for step in measured.findings.steps if step.culprit}
+    return obedience_notes(network, measured.trials.values(), deciding)
+
+
+def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
+    """Where whole engines, which decide, contradict what pieces found."""
+    pieces, wholes = measured.in_pieces, measured.findings
+    if pieces is None:
+        return []
+    said = []
+    met = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
+    if met[0] != met[1]:
+        words = ["meets" if good else "misses" for good in met]
+        said.append(f"in pieces full INT8 {words[0]} the threshold, on whole engines, which decide, it {words[1]} it")
+    withdrawn = [network.layers[k].name for k in pieces.culprits if k not in wholes.culprits]
+    if withdrawn:
+        said.append(f"withdrawn: {listed(withdrawn)}, blamed in pieces and not confirmed by whole engines")
+    found = [network.layers[k].name for k in wholes.culprits if k not in pieces.culprits]
+    if found:
+        said.append(f"found on whole engines alone, in pieces innocent: {listed(found)}")
+    return said
+
+
+def _rounds(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
+    """Rule 2 of the design: a culprit is reported with the tensor that is rounded, its producer and its consumer."""
+    network = writer.network
+    return tuple(_rounded_tensor(layer, rounding, network, writer) for rounding in layer.roundings)
+
+
+def _rounded_tensor(layer: Layer, rounding: Rounding, network: Network, writer: PlanWriter) -> RoundedTensor:
+    producer = network.producers.get(rounding.tensor)
+    inputs = {spec.name for spec in network.inputs}
+    kind = "output" if rounding.at_output else "weight" if rounding.is_weight else "activation"
+    made_by = producer.name if producer else "the network's input" if rounding.tensor in inputs else "a constant"
+    quantizers = writer.quantizers(layer, rounding)
+    same = tuple(
+        other.name
+        for other in network.layers
+        if other.quantizable and other.index != layer.index
+        for theirs in other.roundings
+        if theirs.tensor == rounding.tensor
+        and [q.key() for q in writer.quantizers(other, theirs)] == [q.key() for q in quantizers]
+    )
+    scale = max(float(quantizer.scale.max()) for quantizer in quantizers)
+    return RoundedTensor(rounding.tensor, kind, made_by, layer.name, scale, same)

@@ -1,0 +1,45 @@
+"""A run at work in its folder: alone there, its progress beside it, recorded when it ends."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from trt_bisect.history.record_on_exit import NONE, recorded
+from trt_bisect.runs.lock import locked
+from trt_bisect.runs.progress_file import Beat
+from trt_bisect.support.progress import Progress, Showing
+
+_UNFINISHED = re.compile(r"\.(.+)-(\d+)")
+"""What ``write_whole`` calls a file until it is whole; the number is the process that writes it."""
+
+
+@contextmanager
+def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
+    """Progress, shown and written into ``folder``, which is locked, and rid of what killed runs were writing.
+
+    Args:
+        folder: of the run; without one there is nothing to lock, and nothing to record.
+        display: where progress is shown.
+        history: where the run is recorded when it ends: ``beside``, ``none`` or a file.
+
+    Raises:
+        BadInput: another run works in the folder.
+    """
+    with ExitStack() as open_until_the_end:
+        if folder is not None:
+            open_until_the_end.enter_context(locked(folder))
+            for place in (folder, folder / "recipe"):
+                _clear(place)
+        open_until_the_end.enter_context(recorded(folder, history, display.say))
+        yield open_until_the_end.enter_context(Showing(display if folder is None else Beat(folder, display)))
+
+
+def _clear(folder: Path) -> None:
+    with suppress(OSError):
+        for path in list(folder.iterdir()):
+            if _UNFINISHED.fullmatch(path.name):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

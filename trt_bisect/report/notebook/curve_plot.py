@@ -1,0 +1,91 @@
+"""The curve of similarity over layers as a Plotly figure, for notebooks; the page draws its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.errors import BadInput
+from trt_bisect.report.screen.run import drop_text, figure_text
+from trt_bisect.results.run_report import LayerRow, Report
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+FRACTIONS = ("cosine", "top1")
+_EXACT = 1e-9
+"""A loss below this is drawn here: a logarithm has no zero."""
+
+
+def curve(report: Report, *, log: bool = True) -> Figure:
+    """Similarity over k: the line has the culprits ruled out, a diamond is one, a cross a layer that was not measured.
+
+    Args:
+        report: of a run.
+        log: for cosine and top-1, 1 less the similarity on a logarithmic axis that runs downwards.
+
+    Raises:
+        BadInput: Plotly is not installed.
+    """
+    go = graph_objects()
+    log = log and report.metric in FRACTIONS
+    tried = [row for row in report.layers if row.quantizable]
+    standing = [row for row in tried if not row.culprit]
+    culprits = [row for row in tried if row.culprit and row.similarity is not None]
+    failed = [row for row in tried if row.message]
+    figure = go.Figure(
+        [
+            _trace(go, report, standing, log, "culprits ruled out", mode="lines+markers", marker={"size": 5}),
+            _trace(go, report, culprits, log, "culprit", marker={"symbol": "diamond", "size": 11, "color": "#b3201a"}),
+        ]
+    )
+    figure.add_hline(height(report.threshold, log), line={"dash": "dash", "color": "#17703c"})
+    for row in failed:
+        figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
+    figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40}, legend={"orientation": "h", "y": 1.1})
+    figure.update_xaxes(title="layer k, in execution order")
+    figure.update_yaxes(**axis(report.metric, log))
+    return figure
+
+
+def graph_objects() -> Any:
+    """Plotly's ``graph_objects``; raises BadInput where it is not installed."""
+    try:
+        import plotly.graph_objects
+    except ImportError as error:
+        raise BadInput("Plotly is not installed.", "pip install 'trt-bisect[notebook]'") from error
+    return plotly.graph_objects
+
+
+def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: str, **look: Any) -> Any:
+    return go.Scatter(
+        x=[row.index for row in rows],
+        y=[None if row.similarity is None else height(row.similarity, log) for row in rows],
+        text=[_hover(report, row) for row in rows],
+        hovertemplate="%{text}<extra></extra>",
+        name=name,
+        **{"mode": "markers", **look},
+    )
+
+
+def height(similarity: float, log: bool) -> float:
+    """Where a figure is drawn on a logarithmic axis of 1 - similarity, or a plain one."""
+    return max(_EXACT, 1.0 - similarity) if log else similarity
+
+
+def axis(metric: str, log: bool) -> dict[str, Any]:
+    """Plotly's settings of the axis that ``height`` is for."""
+    if log:
+        return {"type": "log", "autorange": "reversed", "title": "1 - similarity"}
+    errors = metric in BUILT_IN and metric not in FRACTIONS and "sqnr" not in metric
+    return {"type": "log" if errors else "linear", "title": metric}
+
+
+def _hover(report: Report, row: LayerRow) -> str:
+    lines = [f"<b>{escape(row.name)}</b>", f"{row.index} {escape(row.op_type)}"]
+    lines.append(figure_text(report.metric, row.similarity))
+    if row.drop is not None:
+        lines.append(f"drop {drop_text(report.metric, row.drop)}")
+    return "<br>".join(lines)

@@ -1,0 +1,60 @@
+"""The front of accuracy against cost as a Plotly figure, for notebooks; the page draws its own."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from trt_bisect.report.notebook.curve_plot import FRACTIONS, axis, graph_objects, height
+from trt_bisect.report.page.headline import recovered_text
+from trt_bisect.results.recovery import FrontPoint, Recovery
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_NAMED = 5
+
+
+def front(found: Recovery, *, log: bool = True) -> Figure:
+    """The figure over the cost in per cent: plans that have a name are diamonds with it, the target is a line.
+
+    Args:
+        found: what ``recover`` found.
+        log: for cosine and top-1, 1 less the similarity on a logarithmic axis that runs downwards.
+
+    Raises:
+        BadInput: Plotly is not installed.
+    """
+    go = graph_objects()
+    log = log and found.figure in FRACTIONS
+    points = [point for point in found.front if point.figure is not None]
+    figure = go.Figure(
+        go.Scatter(
+            x=[100.0 * point.cost for point in points],
+            y=[None if point.figure is None else height(point.figure, log) for point in points],
+            mode="lines+markers+text",
+            line={"shape": "hv"},
+            marker={
+                "symbol": ["diamond" if point.names else "circle" for point in points],
+                "size": [11 if point.names else 6 for point in points],
+            },
+            text=[", ".join(point.names) for point in points],
+            textposition=["bottom left" if point.cost > 0.5 else "bottom right" for point in points],
+            customdata=[_hover(found, point) for point in points],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    if found.target.get("least") is not None:
+        figure.add_hline(height(found.target["least"], log), line={"dash": "dash", "color": "#17703c"})
+    figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
+    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is given up, %")
+    figure.update_yaxes(**axis(found.figure, log))
+    return figure
+
+
+def _hover(found: Recovery, point: FrontPoint) -> str:
+    names = [escape(name) for name in list(point.high)[:_NAMED]]
+    more = [f"and {len(point.high) - _NAMED} more"] if len(point.high) > _NAMED else []
+    titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
+    figures = f"cost {point.cost:.2%}, {escape(found.figure)} {recovered_text(found, point.figure)}"
+    return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])

@@ -1,0 +1,51 @@
+"""The report in a notebook: compact, without scripts, so that it also shows where none may run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trt_bisect.report.page.headline import headline, recovered_headline, recovered_text
+from trt_bisect.report.page.render import environment
+from trt_bisect.report.screen.run import drop_text, figure_text
+from trt_bisect.results.recovery import Recovery
+from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.support.plain_json import shape_text
+
+_LISTED = 20
+
+
+def compact(report: Report) -> str:
+    """The verdict, full INT8 and recipe, and the culprits, as HTML; names are escaped."""
+    template = environment().get_template("notebook.html.j2")
+    culprits = [row for row in report.layers if row.culprit]
+    return template.render(
+        report=report,
+        headline=headline(report),
+        int8=figure_text(report.metric, report.similarity.get("int8")),
+        recipe=figure_text(report.metric, report.similarity.get("recipe")),
+        culprits=[_cells(report, row) for row in culprits[:_LISTED]],
+        more=max(0, len(culprits) - _LISTED),
+    )
+
+
+def compact_recovery(found: Recovery) -> str:
+    """What ``recover`` found, the layers left high and the other scales, as HTML; names are escaped."""
+    template = environment().get_template("recovery.html.j2")
+    return template.render(
+        found=found,
+        headline=recovered_headline(found),
+        high=[(row, recovered_text(found, row.back)) for row in found.high[:_LISTED]],
+        more=max(0, len(found.high) - _LISTED),
+        moves=found.moves[:_LISTED],
+        more_moves=max(0, len(found.moves) - _LISTED),
+    )
+
+
+def _cells(report: Report, row: LayerRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "op_type": row.op_type,
+        "shape": "?" if row.shape is None else shape_text(row.shape),
+        "similarity": figure_text(report.metric, row.similarity) if row.similarity is not None else row.outcome,
+        "drop": "" if row.drop is None else drop_text(report.metric, row.drop),
+    }

@@ -1,0 +1,1 @@
+"""A nightly comparison as text, Markdown and JUnit XML."""

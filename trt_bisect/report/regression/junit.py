@@ -1,0 +1,121 @@
+"""A night as JUnit XML, in the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads.
+
+A suite a network. Its cases are few and the same every night, and one more for each layer that fails, so that networks
+with thousands of layers stay small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from trt_bisect.analyzer.changes import CULPRIT, LATENCY, OBEYED, OUTCOME, RECIPE_LAYERS, SIMILARITY, TARGET, Change
+from trt_bisect.report.regression.text import made_of_text, sentence, sentences
+from trt_bisect.results.regression import NetworkResult, Regression, of_kinds
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CASES = {
+    "similarity": (SIMILARITY, RECIPE_LAYERS),
+    "target": (TARGET,),
+    "latency": (LATENCY,),
+    "culprits": (CULPRIT,),
+    "precision obeyed": (OBEYED,),
+    "trials": (OUTCOME,),
+}
+"""The kinds of changes that fail each case."""
+_OF_LAYERS = (CULPRIT, OBEYED, OUTCOME)
+_MOST_LAYERS = 200
+_LONGEST = 2000
+"""Characters of an attribute."""
+
+
+def junit_xml(regression: Regression) -> bytes:
+    """The document, in UTF-8."""
+    root = Element("testsuites", name="trt-bisect")
+    for result in regression.networks:
+        root.append(_suite(result, regression.began))
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _suite(result: NetworkResult, began: str) -> Element:
+    cases = list(_cases(result))
+    suite = Element(
+        "testsuite",
+        name=_attribute(result.name),
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+        time=f"{result.seconds:.3f}",
+        timestamp=began[:19],
+    )
+    suite.extend(cases)
+    SubElement(suite, "system-out").text = _text("\n".join(_said(result)))
+    return suite
+
+
+def _said(result: NetworkResult) -> list[str]:
+    if result.figures is None or result.baseline is None:
+        return sentences(result)
+    return [*sentences(result), f"What differs from the baseline: {made_of_text(result.differs)}."]
+
+
+def _cases(result: NetworkResult) -> Iterator[Element]:
+    if result.figures is None:
+        yield _failing(_case(result, "measured"), "error", [result.message])
+        return
+    metric = result.figures.judge.name
+    failures = result.failures
+    yield _case(result, "measured", result.seconds)
+    for name, kinds in _CASES.items():
+        case = _case(result, name)
+        failing = of_kinds(failures, *kinds)
+        if failing:
+            _failing(case, "failure", [sentence(change, metric) for change in failing])
+        elif not _is_judged(name, result):
+            SubElement(case, "skipped")
+        yield case
+    for change in of_kinds(failures, *_OF_LAYERS)[:_MOST_LAYERS]:
+        yield _failing(_case(result, _layer_case(change)), "failure", [sentence(change, metric)])
+
+
+def _is_judged(case: str, result: NetworkResult) -> bool:
+    """Whether there is something that the case could have failed by."""
+    if case == "target":
+        return bool(result.targets)
+    if case == "latency" and (result.figures is None or result.figures.latency is None):
+        return False
+    return result.baseline is not None and not result.accepted
+
+
+def _layer_case(change: Change) -> str:
+    return f"layer {change.what}: {change.kind}"
+
+
+def _case(result: NetworkResult, name: str, seconds: float = 0.0) -> Element:
+    return Element(
+        "testcase", classname=_attribute(f"trt-bisect.{result.name}"), name=_attribute(name), time=f"{seconds:.3f}"
+    )
+
+
+def _failing(case: Element, tag: str, said: list[str]) -> Element:
+    problem = SubElement(
+        case, tag, message=_attribute(said[0]), type="regression" if tag == "failure" else "not measured"
+    )
+    problem.text = _text("\n".join(said))
+    return case
+
+
+def _attribute(text: str) -> str:
+    return _text(text)[:_LONGEST]
+
+
+def _text(text: str) -> str:
+    """A text without the characters that XML 1.0 cannot hold, not even escaped."""
+    return _NOT_XML.sub("\ufffd", text)

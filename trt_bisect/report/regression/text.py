@@ -1,0 +1,173 @@
+"""A night's changes in sentences, for the screen, the Markdown summary and JUnit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from trt_bisect.analyzer.changes import (
+    BETTER,
+    CULPRIT,
+    CURVE,
+    DROP,
+    LATENCY,
+    LAYER,
+    OBEYED,
+    OUTCOME,
+    RECIPE_LAYERS,
+    SIMILARITY,
+    TARGET,
+    WORSE,
+    Change,
+)
+from trt_bisect.analyzer.differences import Difference
+from trt_bisect.analyzer.figures import INT8, RECIPE
+from trt_bisect.report.screen.run import drop_text, figure_text
+from trt_bisect.results.regression import ERROR, FAILED, PASSED, NetworkResult, Regression, of_kinds
+from trt_bisect.results.summary import listed
+
+PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
+_MOST = 5
+"""Layers told one by one where only their own figures moved."""
+
+
+def sentence(change: Change, metric: str) -> str:
+    """One change, without what it means for the night.
+
+    Args:
+        change: told.
+        metric: the name of the one that decides.
+    """
+    return _TOLD[change.kind](change, metric)
+
+
+def sentences(result: NetworkResult) -> list[str]:
+    """What changed in a network, the failures first; of layers whose own figures moved the first few and a count."""
+    if result.figures is None:
+        return [result.message]
+    metric = result.figures.judge.name
+    failures = result.failures
+    others = [change for change in result.changes if not change.fails_even_if(result.accepted)]
+    plainly = [change for change in others if change.kind not in (DROP, CURVE, LAYER)]
+    said = [sentence(change, metric) for change in (*failures, *plainly)]
+    for kind in (DROP, CURVE):
+        moved = of_kinds(others, kind)
+        said += [sentence(change, metric) for change in moved[:_MOST]]
+        if len(moved) > _MOST:
+            said.append(f"{len(moved) - _MOST} more layers moved in the same way (regression.json has all)")
+    for state in ("new", "gone"):
+        names = [change.what for change in of_kinds(others, LAYER) if change.now == state]
+        if names:
+            said.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
+    if result.baseline is None:
+        said.append("new: only its targets are judged")
+    if result.noise:
+        said.append(
+            f"noise: {len(result.noise)} figures outside the baseline's range were back inside in a repeat, first "
+            f"{sentence(result.noise[0], metric)}"
+        )
+    return said
+
+
+def made_of_text(differs: Sequence[Difference] | None) -> str:
+    """Which parts differ between the baseline and tonight."""
+    if differs is None:
+        return "not known: the baseline is of an older version and does not say what it was made of"
+    if not differs:
+        return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
+    return "; ".join(f"{one.what} ({one.before} → {one.now})" for one in differs)
+
+
+def headline(regression: Regression) -> str:
+    """The night in a sentence."""
+    counts = [
+        f"{len(names)} {said}"
+        for status, said in ((FAILED, "failed"), (ERROR, "not measured"), (PASSED, "passed"))
+        if (names := regression.named(status))
+    ]
+    against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
+    accepted = "; this night is the new baseline" if regression.accepted else ""
+    return f"{', '.join(counts)}, {against}{accepted}"
+
+
+def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    """The range of the values that were measured."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return "not measured"
+    ends = list(dict.fromkeys((text(known[0]), text(known[-1]))))
+    return " to ".join(ends)
+
+
+def _figures_text(change: Change, text: Callable[[float], str]) -> str:
+    now = "not measured" if change.now is None else text(change.now)
+    return f"{now}, was {range_text(change.before, text)}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3f} ms"
+
+
+def _similarity(change: Change, metric: str) -> str:
+    return f"{PLANS[change.what]} is {change.effect}: {_figures_text(change, lambda v: figure_text(metric, v))}"
+
+
+def _latency(change: Change, _metric: str) -> str:
+    side = {WORSE: "slower", BETTER: "faster"}[change.effect]
+    return f"latency of {change.what} is {side}: {_figures_text(change, _milliseconds)}"
+
+
+def _culprit(change: Change, metric: str) -> str:
+    said = "new culprit" if change.effect == WORSE else "culprit no longer:"
+    return f"{said} '{change.what}', costs {_figures_text(change, lambda v: drop_text(metric, v))}"
+
+
+def _drop(change: Change, metric: str) -> str:
+    side = "more" if change.effect == WORSE else "less"
+    return f"'{change.what}' costs {side}: {_figures_text(change, lambda v: drop_text(metric, v))}"
+
+
+def _curve(change: Change, metric: str) -> str:
+    figures = _figures_text(change, lambda v: figure_text(metric, v))
+    return f"the curve at '{change.what}' is {change.effect}: {figures}"
+
+
+def _outcome(change: Change, _metric: str) -> str:
+    return f"'{change.what}': {change.now}, was {' or '.join(change.before)}"
+
+
+def _obeyed(change: Change, _metric: str) -> str:
+    said = "runs again" if change.effect == BETTER else "no longer runs"
+    return f"'{change.what}' {said} in the precision asked for"
+
+
+def _recipe(change: Change, _metric: str) -> str:
+    means = {WORSE: ", and no longer meets the threshold", BETTER: ", and meets the threshold again"}
+    before = " or ".join(_high(high) for high in change.before)
+    return f"the recipe leaves {_high(change.now)} high, was {before}{means.get(change.effect, '')}"
+
+
+def _high(layers: Sequence[str]) -> str:
+    return listed(layers, most=6) if layers else "no layer"
+
+
+def _target(change: Change, metric: str) -> str:
+    now = "is not measured" if change.now is None else f"measures {figure_text(metric, change.now)}"
+    return f"{PLANS[change.what]} {now}, the target is {figure_text(metric, change.before[0])}"
+
+
+def _layer(change: Change, _metric: str) -> str:
+    return f"layer '{change.what}' is {change.now}"
+
+
+_TOLD: Mapping[str, Callable[[Change, str], str]] = {
+    SIMILARITY: _similarity,
+    LATENCY: _latency,
+    CULPRIT: _culprit,
+    DROP: _drop,
+    CURVE: _curve,
+    OUTCOME: _outcome,
+    OBEYED: _obeyed,
+    RECIPE_LAYERS: _recipe,
+    TARGET: _target,
+    LAYER: _layer,
+}

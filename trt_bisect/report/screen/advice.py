@@ -1,0 +1,68 @@
+"""The advice on the screen: for each culprit a paragraph, and the remedies, the cheapest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from trt_bisect.report.screen.run import figure_text
+from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.results.explanation import EXPLANATION, Explanation
+
+CULPRITS_UP_TO = 5
+
+
+def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
+    """Why each culprit is one and what to do about it. Names are printed as they are, never as markup.
+
+    Args:
+        explanation: the run's.
+        metric: its name, for the figures of what was tried.
+        console: where to.
+    """
+    for advice in explanation.advice[:CULPRITS_UP_TO]:
+        _print_culprit(advice, metric, console)
+    more = len(explanation.advice) - CULPRITS_UP_TO
+    if more > 0:
+        console.print(Text(f"{more} more culprits are explained in {EXPLANATION}.", style="dim"))
+    if explanation.advice:
+        console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
+    _print_network(explanation.tried, metric, console)
+
+
+def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None:
+    console.print(Text(advice.evidence))
+    for number, remedy in enumerate(advice.remedies, start=1):
+        console.print(Padding(_remedy_text(number, remedy, metric), (0, 0, 0, 2)))
+        if number == 1 and remedy.commands:
+            console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
+    console.print()
+
+
+def _remedy_text(number: int, remedy: Remedy, metric: str) -> Text:
+    text = Text(f"{number}. ")
+    text.append(remedy.remedy, style="bold")
+    text.append(f" (cost in speed: {remedy.speed}). {remedy.why}")
+    if remedy.tried is not None:
+        text.append(f" Tried: {_tried_text(remedy.tried, metric)}", style="green" if remedy.tried.meets else "yellow")
+    return text
+
+
+def _print_network(tried: Sequence[Tried], metric: str, console: Console) -> None:
+    """What other calibrators give for the whole network, with no layer high."""
+    whole = [each for each in tried if each.culprit is None]
+    if not whole:
+        return
+    console.print(Text("Tried on the judged inputs, every layer in INT8:", style="bold"))
+    for each in whole:
+        console.print(Text(f"  {_tried_text(each, metric)}", style="green" if each.meets else ""))
+
+
+def _tried_text(tried: Tried, metric: str) -> str:
+    if tried.similarity is None:
+        return f"{tried.what} gives no figure (not finite or not measured)."
+    meets = "meets the threshold" if tried.meets else "misses the threshold"
+    return f"{tried.what} gives {figure_text(metric, tried.similarity)}, which {meets}."

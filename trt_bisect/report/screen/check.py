@@ -1,0 +1,45 @@
+"""The structure check on the screen: each kind of finding once, with its layers, why it matters and what to do."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
+from trt_bisect.results.check import CheckReport
+
+LAYERS_OF_A_KIND = 5
+_STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
+
+
+def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:
+    """The table of findings by kind, then the summary. Names are printed as they are, never as markup."""
+    if report.findings:
+        console.print(check_table(report, every_layer=every_layer))
+        console.print()
+    style = "bold red" if report.exit_code else "bold green"
+    console.print(Text(report.summary, style=style))
+
+
+def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
+    """A row a kind: severity and kind, what was found in which layers, why it matters and what to do."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
+    table.add_column("Finding", overflow="fold", ratio=2)
+    table.add_column("Layers", overflow="fold", ratio=4)
+    table.add_column("Why it matters, and what to do", overflow="fold", ratio=5)
+    for kind, findings in kinds.items():
+        first = findings[0]
+        shown = findings if every_layer else findings[:LAYERS_OF_A_KIND]
+        lines = [f"{finding.layer}: {finding.what}" if finding.layer else finding.what for finding in shown]
+        if len(findings) > len(shown):
+            lines.append(f"and {len(findings) - len(shown)} more")
+        table.add_row(
+            Text(f"{first.severity}: {kind} ({len(findings)})", style=_STYLES[first.severity]),
+            Text("\n".join(lines)),
+            Text.assemble(first.why, "\n", (first.remedy, "bold")),
+        )
+    return table

@@ -1,0 +1,94 @@
+"""The history on the screen. Names are printed as they are, never as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from trt_bisect.history.rows import PastReport, PastTrial
+from trt_bisect.history.sparkline import spark_text
+from trt_bisect.history.trends import Trend, engine_text
+from trt_bisect.report.screen.run import figure_text
+from trt_bisect.results.summary import listed
+from trt_bisect.runs.progress_file import FINISHED
+
+RUNS_DRAWN = 40
+"""How many runs a small line has, the last ones."""
+
+
+def trend_table(trends: Sequence[Trend]) -> Table:
+    """One row a trend: the last figures, and how full INT8 and its latency went over the runs."""
+    timed = any(report.int8_ms is not None for trend in trends for report in trend.reports)
+    table = _table(("Label", ""), ("Engine", ""), ("Metric", ""), ("Runs", "right"), ("Last, UTC", ""))
+    _add(table, ("INT8", "right"), ("over runs", ""), ("Recipe", "right"), ("Culprits", "right"))
+    _add(table, *((("INT8 ms", "right"), ("over runs", "")) if timed else ()), ("Changed last", ""))
+    for trend in trends:
+        finished = trend.finished
+        last = finished[-1] if finished else None
+        drawn = finished[-RUNS_DRAWN:]
+        cells = [trend.label, trend.engine, trend.metric, str(len(trend.reports)), _when(trend.reports[-1])]
+        cells += [
+            "-" if last is None else figure_text(trend.metric, last.int8),
+            spark_text([report.int8 for report in drawn]),
+            "-" if last is None else figure_text(trend.metric, last.recipe),
+            "-" if last is None else str(len(last.culprits)),
+        ]
+        if timed:
+            cells += [_milliseconds(last), spark_text([report.int8_ms for report in drawn])]
+        table.add_row(*map(Text, [*cells, trend.last_change or ("-" if len(finished) < 2 else "nothing")]))
+    return table
+
+
+def run_table(trends: Sequence[Trend], top: int) -> Table:
+    """One row a run, in the order of recording; of many the last ``top``, 0 for all."""
+    rows = sorted((row for trend in trends for row in trend.compared()), key=lambda row: row[0].id)
+    timed = any(report.int8_ms is not None for report, _ in rows)
+    table = _table(("Began, UTC", ""), ("Engine", ""), ("Metric", ""), ("INT8", "right"), ("Recipe", "right"))
+    _add(table, ("Culprits", ""), *((("INT8 ms", "right"),) if timed else ()), ("s", "right"))
+    _add(table, ("Differs from the one before", ""), ("Folder", ""))
+    for report, said in rows[-top:]:
+        finished = report.state == FINISHED
+        figures = [figure_text(report.metric, value) for value in (report.int8, report.recipe)]
+        cells = [_when(report), engine_text(report), report.metric, *figures]
+        cells.append(listed(report.culprits, 3) if report.culprits else "none" if finished else "")
+        if timed:
+            cells.append(_milliseconds(report))
+        cells.append("" if report.total_seconds is None else f"{report.total_seconds:.1f}")
+        cells += [", ".join(said) if finished else report.state, Path(report.folder).name]
+        table.add_row(*map(Text, cells), style="" if finished else "dim")
+    return table
+
+
+def trial_table(trials: Sequence[PastTrial]) -> Table:
+    """One row a trial."""
+    table = _table(("Label", ""), ("Run", "right"), ("Plan", ""), ("Outcome", ""), ("Metric", ""), ("Figure", "right"))
+    _add(table, ("Build s", "right"), ("Infer s", "right"), ("Message", ""))
+    for trial in trials:
+        figure = figure_text(trial.metric or "", trial.figure)
+        cells = [trial.label, str(trial.run), trial.plan, trial.outcome, trial.metric or "", figure]
+        message = trial.message.splitlines()[0] if trial.message else ""
+        cells += [f"{trial.build_seconds:.3f}", f"{trial.infer_seconds:.3f}", message]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    _add(table, *columns)
+    return table
+
+
+def _add(table: Table, *columns: tuple[str, str]) -> None:
+    for title, justify in columns:
+        table.add_column(title, justify="right" if justify else "left", overflow="fold", no_wrap=bool(justify))
+
+
+def _when(report: PastReport) -> str:
+    return f"{report.started:%Y-%m-%d %H:%M}"
+
+
+def _milliseconds(report: PastReport | None) -> str:
+    return "" if report is None or report.int8_ms is None else f"{report.int8_ms:.3f}"

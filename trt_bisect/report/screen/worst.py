@@ -1,0 +1,83 @@
+"""The worst inputs on the screen: the spread over the data set, the worst, and which problem it is."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trt_bisect.report.screen.run import NOTES_UP_TO, figure_text
+from trt_bisect.results.worst import WorstReport, description
+
+_BAR = 40
+
+
+def print_worst(report: WorstReport, console: Console) -> None:
+    """What was searched, the distribution with its histogram, the worst inputs, and the verdict."""
+    for title, said in description(report).items():
+        console.print(Text(f"{title + ':':8}{said}"))
+    console.print()
+    console.print(spread_table(report))
+    console.print()
+    for line in histogram_lines(report):
+        console.print(Text(line))
+    console.print()
+    console.print(worst_table(report))
+    console.print()
+    console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))
+    for note in remarks(report)[:NOTES_UP_TO]:
+        console.print(Text(f"Note: {note}", style="yellow"))
+
+
+def spread_table(report: WorstReport) -> Table:
+    """Best, median, percentiles and worst: what so many per cent of the inputs are at least as good as."""
+    spread = report.distribution
+    columns = {"best": spread.best, "median": spread.median}
+    columns |= {f"{p} % reach": value for p, value in spread.percentiles.items()}
+    columns["worst"] = spread.worst
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for title in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_row(Text(report.metric), *(Text(figure_text(report.metric, value)) for value in columns.values()))
+    return table
+
+
+def histogram_lines(report: WorstReport) -> list[str]:
+    """A line a bar; a bar that is not empty has at least one block."""
+    bins = report.distribution.bins
+    most = max((bar.count for bar in bins), default=0)
+    edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
+    width = max((len(edge) for pair in edges for edge in pair), default=0)
+    lines = []
+    for bar, (low, high) in zip(bins, edges, strict=True):
+        blocks = max(round(_BAR * bar.count / most), int(bar.count > 0))
+        lines.append(f"{low:>{width}} to {high:>{width}}  {'█' * blocks:<{_BAR}} {bar.count}".rstrip())
+    if report.distribution.not_finite:
+        lines.append(f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}")
+    return lines
+
+
+def worst_table(report: WorstReport) -> Table:
+    """The worst inputs, worst first: which sample of the data set, and the metric on it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("Worst", "Sample", report.metric):
+        table.add_column(Text(title), justify="right", no_wrap=True)
+    for rank, place in enumerate(report.places, 1):
+        value = report.values[place]
+        shown = "not finite" if value is None else figure_text(report.metric, value)
+        table.add_row(str(rank), str(place), Text(shown))
+    return table
+
+
+def remarks(report: WorstReport) -> list[str]:
+    """What is to be said beside the verdict."""
+    said = []
+    if report.stopped:
+        said.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
+    if report.faint:
+        said.append(
+            f"{len(report.faint)} of {len(report.values)} samples were passed over, number {report.faint[0]} first: "
+            "FP32's output on them is almost zero, so that float noise decides"
+        )
+    return [*said, *report.notes]

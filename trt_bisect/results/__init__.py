@@ -1,0 +1,1 @@
+"""The results of every command as frozen dataclasses, and their files."""

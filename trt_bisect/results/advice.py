@@ -1,0 +1,216 @@
+"""The advice on a culprit: the evidence in a paragraph, and the remedies in order of what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED
+from trt_bisect.analyzer.blame import ACTIVATION, Evidence
+from trt_bisect.analyzer.origins import WEIGHT
+from trt_bisect.analyzer.structure.findings import ERROR
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.model.layers import Layer
+from trt_bisect.precision import Precision
+from trt_bisect.results.remedy_commands import (
+    Command,
+    Setting,
+    calibrating,
+    equalising,
+    keeping_high,
+    requantizing,
+    training,
+    with_cache,
+)
+
+CALIBRATOR = "another calibrator"
+PER_CHANNEL = "per-channel weights"
+EQUALISATION = "cross-layer equalisation"
+HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
+QAT = "QAT"
+
+_FP16_LARGEST = 65504.0
+_NOTHING = "none"
+_SHARED = ("shared weight", "shared layer")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A remedy as it was measured, on the judged inputs, everything else in INT8.
+
+    Attributes:
+        culprit: for whom; None for the network as a whole.
+        remedy: one of the remedies' names.
+        what: what was done, in words.
+        similarity: the metric on the worst output; None where it could not be measured.
+        loss: how bad that is; None where it could not be measured.
+        meets: whether that is within the threshold.
+        calibrator: that was tried, None for another remedy.
+        cache: where the run folder has the calibration cache, of ranges that meet and that no calibrator gives.
+        ranges: those of the cache.
+    """
+
+    culprit: str | None
+    remedy: str
+    what: str
+    similarity: float | None
+    loss: float | None
+    meets: bool
+    calibrator: Calibrator | None = None
+    cache: str = ""
+    ranges: Ranges | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One thing to do about a culprit.
+
+    Attributes:
+        remedy: its name.
+        why: why it may help.
+        speed: what it costs in speed, in words.
+        commands: that do it, by tool.
+        tried: how it did here; of several tries the best.
+    """
+
+    remedy: str
+    why: str
+    speed: str
+    commands: tuple[Command, ...] = ()
+    tried: Tried | None = None
+
+
+@dataclass(frozen=True)
+class CulpritAdvice:
+    """Why a layer is a culprit, and what to do.
+
+    Attributes:
+        evidence: a paragraph.
+        reasons: of the advisor and the structure check, the most telling first; may be empty.
+        blame: ``weight``, ``activation``, ``both``, or None where that is not known.
+        remedies: in order of cost.
+    """
+
+    culprit: str
+    evidence: str
+    reasons: tuple[str, ...]
+    blame: str | None
+    remedies: tuple[Remedy, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the remedies depend on beside the evidence.
+
+    Attributes:
+        reach: the largest magnitude that goes in or out of the layer in FP32.
+        per_tensor: one of its weights is rounded with a single scale.
+        share: its part of the network's multiply-adds.
+    """
+
+    reach: float
+    per_tensor: bool
+    share: float
+
+
+def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterable[Tried]) -> CulpritAdvice:
+    """The advice on one culprit.
+
+    Args:
+        evidence: what speaks against it.
+        facts: on the layer.
+        setting: the run, for the commands.
+        tried: what was tried, for any culprit.
+    """
+    mine = [each for each in tried if each.culprit in (None, evidence.layer.name)]
+    best = {each.remedy: each for each in sorted(mine, key=_merit)}
+    remedies = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in _remedies(evidence, facts, setting, best)]
+    return CulpritAdvice(
+        culprit=evidence.layer.name,
+        evidence=evidence.paragraph(),
+        reasons=evidence.reasons,
+        blame=evidence.blame,
+        remedies=tuple(remedies),
+    )
+
+
+def _merit(tried: Tried) -> tuple[bool, bool, float]:
+    """The best comes last; where several meet, what is done for the whole network, since that is one command."""
+    return tried.meets, tried.meets and tried.culprit is None, -math.inf if tried.loss is None else -tried.loss
+
+
+def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
+    refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
+    shared = next((finding for finding in evidence.structure if finding.kind in _SHARED), None)
+    if evidence.has(NOT_NORMALISED):
+        yield Remedy("the network's own preprocessing", "The input is not as the network was trained on.", _NOTHING)
+    if refused is not None:
+        yield Remedy("quantize again", refused.remedy, _NOTHING, requantizing(setting))
+    if evidence.has(RESULT_QUANTIZED):
+        yield Remedy(
+            "leave the result unrounded", "No layer after it gains speed by the pair on the network's output.", _NOTHING
+        )
+    yield from _ranges(evidence, setting, best.get(CALIBRATOR))
+    if facts.per_tensor and evidence.blame != ACTIVATION:
+        why = "All of its output channels share one scale; one for each costs nothing in TensorRT."
+        yield Remedy(PER_CHANNEL, why, _NOTHING, requantizing(setting))
+    if shared is not None:
+        yield Remedy("a weight of its own", shared.remedy, _NOTHING)
+    if evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
+        why = "Factors moved between the layer and the one before it make the channels alike; FP32 stays as it is."
+        yield Remedy(EQUALISATION, why, _NOTHING, equalising())
+    yield from _high(evidence.layer, facts, setting)
+    why = "Training with the roundings in place moves the weights to where INT8 can express them."
+    yield Remedy(QAT, why, "none; it takes training", training())
+
+
+def _ranges(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
+    """Other ranges, where one is to blame, or where a calibrator was tried and helps."""
+    starved = evidence.has(STARVED, ACTIVATION) or evidence.has(ONE_CHANNEL, ACTIVATION)
+    clipped = evidence.has(SATURATION, ACTIVATION) and not starved
+    suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
+    if clipped and setting.calibrator == "minmax":
+        why = "Even min-max clips it: nothing in the calibration data is as large. Calibrate with inputs like this one."
+        yield Remedy("other calibration data", why, _NOTHING)
+        return
+    if not (clipped or starved or suspected or (tried is not None and tried.meets)):
+        return
+    if starved:
+        why = "The range is too wide for most of its values: entropy or a lower percentile clips the few large ones."
+    elif clipped:
+        why = "The range is too narrow: the largest magnitude (min-max) or a higher percentile clips less."
+    else:
+        why = "A range chosen otherwise may suit what this input makes of it."
+    if tried is not None and tried.cache:
+        commands = with_cache(setting, tried.cache)
+    elif tried is not None and tried.calibrator is not None:
+        commands = calibrating(setting, tried.calibrator)
+    else:
+        commands = calibrating(setting, Calibrator("minmax") if clipped else _narrower(setting.calibrator))
+    yield Remedy(CALIBRATOR, why, _NOTHING, commands)
+
+
+def _narrower(calibrator: str) -> Calibrator:
+    """One that clips more than ``calibrator``, as ranges name it."""
+    if calibrator == "minmax":
+        return Calibrator("entropy")
+    return Calibrator("percentile", 99.0 if calibrator == "percentile 99.9" else 99.9)
+
+
+def _high(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Remedy]:
+    reasons = {
+        Precision.FP16: "Eleven bits where INT8 has eight, and no range to choose.",
+        Precision.FP32: "No rounding that counts.",
+    }
+    if facts.reach > _FP16_LARGEST:
+        del reasons[Precision.FP16]
+        reasons[Precision.FP32] = f"It reaches {facts.reach:.3g}, more than FP16 can hold."
+    in_half = layer.dtype == "float16" and Precision.FP16 in reasons
+    if in_half:
+        del reasons[Precision.FP32]
+    for high, why in reasons.items():
+        done = " This run's recipe does that for all culprits." if high is setting.high or in_half else ""
+        speed = f"the layer, {100 * facts.share:.2g} % of the multiply-adds, runs in {HIGH[high]}"
+        yield Remedy(HIGH[high], why + done, speed, keeping_high(setting, layer.name, high))

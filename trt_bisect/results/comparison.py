@@ -1,0 +1,127 @@
+"""What ``compare`` found: tensors, weights and their channels side by side, and the advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect.analyzer.advisor import Advice
+from trt_bisect.analyzer.compared import Compared
+from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
+from trt_bisect.errors import BadInput
+from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.plain_json import csv_text, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+COMPARISON = "compare.json"
+TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
+INDEX = "index"
+SORTED_BY = (
+    INDEX,
+    "scale",
+    *Figures.__dataclass_fields__,
+    *(f"{run}_{name}" for run in ("fp32", "int8") for name in Spread.__dataclass_fields__),
+    *(f"rounding_{name}" for name in RoundingFigures.__dataclass_fields__),
+    "loud_channel_times",
+    "loud_input_channel_times",
+)
+"""The columns that rows can be sorted by."""
+_HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The tensors of an FP32 and an INT8 run.
+
+    Attributes:
+        model: the network's file; empty where two saved runs were compared without it.
+        arithmetic: of the INT8 run: ``emulated`` or ``saved``.
+        source: where the samples come from; ``samples`` how many there were.
+        tensors: in execution order.
+        weights: whole ones; ``channels`` theirs, one a row.
+        notes: what else is to be said, a sentence each.
+    """
+
+    model: str
+    arithmetic: str
+    source: str
+    samples: int
+    tensors: tuple[Compared, ...]
+    weights: tuple[Compared, ...]
+    channels: tuple[Compared, ...]
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...] = ()
+
+    def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[Compared, ...]:
+        """The tensors, or the weights, the worst by a column first; by ``index`` in execution order.
+
+        Raises:
+            BadInput: there is no such column of numbers.
+        """
+        return sorted_rows(self.weights if weights else self.tensors, column)
+
+    def table(self) -> pd.DataFrame:
+        """The tensors as a pandas table, one a row."""
+        import pandas as pd
+
+        table: pd.DataFrame = pd.DataFrame([each.record() for each in self.tensors])
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but the channels, which are in ``channels.csv``."""
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "arithmetic": self.arithmetic,
+            "source": self.source,
+            "samples": self.samples,
+            "tensors": [each.record() for each in self.tensors],
+            "weights": [each.record() for each in self.weights],
+            "advice": [asdict(each) for each in self.advice],
+            "notes": list(self.notes),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``compare.json``, ``tensors.csv``, ``weights.csv``, ``channels.csv`` and ``advice.csv``.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        path = make_folder(Path(folder))
+        for name, rows in ((TENSORS, self.tensors), (WEIGHTS, self.weights), (CHANNELS, self.channels)):
+            write_whole(path / name, csv_text(each.record() for each in rows).encode())
+        advice = csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__)
+        write_whole(path / ADVICE, advice.encode())
+        write_json(path / COMPARISON, self.to_json())
+        return path
+
+
+def check_sort(column: str) -> None:
+    """Raises BadInput where nothing can be sorted by a column."""
+    if column not in SORTED_BY:
+        raise BadInput(f"Nothing can be sorted by '{column}'.", f"Use one of {', '.join(SORTED_BY)}.")
+
+
+def sorted_rows(rows: Sequence[Compared], column: str) -> tuple[Compared, ...]:
+    """Rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+
+    Raises:
+        BadInput: there is no such column of numbers.
+    """
+    check_sort(column)
+    if column == INDEX:
+        return tuple(rows)
+    sign = 1.0 if column in _HIGHER_IS_BETTER else -1.0
+
+    def place(row: Compared) -> tuple[bool, float]:
+        value = row.record()[column]
+        missing = value is None or math.isnan(value)
+        return missing, 0.0 if missing else sign * value
+
+    return tuple(sorted(rows, key=place))

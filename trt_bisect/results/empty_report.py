@@ -1,0 +1,132 @@
+"""Reports in which nothing is measured yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from trt_bisect._version import __version__
+from trt_bisect.analyzer.judge import DEFAULT_SHARE
+from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
+from trt_bisect.errors import NothingMeasured
+from trt_bisect.model.layers import Layer
+from trt_bisect.precision import Precision
+from trt_bisect.results.recovery import ALL_HIGH, Recovery
+from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, RECOVER, LayerRow, Report
+
+
+def empty_report(model: str) -> Report:
+    """The report of a run of which nothing but its network's name is known."""
+    return Report(
+        model=model,
+        engine="",
+        typing="",
+        strategy="",
+        arithmetic="",
+        metric="cosine",
+        threshold=DEFAULT_THRESHOLDS["cosine"],
+        share=DEFAULT_SHARE,
+        precision=str(Precision.FP32),
+        versions={"trt_bisect": __version__},
+        layers=(),
+        culprits=(),
+        similarity={"int8": None, "recipe": None},
+        outputs={"int8": {}, "recipe": {}},
+        recipe={"high": [], "added": [], "meets": False},
+        ranges={},
+        inputs={},
+        notes=(),
+        summary="",
+        plans=0,
+        builds=0,
+        inferences=0,
+        peak_bytes=0,
+        seconds={},
+        fingerprint="",
+        exit_code=NothingMeasured.exit_code,
+    )
+
+
+def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]:
+    """A row a layer, nothing tried yet, all in the ``high`` precision."""
+    return tuple(
+        LayerRow(
+            index=layer.index,
+            name=layer.name,
+            op_type=layer.op_type,
+            shape=layer.shape,
+            quantizable=layer.quantizable,
+            similarity=None,
+            drop=None,
+            culprit=False,
+            outcome=NOT_TRIED,
+            asked=str(high),
+            ran="",
+            recipe=str(high),
+            why_not=layer.why_not,
+        )
+        for layer in layers
+    )
+
+
+def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report:
+    """What ``recover`` found as a report without a curve, where no ``run`` has made one.
+
+    Args:
+        found: the recovery.
+        graph: what ``network_facts`` gives, of the same network; without it there are no layers.
+    """
+    high = {row.layer: row.precision for row in found.high}
+    return replace(
+        empty_report(found.model),
+        engine=found.engine,
+        typing=found.typing,
+        strategy=RECOVER,
+        arithmetic=found.arithmetic,
+        metric=found.figure,
+        threshold=found.target["least"],
+        precision=found.precision,
+        versions=found.versions,
+        layers=_recovered_rows(found, graph or {}, high),
+        similarity={"int8": found.measured["int8"], "recipe": found.measured["recipe"]},
+        recipe={"high": list(high), "added": [], "meets": found.meets},
+        notes=found.notes,
+        summary=found.summary,
+        plans=found.plans,
+        builds=found.builds,
+        inferences=found.inferences,
+        seconds={"total": found.seconds},
+        fingerprint=found.fingerprint,
+        exit_code=0 if found.meets and not high and not found.moves else 1,
+        latency=found.latency,
+        started=found.started,
+    )
+
+
+def _recovered_rows(found: Recovery, graph: Mapping[str, Any], high: Mapping[str, str]) -> tuple[LayerRow, ...]:
+    """A row a layer; those that can be in INT8 are all that the plan with nothing in it names."""
+    movable = next((point.high for point in found.front if ALL_HIGH in point.names), high)
+    layers, tensors = graph.get("layers", ()), graph.get("tensors", {})
+    return tuple(
+        LayerRow(
+            index=layer["index"],
+            name=layer["name"],
+            op_type=layer["op_type"],
+            shape=_shape(tensors.get(next(iter(layer["outputs"]), ""))),
+            quantizable=layer["name"] in movable,
+            similarity=None,
+            drop=None,
+            culprit=False,
+            outcome=NOT_TRIED if layer["name"] in movable else FOLLOWS,
+            asked="",
+            ran="",
+            recipe=high.get(layer["name"], str(Precision.INT8)) if layer["name"] in movable else "",
+        )
+        for layer in layers
+    )
+
+
+def _shape(tensor: Mapping[str, Any] | None) -> tuple[int | str | None, ...] | None:
+    shape = None if tensor is None else tensor.get("shape")
+    return None if shape is None else tuple(shape)

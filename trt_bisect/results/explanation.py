@@ -1,0 +1,226 @@
+"""Why the culprits are culprits: every tensor in FP32 and in full INT8, what each layer costs alone, and the advice."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.analyzer.advisor import LOUD, Advice
+from trt_bisect.analyzer.blame import Alone
+from trt_bisect.analyzer.compared import Compared, channels_first, input_axis
+from trt_bisect.analyzer.histograms import Histogram
+from trt_bisect.analyzer.origins import RESULT
+from trt_bisect.analyzer.tensors import Moments, Spread
+from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
+from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.runs.cached_inputs import make_folder, write_whole
+
+EXPLANATION = "explanation.json"
+SCHEMA = 1
+_DIGITS = 6
+_NEAR_ONE = ("cosine", "similarity")
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The channels of a weight in FP32.
+
+    Attributes:
+        axis: along which they lie: that of the outputs, or that of the inputs where the outlier is among these.
+        min: of each channel, as ``max`` and ``std``.
+        outlier: the channel that reaches ``LOUD`` times the median of the others, or more; None without one.
+        times: how many times.
+    """
+
+    axis: int
+    min: tuple[float, ...]
+    max: tuple[float, ...]
+    std: tuple[float, ...]
+    outlier: int | None
+    times: float | None
+
+
+def channels_of(values: np.ndarray, compared: Compared) -> Channels | None:
+    """The channels of a weight, None where it has none.
+
+    Args:
+        values: float, of any shape.
+        compared: what the comparison found of it.
+    """
+    axis, loud = compared.origin.channel_axis, compared.loud
+    if axis is None:
+        return None
+    if not (loud and loud.times >= LOUD) and compared.loud_input and compared.loud_input.times >= LOUD:
+        axis, loud = input_axis(axis), compared.loud_input
+    assert axis is not None
+    block = channels_first(values, axis).astype(np.float64)
+    moments = Moments(len(block))
+    moments.add(block)
+    spreads = [moments.spread(channel) for channel in range(len(block))]
+    stands_out = loud is not None and loud.times >= LOUD
+    return Channels(
+        axis=axis % values.ndim,
+        min=tuple(spread.min for spread in spreads),
+        max=tuple(spread.max for spread in spreads),
+        std=tuple(spread.std for spread in spreads),
+        outlier=loud.channel if loud and stands_out else None,
+        times=loud.times if loud and stands_out else None,
+    )
+
+
+@dataclass(frozen=True)
+class ExplainedTensor:
+    """A tensor or a weight in FP32 and in full INT8.
+
+    Attributes:
+        compared: as its layer made it; a weight after its rounding.
+        histogram: as the INT8 layers read it; None where there is no finite value.
+        channels: of a weight.
+    """
+
+    compared: Compared
+    histogram: Histogram | None
+    channels: Channels | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the contract of ``explanation.json`` has it."""
+        compared = self.compared
+        origin = compared.origin
+        first = origin.quantizers[0] if origin.quantizers else None
+        per_channel = first is not None and first.axis is not None
+        return {
+            "tensor": origin.tensor,
+            "kind": "activation" if origin.kind == RESULT else origin.kind,
+            "shape": compared.shape,
+            "dtype": compared.dtype,
+            "quantized_dtype": origin.quantized_dtype,
+            "scale": compared.scale,
+            "scales": first.scale.reshape(-1).tolist() if first is not None and per_channel else None,
+            "axis": first.axis if first is not None else None,
+            **asdict(compared.figures),
+            "fp32": _spread(compared.fp32),
+            "int8": _spread(compared.int8),
+            "clipped": compared.rounding.clipped if compared.rounding else None,
+            "histogram": asdict(self.histogram) if self.histogram else None,
+            "channels": asdict(self.channels) if self.channels else None,
+        }
+
+
+def _spread(spread: Spread) -> dict[str, float]:
+    return {
+        "min": spread.min,
+        "max": spread.max,
+        "mean": spread.mean,
+        "std": spread.std,
+        "var": spread.variance,
+    }
+
+
+@dataclass(frozen=True)
+class ExplainedLayer:
+    """One layer.
+
+    Attributes:
+        macs: its multiply-adds for one inference; ``share`` its part of the network's.
+        sensitivity: its losses alone, None where they were not measured.
+        outputs: the floating-point tensors that it makes.
+        weights: those that INT8 would round.
+    """
+
+    macs: int
+    share: float
+    sensitivity: Alone | None
+    outputs: tuple[ExplainedTensor, ...]
+    weights: tuple[ExplainedTensor, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As the contract of ``explanation.json`` has it."""
+        return {
+            "macs": self.macs,
+            "share": self.share,
+            "sensitivity": asdict(self.sensitivity) if self.sensitivity else None,
+            "outputs": [tensor.to_json() for tensor in self.outputs],
+            "weights": [tensor.to_json() for tensor in self.weights],
+        }
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why the network loses accuracy in INT8, and what to do about it.
+
+    Attributes:
+        samples: inputs observed.
+        layers: by name, those that make a floating-point tensor or have a weight.
+        inputs: the network's.
+        findings: the advisor's, in execution order.
+        advice: on each culprit, in the report's order.
+        tried: the remedies that were tried, for a culprit or for the network as a whole.
+        cache_header: the first line of the calibration caches of what was tried.
+    """
+
+    samples: int
+    layers: Mapping[str, ExplainedLayer]
+    inputs: tuple[ExplainedTensor, ...]
+    findings: tuple[Advice, ...]
+    advice: tuple[CulpritAdvice, ...]
+    tried: tuple[Tried, ...] = ()
+    cache_header: str = DEFAULT_HEADER
+
+    def to_json(self) -> dict[str, Any]:
+        """``explanation.json``: JSON types only, no NaN and no infinity, floats of 6 significant digits."""
+        record = {
+            "schema": SCHEMA,
+            "samples": self.samples,
+            "layers": {name: layer.to_json() for name, layer in self.layers.items()},
+            "inputs": [tensor.to_json() for tensor in self.inputs],
+            "findings": [
+                {"layer": layer, "tensor": found.tensor, "reason": found.reason, "words": found.words}
+                for found in self.findings
+                for layer in found.layers or (None,)
+            ],
+            "advice": [
+                {**vars(each), "remedies": [_remedy(remedy) for remedy in each.remedies]} for each in self.advice
+            ],
+            "tried": [{"culprit": each.culprit, "cache": each.cache, **_tried(each)} for each in self.tried],
+        }
+        types = _short(record)
+        assert isinstance(types, dict)
+        return types
+
+    def save(self, folder: Path) -> None:
+        """Writes ``explanation.json``, and the caches of what was tried; raises BadInput where that cannot be done."""
+        for each in self.tried:
+            if each.ranges is not None:
+                path = folder / each.cache
+                make_folder(path.parent)
+                write_whole(path, format_cache(each.ranges.scales, self.cache_header).encode())
+        text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
+        write_whole(folder / EXPLANATION, f"{text}\n".encode())
+
+
+def _remedy(remedy: Remedy) -> dict[str, Any]:
+    commands = [asdict(command) for command in remedy.commands]
+    return {**vars(remedy), "commands": commands, "tried": _tried(remedy.tried) if remedy.tried else None}
+
+
+def _tried(tried: Tried) -> dict[str, Any]:
+    return {"what": tried.what, "similarity": tried.similarity, "meets": tried.meets}
+
+
+def _short(value: Any, name: str = "") -> Any:
+    """``value`` in JSON's types, its floats rounded: what is near 1 to 12 places, since its distance from 1 counts."""
+    if isinstance(value, Mapping):
+        return {str(key): _short(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_short(inner) for inner in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return round(value, 12) if name in _NEAR_ONE else float(f"{value:.{_DIGITS}g}")
+    return value

@@ -1,0 +1,44 @@
+"""The layers as a pandas table that knows how to be shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from trt_bisect.report.screen.run import figure_text
+
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
+
+_CULPRIT = "color: #b3201a; font-weight: bold"
+_QUIET = "color: #6b7580"
+
+
+class LayerTable(pd.DataFrame):
+    """A DataFrame whose ``style`` marks culprits, writes similarities as the screen does, and escapes names.
+
+    ``attrs["metric"]`` names the metric of the column ``similarity``.
+    """
+
+    @property
+    def _constructor(self) -> type[LayerTable]:
+        return LayerTable
+
+    @property
+    def style(self) -> Styler:
+        """The table for a notebook; names are text, whatever they hold."""
+        metric = str(self.attrs.get("metric", ""))
+
+        def text(value: Any) -> str:
+            return figure_text(metric, None if pd.isna(value) else value)
+
+        known: dict[Any, Any] = {"similarity": text} if "similarity" in self.columns else {}
+        styler: Styler = super().style
+        styler.format(known, escape="html", na_rep="", precision=6).apply(_look, axis=1)
+        return styler
+
+
+def _look(row: pd.Series[Any]) -> list[str]:
+    look = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
+    return [look] * len(row)

@@ -1,0 +1,262 @@
+"""The recipe in the forms that other tools read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.calibration.cache import TensorRTVersion, format_cache
+from trt_bisect.errors import MAKE_ROOM, BadInput
+from trt_bisect.model.file import Weights, save_model
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter, Target, Written
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.results.summary import listed
+from trt_bisect.results.trtexec import flags_file, flags_of, refusals
+from trt_bisect.runs.cached_inputs import make_folder, write_whole
+
+QDQ_NETWORK = "network.qdq.onnx"
+CACHE = "calibration.cache"
+TRTEXEC = "trtexec.flags"
+POLYGRAPHY = "polygraphy_postprocess.py"
+MODELOPT = "modelopt_nodes_to_exclude.json"
+PLAN = "plan.json"
+FLOAT_NETWORK = "network.onnx"
+README = "README.md"
+TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
+"""Every file of a recipe that may be there, the networks apart."""
+
+TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "int8"}
+
+
+@dataclass(frozen=True)
+class RecipeFiles:
+    """The recipe's files: small ones as text, the networks apart.
+
+    Attributes:
+        texts: by file name.
+        network: the Q/DQ network with the layers left high without pairs.
+        measured: the network in floats as it was measured, which the flags and the script are for; None where the
+            network came with Q/DQ pairs.
+        notes: what the report has to say of the files.
+    """
+
+    texts: Mapping[str, str]
+    network: Written
+    measured: Network | None = None
+    notes: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Writes the files, and takes those away that an earlier recipe had and this one has not.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        make_folder(folder)
+        for name, text in self.texts.items():
+            write_whole(folder / name, text.encode())
+        _write_network(folder / QDQ_NETWORK, self.network.model, self.network.weights)
+        if self.measured is not None:
+            _write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
+        for name in (*TEXTS, FLOAT_NETWORK):
+            if name not in self.texts and not (name == FLOAT_NETWORK and self.measured is not None):
+                (folder / name).unlink(missing_ok=True)
+
+
+def _write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
+    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        beside.mkdir(exist_ok=True)
+        for file in reversed(save_model(model, weights, beside / path.name)):
+            file.replace(path.with_name(file.name))
+    except OSError as error:
+        raise BadInput(f"'{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def recipe_files(
+    network: Network,
+    scales: Mapping[str, np.float32],
+    plan: PrecisionPlan,
+    high: Precision,
+    weak: WeakPlan,
+    trt_version: TensorRTVersion,
+) -> RecipeFiles:
+    """The files of a plan.
+
+    A network that came with Q/DQ pairs has its scales in them, and TensorRT takes precisions from pairs alone: there is
+    neither a cache nor flags nor a script for it.
+
+    Args:
+        network: that was measured.
+        scales: of all activations, for the calibration cache and the Q/DQ network.
+        plan: as the recipe has it.
+        high: the precision of the layers that are never in INT8.
+        weak: the plan under weak typing.
+        trt_version: of the TensorRT that is to read the calibration cache.
+    """
+    in_int8 = {layer.index for layer in network.layers if layer.quantizable} & plan.int8
+    kept = {
+        layer.name: plan.precisions[layer.index] if layer.quantizable else high
+        for layer in network.layers
+        if layer.roundings and layer.index not in in_int8
+    }
+    texts = {PLAN: plan_json(network, kept, high), MODELOPT: modelopt_list(list(kept))}
+    written = PlanWriter(network, scales, Target.TENSORRT).write(plan)
+    if network.has_pairs:
+        return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
+    int8, fp16 = bool(plan.int8), bool(plan.fp16)
+    flags = flags_of(weak, int8=int8, fp16=fp16, cache=CACHE)
+    refused = refusals(weak, flags)
+    texts[TRTEXEC] = flags_file(flags, refused)
+    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), int8=int8, fp16=fp16)
+    texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
+    texts[README] = readme(network, weak, refused, trt_version)
+    return RecipeFiles(texts, written, network, _refused_note(refused))
+
+
+def _refused_note(refused: list[str]) -> tuple[str, ...]:
+    if not refused:
+        return ()
+    return (
+        f"trtexec cannot be told of this recipe, so {TRTEXEC} makes it fail ({listed(tuple(refused), 3)}): use "
+        f"{POLYGRAPHY} or {QDQ_NETWORK}",
+    )
+
+
+def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision) -> str:
+    """The precision of every layer that INT8 would round at, by name."""
+    layers = {layer.name: str(kept.get(layer.name, Precision.INT8)) for layer in network.layers if layer.roundings}
+    return json.dumps({"model": network.source, "high": str(high), "layers": layers}, indent=1) + "\n"
+
+
+def modelopt_list(kept: list[str]) -> str:
+    """``nodes_to_exclude`` for ``modelopt.onnx.quantization.quantize``, which takes patterns, not names.
+
+    They may be matched at the beginning of a name alone, so each ends where its name does: ``conv1`` is not ``conv10``.
+    """
+    return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
+
+
+def polygraphy_script(weak: WeakPlan, named: list[str], *, int8: bool, fp16: bool) -> str:
+    """A script for Polygraphy's ``--trt-network-postprocess-script``, for ``--precision-constraints obey``.
+
+    Args:
+        weak: the plan under weak typing.
+        named: the layers that the plan leaves high: the script fails where TensorRT's network lacks one. So it does for
+            every layer where the constraints are of TensorRT's own layers.
+        int8: layers run in INT8.
+        fp16: layers run in FP16.
+    """
+    told = [
+        (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
+    ]
+    must = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
+    options = [*(["--int8", f"--calibration-cache {CACHE}"] if int8 else []), *(["--fp16"] if fp16 else [])]
+    return f'''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
+
+polygraphy convert {FLOAT_NETWORK} {" ".join([*options, "--precision-constraints obey"])} \\
+    --trt-network-postprocess-script {POLYGRAPHY} -o model.engine
+"""
+
+import tensorrt as trt
+
+# (layer, the precision it computes in, the type of each of its outputs); None leaves the choice to TensorRT
+CONSTRAINTS = {_python_list(told)}
+MUST_BE_THERE = {_python_list(must)}
+
+
+def postprocess(network):
+    told = {{name: (precision, types) for name, precision, types in CONSTRAINTS}}
+    seen = set()
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        if layer.name not in told:
+            continue
+        if layer.name in seen:
+            raise RuntimeError(f"the network has two layers {{layer.name!r}}")
+        seen.add(layer.name)
+        precision, types = told[layer.name]
+        if precision is not None:
+            layer.precision = getattr(trt, precision)
+        for slot, kind in enumerate(types[: layer.num_outputs]):
+            if kind is not None:
+                layer.set_output_type(slot, getattr(trt, kind))
+    for index in range(network.num_outputs):
+        tensor = network.get_output(index)
+        if tensor.dtype in (trt.float32, trt.float16):
+            tensor.dtype = trt.float32
+    missing = [name for name in MUST_BE_THERE if name not in seen]
+    if missing:
+        raise RuntimeError(f"the network has no layers {{missing}}: it is not the one that was measured")
+'''
+
+
+def _python_list(items: Sequence[object]) -> str:
+    return "".join(["[", *(f"\n    {item!r}," for item in items), "\n]"])
+
+
+def _trt_type(kind: Precision | str | None) -> str | None:
+    return TRT_TYPES.get(kind) if isinstance(kind, Precision) else None
+
+
+def readme(network: Network, weak: WeakPlan, refused: list[str], version: TensorRTVersion) -> str:
+    """What the files are for, and how they are used."""
+    whose = (
+        f"They name the layers of {weak.parser}'s parser, all that the measured engine was told of."
+        if weak.parser
+        else "They name the nodes of the network. Layers that TensorRT's parser adds to a node are left to TensorRT: "
+        "no TensorRT with weak typing was in use here to name them."
+    )
+    how = (
+        f"trtexec cannot be told of this recipe ({'; '.join(refused)}). `{TRTEXEC}` makes it fail and say so."
+        if refused
+        else f"`grep -v '^#' {TRTEXEC} | xargs trtexec --onnx={FLOAT_NETWORK}`"
+    )
+    return f"""# Recipe
+
+| file | use |
+| --- | --- |
+| `{QDQ_NETWORK}` | strong typing: `trtexec --onnx={QDQ_NETWORK} --stronglyTyped` |
+| `{FLOAT_NETWORK}` | what was measured, in floats, made of `{_in_table(network.source)}`: the next three are for it |
+| `{TRTEXEC}` | weak typing: {_in_table(how)} |
+| `{POLYGRAPHY}` | the same for Polygraphy; its first lines have the command |
+| `{CACHE}` | the scales for TensorRT {version} ({version.why}) |
+| `{MODELOPT}` | the layers for ModelOpt to leave alone |
+| `{PLAN}` | the precision of every layer that INT8 would round at |
+
+The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
+TensorRT. {whose}
+
+TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr". `--trt-version` writes
+it for another one: `trt-bisect run ... --trt-version 10.3.0`.
+"""
+
+
+def readme_of_pairs(network: Network) -> str:
+    """The same for a network that came with Q/DQ pairs."""
+    return f"""# Recipe
+
+| file | use |
+| --- | --- |
+| `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`; before TensorRT 10 `--int8` instead |
+| `{MODELOPT}` | the layers for ModelOpt to leave alone |
+| `{PLAN}` | the precision of every layer that INT8 would round at |
+
+`{_in_table(network.source)}` came with Q/DQ pairs: TensorRT takes precisions and scales from pairs alone. So there are
+no scales apart, and no constraints on layers.
+"""
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|")

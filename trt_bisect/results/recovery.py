@@ -1,0 +1,218 @@
+"""What ``recover`` found: the plan, and the front of accuracy against cost that it lies on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.recipe_files import RecipeFiles
+from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.plain_json import csv_text, plain, write_json
+from trt_bisect.support.type_checks import checked
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+SCHEMA = 1
+JSON, CSV = "recovery.json", "front.csv"
+ACCURACY = "accuracy"
+ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
+ALL_INT8_ANEW = "all INT8 with other scales"
+
+
+@dataclass(frozen=True)
+class LeftHigh:
+    """One layer that the plan leaves high.
+
+    Attributes:
+        cost: the share of INT8's gain in speed that it gives up.
+        back: what the plan measures when this layer, with what moves together with it, goes back to INT8; None where
+            that was not measured.
+    """
+
+    layer: str
+    op_type: str
+    precision: str
+    cost: float
+    back: float | None
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """One plan of the front.
+
+    Attributes:
+        cost: the share of INT8's gain in speed that it gives up.
+        figure: what it measures: the similarity, or the accuracy.
+        loss: how bad that is.
+        names: what it is known as, such as ``recipe`` or ``knee``.
+        high: by layer that is not in INT8 its precision.
+    """
+
+    cost: float
+    figure: float | None
+    loss: float
+    names: tuple[str, ...]
+    high: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A scale that was chosen anew, at no cost in speed."""
+
+    tensor: str
+    calibrator: str
+    scale_before: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The plan that meets the target at the least cost, or the most accurate one within a cost.
+
+    Attributes:
+        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` that
+            of FP32; ``most`` the largest cost where that was asked for.
+        figure: what is measured, such as ``cosine`` or ``accuracy``.
+        costs: where the costs come from: ``macs``, ``measured`` or a file.
+        measured: by ``int8``, ``recipe`` and ``high`` the figure.
+        meets: the plan meets the target.
+        minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
+        cost: the share of INT8's gain in speed that the plan gives up.
+        front: with the recipe's scales, but for ``all INT8``, which has the scales as they came, as ``measured`` has.
+        plans: how many were measured.
+        started: when it began, in seconds since the epoch; 0 in older ones.
+        stopped: it was stopped when the recipe was found, before other scales were tried, or before the front and the
+            latencies were measured; the same command completes it.
+        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives of the
+            similarity; empty where an accuracy decides.
+        files: of the recipe, by name; None in a recovery read from a file.
+        graph: what ``network_facts`` gives; None in a recovery read from a file.
+    """
+
+    model: str
+    engine: str
+    typing: str
+    arithmetic: str
+    metric: str
+    target: Mapping[str, Any]
+    figure: str
+    costs: str
+    precision: str
+    measured: Mapping[str, float | None]
+    meets: bool
+    minimal: bool
+    cost: float
+    high: tuple[LeftHigh, ...]
+    moves: tuple[Move, ...]
+    front: tuple[FrontPoint, ...]
+    latency: Mapping[str, Any] | None
+    plans: int
+    builds: int
+    inferences: int
+    seconds: float
+    notes: tuple[str, ...]
+    summary: str
+    versions: Mapping[str, str]
+    fingerprint: str
+    schema: int = SCHEMA
+    started: float = 0.0
+    stopped: bool = False
+    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def table(self) -> pd.DataFrame:
+        """The front as a pandas table, the cheapest plan first."""
+        import pandas as pd
+
+        table: pd.DataFrame = pd.DataFrame(self._records())
+        return table
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "cost": point.cost,
+                self.figure: point.figure,
+                "loss": point.loss,
+                "names": ", ".join(point.names),
+                "layers": len(point.high),
+                "high": " ".join(f"{layer}:{precision}" for layer, precision in point.high.items()),
+            }
+            for point in self.front
+        ]
+
+    def to_csv(self) -> str:
+        """The front as CSV."""
+        return csv_text(self._records(), ("cost", self.figure, "loss", "names", "layers", "high"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole as JSON's types, no NaN and no infinity."""
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
+        lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
+        types = plain({**record, **lists})
+        assert isinstance(types, dict)
+        return types
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Recovery:
+        """What ``to_json`` wrote; a loss that is not known is infinite.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: the record is none of this schema.
+        """
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"recovery of schema {record['schema']}, this version reads {SCHEMA}")
+        lists = {
+            "high": tuple(checked(LeftHigh(**row)) for row in record["high"]),
+            "moves": tuple(checked(Move(**move)) for move in record["moves"]),
+            "front": tuple(_point(point) for point in record["front"]),
+            "notes": tuple(record["notes"]),
+        }
+        found = checked(cls(**{**record, **lists}))
+        figures = (found.target["least"], found.measured["int8"], found.measured["recipe"])
+        if not all(value is None or isinstance(value, (int, float)) for value in figures):
+            raise TypeError(f"figures that are no numbers: {figures!r:.80}")
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``recovery.json``, ``front.csv``, the recipe's files, ``network.json`` and ``report.html``.
+
+        The page is that of the run in the folder, where there is one on the same network.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        from trt_bisect.report.page.files import write_recovered_page
+
+        path = make_folder(Path(folder))
+        if self.files is not None:
+            self.files.write(path / "recipe")
+        write_whole(path / CSV, self.to_csv().encode())
+        if self.graph is not None:
+            write_json(path / NETWORK, self.graph)
+        write_json(path / JSON, self.to_json())
+        write_recovered_page(path, self)
+        return path
+
+    def plot(self, *, log: bool = True) -> Figure:
+        """The front as a Plotly figure; see ``trt_bisect.report.notebook.front_plot.front``."""
+        from trt_bisect.report.notebook.front_plot import front
+
+        return front(self, log=log)
+
+    def _repr_html_(self) -> str:
+        from trt_bisect.report.notebook.html import compact_recovery
+
+        return compact_recovery(self)
+
+
+def _point(record: Mapping[str, Any]) -> FrontPoint:
+    loss = math.inf if record["loss"] is None else record["loss"]
+    point = FrontPoint(**{**record, "loss": loss, "names": tuple(record["names"]), "high": dict(record["high"])})
+    return checked(point)

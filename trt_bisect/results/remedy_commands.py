@@ -1,0 +1,192 @@
+"""What does a remedy: the command or the lines of configuration, for each tool.
+
+Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
+``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
+``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its
+guide "PyTorch Quantization". Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
+``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.precision import Precision
+from trt_bisect.results.own_options import DATA, RECOVERS, Options, words_of
+from trt_bisect.results.recipe_files import CACHE, FLOAT_NETWORK, QDQ_NETWORK
+from trt_bisect.results.recipe_files import POLYGRAPHY as SCRIPT
+from trt_bisect.results.recipe_files import TRTEXEC as FLAGS
+
+TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
+ORT, AIMET = "ONNX Runtime", "AIMET"
+
+_MODELOPT = "python -m modelopt.onnx.quantization"
+_MTQ = "import modelopt.torch.quantization as mtq"
+_FLOAT_NETWORK = "FP32.onnx"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One way to do something: the ``tool``, and what it is given, as ``text``."""
+
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The run that commands are made for.
+
+    Attributes:
+        model: its file.
+        calibration: the data or the cache that was given; empty where it has no name.
+        has_data: the calibration is data, not a cache.
+        calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; anything else for a cache.
+        has_pairs: the network holds Q/DQ pairs: tools that make them want the network as it was before.
+        high: the precision of layers not in INT8.
+        folder: the run folder; empty where there is none.
+        options: of the command line that ask for this run, the data among them.
+    """
+
+    model: str
+    calibration: str
+    has_data: bool
+    calibrator: str
+    has_pairs: bool
+    high: Precision
+    folder: str
+    options: Options = field(default_factory=dict)
+
+    @property
+    def float_network(self) -> str:
+        """The FP32 network's file, as far as it is known."""
+        return _FLOAT_NETWORK if self.has_pairs else self.model
+
+    @property
+    def data(self) -> str:
+        """The calibration data, as far as it is known."""
+        return self.calibration if self.has_data and self.calibration else DATA
+
+    def path(self, *parts: str) -> str:
+        """A file of the run folder."""
+        return "/".join((self.folder, *parts) if self.folder else parts)
+
+
+def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
+    """Ranges by another calibrator: the run that judges it and writes its cache, and the tools that read that."""
+    folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
+    cache = f"{folder}/recipe/{CACHE}"
+    how = {"--calibration": (setting.data,), "--calibrator": (calibrator.method,)}
+    if calibrator.method == "percentile":
+        how["--percentile"] = (f"{calibrator.percentile:g}",)
+    own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
+    by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
+    return (
+        _run(setting, {**how, "--output": (folder,)}),
+        _modelopt(setting, *(by_data if own else ["--calibration_cache_path", cache])),
+        _polygraphy(setting, cache),
+        _trtexec(setting, "--int8", f"--calib={cache}"),
+    )
+
+
+def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
+    """Ranges that no calibrator gives, from a calibration cache in the run folder."""
+    path = setting.path(cache)
+    return (
+        _run(setting, {"--calibration": (path,), "--output": (path.removesuffix(".cache"),)}),
+        _modelopt(setting, "--calibration_cache_path", path),
+        _polygraphy(setting, path),
+        _trtexec(setting, "--int8", f"--calib={path}"),
+    )
+
+
+def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
+    """One layer in high precision, the others in INT8.
+
+    In the run's own precision: what does that for all culprits, the recipe in its forms, and the search for a cheaper
+    one. In another precision: the run that finds the recipe there.
+    """
+    cache = setting.path("recipe", CACHE)
+    by_data = setting.has_data or setting.has_pairs
+    ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
+    excluding = _modelopt(setting, *ranges, "--nodes_to_exclude", f"^{re.escape(layer)}$", high=high)
+    if high is not setting.high:
+        changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
+        return (_run(setting, changed, network=setting.model), excluding)
+    folder = {"--output": (setting.folder,)} if setting.folder else {}
+    cheapest = _run(setting, folder, network=setting.model, command="recover")
+    return (*_recipe(setting), cheapest, excluding)
+
+
+def _recipe(setting: Setting) -> tuple[Command, ...]:
+    """The recipe of the run, by each tool that reads it."""
+    folder = setting.path("recipe")
+    strong = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{QDQ_NETWORK}", "--stronglyTyped"]))
+    if setting.has_pairs:
+        return (strong,)
+    int8 = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"]
+    fp16 = ["--fp16"] if setting.high is Precision.FP16 else []
+    script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", f"{folder}/{SCRIPT}"]
+    convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *int8, *fp16, *script]
+    weak = f"cd {shlex.quote(folder)} && grep -v '^#' {FLAGS} | xargs trtexec --onnx={FLOAT_NETWORK}"
+    return (strong, Command(POLYGRAPHY, shlex.join(convert)), Command(TRTEXEC, f"({weak})"))
+
+
+def _run(setting: Setting, changed: Options, *, network: str = "", command: str = "run") -> Command:
+    """A command of trt-bisect with the run's own options, but for those that are changed.
+
+    Where the ranges do not come from data, and nothing was given to judge on, there is data to be filled in.
+    """
+    options = {**setting.options, **changed}
+    if command == "recover":
+        options = {option: values for option, values in options.items() if option in RECOVERS or option in changed}
+    if not setting.has_pairs or not network:
+        options.setdefault("--calibration", (setting.data,))
+    if options.get("--calibration") != (setting.data,) and not options.keys() & {"--input", "--dataset"}:
+        options["--dataset"] = (setting.data,)
+    words = ["trt-bisect", command, network or setting.float_network, *words_of(options)]
+    return Command(TRT_BISECT, shlex.join(words))
+
+
+def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:
+    arguments = ["--onnx_path", setting.float_network, *options, "--high_precision_dtype", str(high or setting.high)]
+    return Command(MODELOPT, f"{_MODELOPT} {shlex.join(arguments)}")
+
+
+def _polygraphy(setting: Setting, cache: str, *options: str) -> Command:
+    convert = ["polygraphy", "convert", setting.float_network, "-o", "model.engine", "--int8"]
+    return Command(POLYGRAPHY, shlex.join([*convert, "--calibration-cache", cache, *options]))
+
+
+def _trtexec(setting: Setting, *options: str) -> Command:
+    return Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={setting.float_network}", *options]))
+
+
+def requantizing(setting: Setting) -> tuple[Command, ...]:
+    """Symmetric INT8 pairs with a scale for each output channel, made anew from the network in FP32."""
+    return (
+        _run(setting, {"--calibration": (setting.data,), "--output": ("trt-bisect-symmetric",)}),
+        _modelopt(setting, "--calibration_data_path", setting.data),
+        Command(
+            ORT,
+            f"quantize_static({setting.float_network!r}, 'INT8.onnx', reader, quant_format=QuantFormat.QDQ, "
+            "per_channel=True, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8, "
+            "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True, 'QuantizeBias': False})",
+        ),
+    )
+
+
+def equalising() -> tuple[Command, ...]:
+    """Channels made alike before quantization: convolutions by AIMET, matrix products by ModelOpt's SmoothQuant."""
+    return (
+        Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
+        Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
+    )
+
+
+def training() -> tuple[Command, ...]:
+    """Training with the roundings in place."""
+    return (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)

@@ -1,0 +1,282 @@
+"""The report of a run, as the contract of ``report.json`` has it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trt_bisect.results.advice import CulpritAdvice
+from trt_bisect.results.explanation import EXPLANATION, Explanation
+from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.recipe_files import RecipeFiles
+from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.plain_json import plain, write_json
+from trt_bisect.support.type_checks import checked
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from trt_bisect.results.layer_table import LayerTable
+
+SCHEMA = 1
+REPORT = "report.json"
+LAYERS = "layers.csv"
+FOLLOWS = "follows"
+NOT_TRIED = "not tried"
+RECOVER = "recover"
+"""The strategy of a report that holds no more than what ``recover`` found."""
+
+
+@dataclass(frozen=True)
+class RoundedTensor:
+    """One rounding of a culprit: the tensor or weight, who makes it, who reads it, with which scale.
+
+    Attributes:
+        kind: ``activation``, ``weight`` or ``output``.
+        scale: the largest where a weight has one a channel.
+        also_for: other INT8 layers that read the same tensor rounded alike.
+    """
+
+    tensor: str
+    kind: str
+    producer: str
+    consumer: str
+    scale: float
+    also_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer in the report.
+
+    Attributes:
+        similarity: of the final outputs with this layer and all before it in INT8, earlier culprits high.
+        drop: the loss that the layer added, in the metric's units; for cosine a fraction of 1.
+        sqnr: of the same trial, in dB.
+        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
+            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
+            ``not tried`` where the strategy did not need it.
+        asked: the precision that the trial asked for.
+        ran: the precision that the engine says it ran in; empty where it does not say.
+        obeyed: whether the engine did what was asked; None where that is not known.
+        recipe: the layer's precision in the recipe.
+        message: of a failed trial.
+        rounds: for a culprit, what is rounded.
+        whole: for a layer that was blamed where pieces are other engines, the similarity on whole engines ``without``
+            and ``with`` it in INT8.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    shape: tuple[int | str | None, ...] | None
+    quantizable: bool
+    similarity: float | None
+    drop: float | None
+    culprit: bool
+    outcome: str
+    asked: str
+    ran: str
+    obeyed: bool | None = None
+    sqnr: float | None = None
+    output: str = ""
+    recipe: str = ""
+    why_not: str = ""
+    message: str = ""
+    rounds: tuple[RoundedTensor, ...] = ()
+    whole: Mapping[str, float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run found.
+
+    Attributes:
+        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst input, None where not
+            measured.
+        outputs: for ``int8`` and ``recipe``, by output, every metric on the input where it is worst.
+        recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
+        inputs: which samples were judged, and the distribution over the data set if it was searched.
+        notes: what else is to be said, a sentence each.
+        summary: the closing paragraph.
+        plans: how many were measured; ``builds``: the engines built for that, of the whole network or of pieces.
+        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
+            be built; None as a whole without a GPU.
+        peak_bytes: the most memory that the process held.
+        command: that made it, as it was typed; empty where it was called from Python.
+        started: when the run began, in seconds since the epoch; 0 in older reports.
+        made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
+            ``typing``, ``versions`` and the options that change an engine; empty in older reports.
+        budget: the loss that the threshold allows; None in older reports.
+        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives.
+        files: of the recipe, by name; empty in a report read from a file.
+        graph: what ``network_facts`` gives; None in a report read from a file.
+        explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
+    """
+
+    model: str
+    engine: str
+    typing: str
+    strategy: str
+    arithmetic: str
+    metric: str
+    threshold: float
+    share: float
+    precision: str
+    versions: Mapping[str, str]
+    layers: tuple[LayerRow, ...]
+    culprits: tuple[str, ...]
+    similarity: Mapping[str, float | None]
+    outputs: Mapping[str, Mapping[str, Mapping[str, float]]]
+    recipe: Mapping[str, Any]
+    ranges: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    notes: tuple[str, ...]
+    summary: str
+    plans: int
+    builds: int
+    inferences: int
+    peak_bytes: int
+    seconds: Mapping[str, float]
+    fingerprint: str
+    exit_code: int
+    latency: Mapping[str, Mapping[str, Any] | None] | None = None
+    schema: int = SCHEMA
+    command: str = ""
+    started: float = 0.0
+    made_of: Mapping[str, Any] = field(default_factory=dict)
+    budget: float | None = None
+    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    files: RecipeFiles | None = field(default=None, repr=False, compare=False)
+    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    explanation: Explanation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def advice(self) -> tuple[CulpritAdvice, ...]:
+        """Why each culprit is one and what to do, in their order; empty without an explanation."""
+        return self.explanation.advice if self.explanation else ()
+
+    def layer_milliseconds(self, plan: str, layer: str) -> float | None:
+        """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
+
+        Args:
+            plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
+            layer: a name; layers that are fused share their time.
+        """
+        timed = (self.latency or {}).get(plan) or {}
+        found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
+        return sum(found) if found else None
+
+    def table(self) -> LayerTable:
+        """The layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
+        import pandas as pd
+
+        from trt_bisect.results.layer_table import LayerTable
+
+        rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
+        index = pd.Index([row.pop("index") for row in rows], name="index")
+        table: LayerTable = LayerTable(rows, index=index)
+        table.attrs["metric"] = self.metric
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
+        apart = ("files", "graph", "layers", "explanation")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
+        layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
+        record = {"schema": self.schema, **fields, "layers": layers}
+        types = plain(record)
+        assert isinstance(types, dict)
+        return types
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Report:
+        """The report that ``to_json`` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record is no report of this schema.
+        """
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"report of schema {record['schema']}, this version reads {SCHEMA}")
+        fields = dict(record)
+        fields["layers"] = tuple(_row(row) for row in record["layers"])
+        fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
+        return checked(cls(**fields))
+
+    def to_csv(self) -> str:
+        """The layers as CSV, the same rows as in ``report.json``; a culprit's tensors separated by spaces."""
+        text = io.StringIO()
+        names = list(LayerRow.__dataclass_fields__)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        for row in self.layers:
+            values = {name: getattr(row, name) for name in names}
+            values["shape"] = "" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
+            values["rounds"] = " ".join(rounded.tensor for rounded in row.rounds)
+            values["whole"] = " ".join(f"{side}={value}" for side, value in (row.whole or {}).items())
+            writer.writerow(["" if value is None else value for value in values.values()])
+        return text.getvalue()
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
+
+        An explanation that is there is of this report where ``report.json`` is this one; else it is taken away.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        from trt_bisect.report.page.files import write_page
+
+        path = make_folder(Path(folder))
+        if self.files is not None:
+            self.files.write(path / "recipe")
+        content = (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode()
+        if self.explanation is not None:
+            self.explanation.save(path)
+        elif not _holds(path / REPORT, content):
+            (path / EXPLANATION).unlink(missing_ok=True)
+        write_whole(path / LAYERS, self.to_csv().encode())
+        write_whole(path / REPORT, content)
+        if self.graph is not None:
+            write_json(path / NETWORK, self.graph)
+        write_page(path, self)
+        return path
+
+    def plot(self, *, log: bool = True) -> Figure:
+        """The curve of similarity over layers as a Plotly figure; see ``trt_bisect.report.notebook.curve_plot.curve``."""
+        from trt_bisect.report.notebook.curve_plot import curve
+
+        return curve(self, log=log)
+
+    def _repr_html_(self) -> str:
+        from trt_bisect.report.notebook.html import compact
+
+        return compact(self)
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """What IPython shows where it shows text."""
+        from rich.console import Console
+
+        from trt_bisect.report.screen.run import print_report
+
+        text = io.StringIO()
+        print_report(self, Console(file=text, width=120, force_jupyter=False))
+        printer.text(text.getvalue())
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
+
+
+def _row(record: Mapping[str, Any]) -> LayerRow:
+    fields = dict(record)
+    fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
+    fields["rounds"] = tuple(
+        checked(RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])})) for rounded in record["rounds"]
+    )
+    return checked(LayerRow(**fields))

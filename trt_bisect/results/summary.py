@@ -1,0 +1,145 @@
+"""The verdict in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.driver.culprits.repair import Recipe
+from trt_bisect.driver.culprits.search import Findings
+from trt_bisect.errors import OUT_OF_MEMORY
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.network import Network
+
+LARGEST_STEPS = 5
+FIGURES = {
+    "cosine": "cosine similarity with FP32",
+    "sqnr": "SQNR",
+    "centered_sqnr": "SQNR with the mean taken out",
+    "mse": "mean squared error",
+    "l1": "mean absolute error",
+    "kl": "KL divergence",
+    "max_abs": "largest absolute error",
+    "max_rel": "largest relative error",
+    "top1": "top-1 agreement with FP32",
+}
+
+
+def summary(
+    network: Network,
+    rule: Rule,
+    findings: Findings,
+    recipe: Recipe,
+    similarity: Mapping[str, float | None],
+    by_input: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """A paragraph: full INT8, the culprits or that there are none, the recipe and what it was measured to give.
+
+    Args:
+        network: whose layers are named.
+        rule: that plans were judged by.
+        findings: of the search.
+        recipe: that was found.
+        similarity: as ``Report`` has it.
+        by_input: likewise.
+    """
+
+    def text(plan: str) -> str:
+        value = similarity[plan]
+        figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
+        return figure + over_inputs(by_input.get(plan), rule.metric.text)
+
+    threshold = rule.metric.text(rule.threshold)
+    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {text('int8')}"
+    if findings.full is not None and findings.full <= rule.budget:
+        return f"{figure}, within the threshold of {threshold}: no layer is to blame."
+    parts = [
+        f"{figure}, which misses the threshold of {threshold}."
+        if findings.full is not None
+        else "Full INT8 could not be built or run."
+    ]
+    names = [network.layers[k].name for k in findings.culprits]
+    if names:
+        blamed = (
+            "is the culprit"
+            if len(names) == 1
+            else "are the culprits, each judged with those before it in high precision"
+        )
+        parts.append(f"{listed(names)} {blamed}.")
+    elif findings.full is not None and not findings.set_aside:
+        parts.append(_accumulates(network, rule, findings))
+    if findings.set_aside:
+        aside = listed([network.layers[k].name for k in findings.set_aside])
+        parts.append(f"{aside} could not be judged: no engine with it in INT8 could be measured there.")
+    if recipe.meets:
+        parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text('recipe')}.")
+    else:
+        parts.append(
+            f"No plan that was tried meets the threshold; the best leaves {_what_is_left_high(network, recipe)} and "
+            f"measures {text('recipe')}."
+        )
+    if recipe.added:
+        parts.append(
+            f"Of these, {listed([network.layers[k].name for k in recipe.added])} cost less than a culprit each and "
+            "were added because the rest did not suffice."
+        )
+    return " ".join(parts)
+
+
+def memory_notes(trials: Iterable[Trial]) -> list[str]:
+    """A note on trials that ran out of memory, if there are any."""
+    short = [trial for trial in trials if trial.outcome == OUT_OF_MEMORY]
+    if not short:
+        return []
+    who = "1 plan" if len(short) == 1 else f"{len(short)} plans"
+    message = short[0].message.splitlines()[0] if short[0].message else "no message"
+    return [
+        f"{who} ran out of memory, which says nothing of the accuracy; the same command tries them again: {message}"
+    ]
+
+
+def over_inputs(facts: Mapping[str, Any] | None, text: Callable[[float], str]) -> str:
+    """What stands behind the figure of the worst of several inputs; nothing where there was one.
+
+    Args:
+        facts: what ``ByInput.facts`` gives.
+        text: writes a figure.
+    """
+    if not facts:
+        return ""
+    mean = "" if facts["mean"] is None else f"mean {text(facts['mean'])}, "
+    verb = "misses" if facts["misses"] == 1 else "miss"
+    return f" on the worst of {facts['inputs']} inputs ({mean}{facts['misses'] or 'none'} {verb} the threshold)"
+
+
+def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
+    steps = sorted(
+        (step for step in findings.steps if not math.isnan(step.rise) and step.rise > 0), key=lambda step: -step.rise
+    )
+    largest = [
+        f"{_span([network.layers[k].name for k in step.layers])} ({step.rise:.3g})" for step in steps[:LARGEST_STEPS]
+    ]
+    said = f" The largest steps are {', '.join(largest)}." if largest else ""
+    return (
+        f"No single layer costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the loss "
+        f"accumulates over many layers.{said}"
+    )
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} together"
+
+
+def _what_is_left_high(network: Network, recipe: Recipe) -> str:
+    names = [network.layers[k].name for k in recipe.kept]
+    return f"{listed(names)} left in high precision" if names else "nothing left in high precision"
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names in quotes, as a sentence has them; of many the first ones and how many more there are."""
+    shown = [f"'{name}'" for name in names[:most]]
+    if len(names) > most:
+        return ", ".join(shown) + f" and {len(names) - most} more"
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + f" and {shown[-1]}"

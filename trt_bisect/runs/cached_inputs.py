@@ -1,0 +1,144 @@
+"""What a run folder keeps beside the journal: the ranges and the inputs, each under the key of what made it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import DAMAGED, Feeds, digest_of_feeds, read_archive
+from trt_bisect.errors import MAKE_ROOM, BadInput
+from trt_bisect.runs.journal import unwritable
+from trt_bisect.support.json_files import read_record
+
+RANGES = "ranges.json"
+INPUTS = "inputs.npz"
+INPUTS_ABOUT = "inputs.json"
+
+
+def fingerprint(parts: Any) -> str:
+    """SHA-256 over ``parts`` as JSON, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def make_folder(folder: Path, option: str = "--output") -> Path:
+    """The folder that ``option`` names, made if need be.
+
+    Raises:
+        BadInput: it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".write-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise unwritable(folder, error, option) from error
+    return folder
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file such that a stop leaves the old one or the new one.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written; only when it is whole it takes the place of the old one.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            yield file
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise BadInput(f"'{path}' cannot be written: {error.strerror or error}.", MAKE_ROOM) from error
+
+
+def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:
+    """Keeps the ranges of the calibration that ``key`` stands for."""
+    record = {
+        "origin": ranges.origin,
+        "scales": {name: np.float32(scale).tobytes().hex() for name, scale in ranges.scales.items()},
+        "unusable": dict(ranges.unusable),
+    }
+    _keep(folder / RANGES, key, record)
+
+
+def load_ranges(folder: Path, key: str) -> Ranges | None:
+    """The ranges kept under ``key``, their bits as they were, or None."""
+    record = _kept(folder / RANGES, key)
+    if record is None:
+        return None
+    scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
+    return Ranges(scales, record["unusable"], record["origin"])
+
+
+def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
+    """Keeps the inputs that are judged: ``inputs.npz`` can be given as ``--input`` where all have one shape."""
+    inputs = [{name: _without_objects(array) for name, array in feeds.items()} for feeds in inputs]
+    names = list(inputs[0])
+    alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)
+    if alike:
+        arrays = {name: np.stack([feeds[name] for feeds in inputs]) for name in names}
+    else:
+        arrays = {f"{name}.{place}": feeds[name] for place, feeds in enumerate(inputs) for name in names}
+    with whole_file(folder / INPUTS) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    samples = [digest_of_feeds(feeds) for feeds in inputs]
+    _keep(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
+
+
+def _without_objects(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.str_) if array.dtype.hasobject else array
+
+
+def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:
+    """The inputs kept under ``key`` and what was noted of them, or None; not those that another run wrote since."""
+    record = _kept(folder / INPUTS_ABOUT, key)
+    if record is None:
+        return None
+    samples = record["samples"]
+    try:
+        feeds = _feeds(read_archive(folder / INPUTS), len(samples), record["stacked"])
+    except (*DAMAGED, IndexError):
+        return None
+    return (feeds, record["about"]) if [digest_of_feeds(each) for each in feeds] == samples else None
+
+
+def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
+    if stacked:
+        return [{name: array[place] for name, array in arrays.items()} for place in range(count)]
+    feeds: list[Feeds] = [{} for _ in range(count)]
+    for label, array in arrays.items():
+        name, _, place = label.rpartition(".")
+        feeds[int(place)][name] = array
+    return feeds
+
+
+def _keep(path: Path, key: str, record: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps({"key": key, "digest": fingerprint(record), "kept": record}, indent=1).encode())
+
+
+def _kept(path: Path, key: str) -> Any:
+    """What was kept under ``key``, None where there is nothing, or where it was altered since."""
+    record = read_record(path) or {}
+    kept = record.get("kept")
+    return kept if record.get("key") == key and record.get("digest") == fingerprint(kept) else None

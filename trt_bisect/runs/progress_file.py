@@ -1,0 +1,133 @@
+"""The progress of a run in its folder, once a second, for those who look on: ``progress.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any
+
+from trt_bisect.errors import BadInput
+from trt_bisect.runs.cached_inputs import write_whole
+from trt_bisect.support.json_files import read_record
+from trt_bisect.support.progress import Progress
+
+PROGRESS = "progress.json"
+FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
+"""What can be told of a run from its folder."""
+BEAT = 1.0
+"""Seconds between two writings."""
+_SILENCE = 30.0
+"""Seconds without one after which a run on another machine is taken for dead."""
+
+
+class Beat:
+    """Shows progress, and writes it into a run folder from a thread of its own. It never breaks the run.
+
+    The file is there as long as the run goes on; what a killed run leaves is told by ``is_running``.
+    """
+
+    def __init__(self, folder: Path, shown: Progress) -> None:
+        self._path = folder / PROGRESS
+        self._shown = shown
+        self._began = perf_counter()
+        self._run = {"pid": os.getpid(), "born": _born(os.getpid()), "host": socket.gethostname(), "began": time()}
+        self._stage: dict[str, Any] = {}
+        self._doing = 0
+        self._written: dict[str, Any] | None = None
+        self._set(stage="", total=None, done=0, what="")
+        self._write()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="trt-bisect progress", daemon=True)
+        self._thread.start()
+
+    def stage(self, title: str, total: int | None) -> None:
+        """Begins a stage."""
+        self._shown.stage(title, total)
+        self._doing = 0
+        self._set(stage=title, total=total, done=0, what="")
+
+    def step(self, what: str, size: int = 1) -> None:
+        """Moves on; what was being done before is done."""
+        self._shown.step(what, size)
+        done, total = self._stage["done"] + self._doing, self._stage["total"]
+        self._doing = size
+        self._set(done=done, what=what, total=None if total is None else max(total, done + size))
+
+    def say(self, text: str) -> None:
+        """Shown, and not written."""
+        self._shown.say(text)
+
+    def close(self) -> None:
+        """Ends the display, and takes the file away."""
+        self._shown.close()
+        self._ended.set()
+        self._thread.join()
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _set(self, **changed: Any) -> None:
+        self._stage = {**self._stage, **changed, "seconds": round(perf_counter() - self._began, 1)}
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT):
+            self._write()
+
+    def _write(self) -> None:
+        stage = self._stage
+        with suppress(OSError, BadInput):
+            if stage is self._written and self._path.exists():
+                os.utime(self._path)
+            else:
+                write_whole(self._path, json.dumps({**self._run, **stage}).encode())
+                self._written = stage
+
+
+def is_running(progress: Mapping[str, Any], silent: float) -> bool:
+    """Whether the run that wrote a progress file goes on.
+
+    Args:
+        progress: the file's content.
+        silent: seconds since it was written.
+    """
+    if progress.get("host") != socket.gethostname():
+        return silent < _SILENCE
+    pid = progress.get("pid")
+    return isinstance(pid, int) and pid > 0 and _is_alive(pid) and _born(pid) == progress.get("born")
+
+
+def runs_in(folder: Path) -> bool:
+    """Whether a run goes on in a folder."""
+    path = folder / PROGRESS
+    try:
+        progress, written = read_record(path), path.stat().st_mtime
+    except OSError:
+        return False
+    return progress is not None and is_running(progress, time() - written)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _born(pid: int) -> int | None:
+    """When a process was started, in clock ticks since the machine was; None where that is not known, or it is dead.
+
+    Source: field 22 of ``/proc/<pid>/stat`` in proc(5); field 3 is ``Z`` for one that has ended and was not waited for.
+    """
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if state == "Z" else int(fields[18])

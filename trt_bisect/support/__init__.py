@@ -1,0 +1,1 @@
+"""Helpers that know nothing of networks: progress, the machine, JSON files, files written whole."""

@@ -1,0 +1,57 @@
+"""Results as plain JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.runs.cached_inputs import write_whole
+
+
+def plain(value: Any) -> Any:
+    """``value`` in JSON's types; None for a float that is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
+    """One row a record: nothing for None and NaN, shapes as ``1x3x8``, lists of names separated by spaces.
+
+    Args:
+        records: all with the same columns.
+        columns: the header where there are no records.
+    """
+    rows = list(records)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(name, value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Writes a record as JSON; raises BadInput where the file cannot be written."""
+    write_whole(path, (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
+
+
+def shape_text(shape: Iterable[int | str | None]) -> str:
+    """``1x3x8``; ``scalar`` where there is no axis."""
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
+
+
+def _cell(name: str, value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, tuple):
+        return shape_text(value) if name == "shape" else " ".join(map(str, value))
+    return value

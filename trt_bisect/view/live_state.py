@@ -1,0 +1,100 @@
+"""What the page of one run is told, as bytes that all viewers share."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.report.page.data import page_data, recipe_texts
+from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting, read_as, recovering
+from trt_bisect.report.page.render import render_page
+from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.support.json_files import read_record
+from trt_bisect.support.plain_json import plain
+from trt_bisect.view.file_tail import Replaced
+from trt_bisect.view.snapshot import Look, RunFolder
+
+LIVE = "data.json"
+"""Where the data is, relative to the page."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is told until something changes.
+
+    Attributes:
+        data: what ``page_data`` gives.
+        body: the same as JSON; ``zipped`` by gzip.
+        etag: changes with ``data``.
+    """
+
+    data: Mapping[str, Any]
+    body: bytes
+    zipped: bytes
+    etag: str
+
+    @cached_property
+    def page(self) -> str:
+        """The page that begins with this state."""
+        return render_page(self.data, LIVE)
+
+
+class LiveRun:
+    """A run as its page shows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder(path)
+        self._graph = Replaced(path / NETWORK, _plain_record)
+        self._explanation = Replaced(path / EXPLANATION, _plain_record)
+        self._recovery = Replaced(path / JSON, partial(read_as, Recovery.from_json))
+        self._parts: tuple[object, ...] = (None,) * 4
+        self._moment: tuple[str, Any] = ("", None)
+        self._state: State | None = None
+
+    def state(self) -> State:
+        """What is known now; the same object as before where nothing changed.
+
+        Raises:
+            Gone: the run is not there any more.
+        """
+        look = self.folder.look()
+        graph, explanation = self._graph.content(), self._explanation.content() if look.whole else None
+        recovery = self._recovery.content()
+        parts = (look.report, graph, explanation, recovery)
+        same = all(one is other for one, other in zip(parts, self._parts, strict=True))
+        if self._state is None or not same or (look.status, look.progress) != self._moment:
+            self._state = self._told(look, graph, explanation, recovery)
+            self._parts, self._moment = parts, (look.status, look.progress)
+        return self._state
+
+    def _told(
+        self,
+        look: Look,
+        graph: Mapping[str, Any] | None,
+        explanation: Mapping[str, Any] | None,
+        recovery: Recovery | None,
+    ) -> State:
+        data = page_data(
+            look.report,
+            recipe=recipe_texts(self.folder.path / RECIPE) if look.whole else None,
+            recovery=recovering(recovery, look.report),
+            status=look.status,
+            progress=look.progress,
+            command=look.report.command,
+        )
+        data |= {"graph": fitting(graph, look.report), "explanation": explanation}
+        body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+        return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+def _plain_record(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, infinite values and NaN as None."""
+    record: dict[str, Any] | None = plain(read_record(path))
+    return record

@@ -1,0 +1,136 @@
+"""The server: a socket, the address that is printed, and uvicorn until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import secrets
+import socket
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import uvicorn
+
+from trt_bisect.errors import BadInput
+from trt_bisect.view.app import make_app
+from trt_bisect.view.auth import LOOPBACK_NAMES, Gate
+from trt_bisect.view.certificate import Certificate
+from trt_bisect.view.index import is_run_folder
+
+PORT = 8765
+_NEXT_PORTS = 50
+_NICE = 10
+
+
+def check_folder(folder: Path) -> None:
+    """Whether there is something to show.
+
+    Raises:
+        BadInput: the folder is none, or holds no run and no folder of a run.
+    """
+    if not folder.is_dir():
+        raise BadInput(
+            f"There is no folder '{folder}'.", "Give a run folder (--output of a run), or the one above several."
+        )
+    try:
+        inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError as error:
+        raise BadInput(f"The folder '{folder}' cannot be read: {error.strerror}.", "Give one that can.") from error
+    if not is_run_folder(folder) and not any(map(is_run_folder, inside)):
+        raise BadInput(
+            f"'{folder}' is no run folder, and there is none directly under it.",
+            "'trt-bisect run' makes one as soon as it starts; its --output, or the folder above, is what to give here.",
+        )
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens: on ``port``, on a free one if that is 0, on 8765 or the next free one if it is None.
+
+    Raises:
+        BadInput: the host is not this machine's, or the port is taken or not allowed.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise BadInput(
+            f"There is no host '{host}'.", "Give --host an address of this machine, such as 0.0.0.0."
+        ) from error
+    for tried in [port] if port is not None else range(PORT, PORT + _NEXT_PORTS):
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((address[0], tried, *address[2:]))
+            bound.listen()
+            return bound
+        except OSError as error:
+            bound.close()
+            if error.errno != errno.EADDRINUSE:
+                raise BadInput(
+                    f"'{host}' port {tried} cannot be listened on: {error.strerror or error}.",
+                    "Give another --host or --port, from 1024 to 65535.",
+                ) from error
+    raise BadInput(
+        f"Port {port if port is not None else f'{PORT} and the next {_NEXT_PORTS}'} of '{host}' is taken.",
+        "Give another --port, 0 for any that is free.",
+    )
+
+
+def is_loopback(bound: socket.socket) -> bool:
+    """Whether only this machine can reach a socket."""
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def address(bound: socket.socket, token: str, *, tls: bool) -> str:
+    """What a browser on this machine opens; on a socket for every network, by this machine's name."""
+    host, port = _place(bound)
+    if ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_unspecified:
+        host = socket.gethostname()
+    return f"{'https' if tls else 'http'}://{host}:{port}/?token={quote(token, safe='')}"
+
+
+def tunnel(bound: socket.socket) -> str:
+    """What ``ssh -L`` is given on another machine, such that the address is the same there."""
+    host, port = _place(bound)
+    return f"{port}:{host}:{port}" if host.startswith("127.") else f"{host}:{port}:{host}:{port}"
+
+
+def _place(bound: socket.socket) -> tuple[str, int]:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]" if ":" in host else host, port
+
+
+def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
+    """The server of a folder; ``run(sockets=[bound])`` serves until it is stopped.
+
+    The host names that are let in are checked where only this machine can reach it; another port than the socket's is
+    fine, since a tunnel may end on any.
+    """
+    names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
+    app = Gate(make_app(folder), token, names=names, secure=certificate is not None)
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            ssl_certfile=None if certificate is None else certificate.path,
+            ssl_keyfile=None if certificate is None else certificate.key,
+            access_log=False,
+            log_level="critical",
+            server_header=False,
+            date_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+    )
+
+
+def new_token() -> str:
+    """One that nobody guesses."""
+    return secrets.token_urlsafe(24)
+
+
+def give_way() -> None:
+    """Lets the run, and all else on this machine, go first."""
+    with suppress(OSError, AttributeError):
+        os.nice(_NICE)
