@@ -27,8 +27,8 @@ from benchmarks.networks import CASES, write
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.cluster.open import Cluster
 from trt_bisect.cluster.ray_workers import RayFleet
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.evaluator.attempt import attempt
 from trt_bisect.evaluator.workers import Crew, Subject
 from trt_bisect.model.network import load_network

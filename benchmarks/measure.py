@@ -132,7 +132,8 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.evaluator.rebuild import RebuildEvaluator
-    from trt_bisect.jobs.run.search import BRANCH, FULL, MEMORY, Way, branch_evaluator
+    from trt_bisect.jobs.branch_setup import branch_evaluator
+    from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Way
     from trt_bisect.model.network import load_network
     from trt_bisect.precision import int8_set
     from trt_bisect.runs.journal import MemoryStore

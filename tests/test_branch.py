@@ -20,7 +20,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.jobs.run.search import BRANCH, FULL, Way, branch_evaluator
+from trt_bisect.jobs.branch_setup import branch_evaluator
+from trt_bisect.jobs.options import BRANCH, FULL, Way
 from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network

@@ -19,7 +19,8 @@ from waiting import is_running, wait_until
 import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
-from trt_bisect.cluster.open import STAYS_HERE, Cluster
+from trt_bisect.cluster.open import STAYS_HERE
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.concurrent import drive_abreast
 from trt_bisect.driver.culprits.exhaustive import exhaustive

@@ -16,7 +16,7 @@ from test_fleet import journaled
 from waiting import wait_until
 
 import trt_bisect
-from trt_bisect.cluster.open import Cluster
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.errors import BadInput
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere

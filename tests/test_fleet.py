@@ -21,8 +21,8 @@ import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
-from trt_bisect.cluster.open import GOES_ON, Cluster
 from trt_bisect.cluster.ray_workers import RayFleet
+from trt_bisect.cluster.settings import GOES_ON, Cluster
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, Failure
 from trt_bisect.evaluator.trial import LOST
@@ -325,7 +325,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 
 
 def test_ray_is_not_imported_without_being_asked_for():
-    code = "import sys, trt_bisect.api, trt_bisect.fleet.cluster; sys.exit('ray' in sys.modules)"
+    code = "import sys, trt_bisect.jobs.run.run, trt_bisect.cluster.open; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -21,8 +21,9 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import Found
 from trt_bisect.evaluator.trial import Cost, OutputFigures
+from trt_bisect.jobs.options import AUTO, BRANCH, CULPRITS, FULL, Way
 from trt_bisect.jobs.run.build_report import assemble, blank_report
-from trt_bisect.jobs.run.search import AUTO, BRANCH, CULPRITS, FULL, Way, search
+from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for

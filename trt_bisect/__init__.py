@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trt_bisect.jobs.recover.recover import recover
     from trt_bisect.jobs.regress.regress import regress
     from trt_bisect.jobs.run.run import run
-    from trt_bisect.jobs.sensitivity import Sensitivity, sensitivity
+    from trt_bisect.jobs.sensitivity import sensitivity
     from trt_bisect.jobs.worst import worst
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trt_bisect.results.recovery import Recovery
     from trt_bisect.results.regression import Regression
     from trt_bisect.results.run_report import Report
+    from trt_bisect.results.sensitivity import Sensitivity
     from trt_bisect.results.worst import WorstReport
 
 _HOME = {
@@ -85,7 +86,7 @@ _HOME = {
     "regress": "jobs.regress.regress",
     "repair": "driver.culprits.repair",
     "run": "jobs.run.run",
-    "Sensitivity": "jobs.sensitivity",
+    "Sensitivity": "results.sensitivity",
     "sensitivity": "jobs.sensitivity",
     "similarity": "analyzer.similarity",
     "worst": "jobs.worst",

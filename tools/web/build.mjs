@@ -1,4 +1,4 @@
-// Bundles trt_bisect/report/page/web and its libraries into trt_bisect/report/page/assets (make assets).
+// Bundles tools/web/page and its libraries into trt_bisect/report/page/assets (make assets).
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const page = join(here, "..", "..", "trt_bisect", "report", "page");
-const sources = join(page, "web");
+const sources = join(here, "page");
 const assets = join(page, "assets");
 const modules = join(here, "node_modules");
 

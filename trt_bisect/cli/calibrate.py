@@ -28,7 +28,7 @@ def calibrate_command(
     from trt_bisect.calibration.ranges import without_range
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.model.network import load_network
-    from trt_bisect.runs.cached_inputs import write_whole
+    from trt_bisect.support.files import write_whole
     from trt_bisect.support.progress import RichProgress, Showing
 
     version = version_asked(trt_version) if trt_version else DEFAULT_VERSION

@@ -30,7 +30,7 @@ from trt_bisect.errors import BadInput
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trt_bisect.jobs.sensitivity import SensitiveOp
+    from trt_bisect.results.sensitivity import SensitiveOp
 
 
 def sensitivity_command(
@@ -66,7 +66,8 @@ def sensitivity_command(
     """
     from rich.console import Console
 
-    from trt_bisect.jobs.sensitivity import WAYS, sensitivity
+    from trt_bisect.jobs.sensitivity import sensitivity
+    from trt_bisect.results.sensitivity import WAYS
     from trt_bisect.support.progress import RichProgress
 
     if way not in ("all", *WAYS):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from trt_bisect.builder.isolation import Worker
-from trt_bisect.cluster.open import AUTO, GOES_ON, Cluster
+from trt_bisect.cluster.settings import AUTO, GOES_ON, Cluster
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 
 _SCHEME = "ray://"

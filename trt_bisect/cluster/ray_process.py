@@ -16,7 +16,7 @@ import numpy as np
 from trt_bisect._version import __version__
 from trt_bisect.builder import worker
 from trt_bisect.cluster.messages import Broken, Ended, Lost, Mail, Node, Refused, Seen
-from trt_bisect.cluster.open import GOES_ON
+from trt_bisect.cluster.settings import GOES_ON
 from trt_bisect.errors import BadInput, EngineUnavailable, first_line
 
 _HEAD = "node:__internal_head__"
@@ -155,7 +155,7 @@ def _make_task() -> Callable[..., Any]:
 
             if trt_bisect.__version__ != version:
                 return node, f"trt_bisect {trt_bisect.__version__} instead of {version}"
-            module = importlib.import_module(f"trt_bisect.fleet.{work}")
+            module = importlib.import_module(f"trt_bisect.{work}")
         except ImportError as error:
             return node, f"trt-bisect cannot be imported there: {error}"
         kept, mailbox = handles

@@ -16,7 +16,7 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Raised, Tried
-from trt_bisect.cluster.open import Cluster
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.evaluator.attempt import Attempt, Failure
 from trt_bisect.evaluator.trial import LOST
@@ -36,7 +36,7 @@ class RayFleet:
     def crew(self, subject: Subject, builder: Builder) -> RayCrew:  # noqa: ARG002
         """Tasks on a subject, with a GPU each where its engine is NVIDIA's."""
         cluster = self._connection.cluster
-        tasks = Tasks(self._connection, "station", needs(subject.engine, cluster))
+        tasks = Tasks(self._connection, "cluster.plan_worker", needs(subject.engine, cluster))
         if subject.engine == ONNXRUNTIME:
             subject = replace(subject, options=replace(subject.options, threads=cluster.cpus))
         number = next(self._made)

@@ -12,7 +12,7 @@ import numpy as np
 
 from trt_bisect.data.datasets import DAMAGED, Feeds, read_archive
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 
 
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:

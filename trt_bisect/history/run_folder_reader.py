@@ -14,10 +14,10 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.report.page.files import read_as
 from trt_bisect.results.empty_report import recovered_report
 from trt_bisect.results.manifest import ASKED, Asked
 from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.journal import JOURNAL, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in

@@ -26,7 +26,7 @@ from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
 from trt_bisect.results.recipe_files import PLAN
-from trt_bisect.runs.cached_inputs import make_folder
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, Showing, default_progress
 
 SAVED = "saved"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.cache import version_asked
 from trt_bisect.calibration.calibrator import METHODS
-from trt_bisect.cluster.open import Cluster
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.run.search import CURVES, STRATEGIES, Way
 from trt_bisect.precision import Precision
 
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
@@ -78,3 +78,40 @@ def one_of(what: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
         raise BadInput(f"There is no {what} '{value}'.", f"Use one of {', '.join(known)}.")
     return value
+
+
+AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
+STRATEGIES = (AUTO, BRANCH, EXHAUSTIVE, BISECT)
+FULL, CULPRITS = "full", "culprits"
+CURVES = (FULL, CULPRITS)
+MEMORY = 512 << 20
+"""Bytes of tensors that the rows of a pass hold together, unless the user says otherwise."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the plans are chosen and measured.
+
+    Attributes:
+        strategy: one of ``STRATEGIES``.
+        curve: one of ``CURVES``; of the strategy ``branch``.
+        memory: bytes of tensors that the rows of a pass hold together.
+    """
+
+    strategy: str
+    curve: str
+    memory: int
+
+    def on(self, engine: str) -> Way:
+        """The way on an engine: ``auto`` is ``branch`` where pieces do what the whole does, and else ``bisect``.
+
+        An NVIDIA engine fuses and rounds a piece otherwise than the whole, by how much no run has measured yet.
+        """
+        if self.strategy != AUTO:
+            return self
+        return replace(self, strategy=BRANCH if engine == ONNXRUNTIME else BISECT)
+
+    @property
+    def every_boundary(self) -> bool:
+        """Every boundary is measured, not only those that the verdict needs."""
+        return self.strategy == EXHAUSTIVE or (self.strategy == BRANCH and self.curve == FULL)

@@ -40,10 +40,10 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Fleet, Subject
+from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Bench
 from trt_bisect.jobs.in_file import file_figure_noted
-from trt_bisect.jobs.options import Request
-from trt_bisect.jobs.run.search import BRANCH, branch_evaluator
+from trt_bisect.jobs.options import BRANCH, Request
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import reading_noted
 from trt_bisect.model.shapes import facts_for

@@ -22,7 +22,7 @@ from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
 from trt_bisect.results.profile import Profile, ProfiledTensor
-from trt_bisect.runs.cached_inputs import make_folder
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, Showing, default_progress
 
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"

@@ -2,149 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, EMULATED, BuildOptions
-from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.options import Request, high_precision
+from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Request, Way, high_precision
 from trt_bisect.jobs.preparation import Job
-from trt_bisect.jobs.run.search import BRANCH, FULL, MEMORY, Way
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
-"""What of a layer is rounded, and the precision that stands for it."""
-JSON, CSV = "sensitivity.json", "sensitivity.csv"
-
-
-@dataclass(frozen=True)
-class SensitiveOp:
-    """One layer, in one way.
-
-    Attributes:
-        op_name: the layer.
-        sensitive_type: ``both``, ``weight`` or ``activation``: what of it is rounded, while all else is high.
-        metrics: every metric of the final outputs' worst, by name.
-        loss: how bad that is by the metric asked for; None where it could not be measured.
-        gain: for ``both``: the loss that full INT8 is rid of when this layer alone stays high.
-        macs: the layer's multiply-adds for one inference; ``share`` its part of the network's.
-    """
-
-    index: int
-    op_name: str
-    sensitive_type: str
-    op_type: str
-    metrics: Mapping[str, float]
-    loss: float | None
-    gain: float | None
-    macs: int
-    share: float
-
-    def figure(self, name: str) -> float | None:
-        """``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None where there is none."""
-        if name in ("loss", "gain", "worth", "macs"):
-            value: float | None = getattr(self, name)
-            return value
-        return self.metrics.get(name)
-
-    @property
-    def worth(self) -> float | None:
-        """The gain for each share of the multiply-adds that go back to high precision; None where one is not known."""
-        return None if self.gain is None or not self.share else self.gain / self.share
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """The layers of a network by how much INT8 hurts them.
-
-    Attributes:
-        ops: a row a layer and way, the worst first.
-        full: the loss of full INT8.
-    """
-
-    model: str
-    metric: str
-    arithmetic: str
-    full: float | None
-    ops: tuple[SensitiveOp, ...]
-
-    def sorted_by(self, figure: str, *, descending: bool = True, way: str | None = None) -> tuple[SensitiveOp, ...]:
-        """The rows by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, those without that figure last.
-
-        Args:
-            figure: one of these.
-            descending: the largest first.
-            way: only the rows of this one.
-
-        Raises:
-            BadInput: no row has such a figure.
-        """
-        rows = [op for op in self.ops if way in (None, op.sensitive_type)]
-        if not any(op.figure(figure) is not None for op in rows):
-            known = ["loss", "gain", "worth", "macs", *dict.fromkeys(name for op in self.ops for name in op.metrics)]
-            raise BadInput(f"There is nothing to sort by '{figure}'.", f"Use one of {', '.join(known)}.")
-        sign = -1.0 if descending else 1.0
-        return tuple(sorted(rows, key=lambda op: _place(op.figure(figure), sign)))
-
-    def table(self) -> pd.DataFrame:
-        """All rows as a pandas table, a column a metric."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._records())
-        return table
-
-    def _records(self) -> list[dict[str, Any]]:
-        flat = []
-        for op in self.ops:
-            record = asdict(op)
-            flat.append({**record, **record.pop("metrics"), "worth": op.worth})
-        return [{name: value for name, value in record.items() if name != "metrics"} for record in flat]
-
-    def to_csv(self) -> str:
-        """The rows as CSV."""
-        records = self._records()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(name for r in records for name in r)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v is None else v for k, v in record.items()} for record in records)
-        return text.getvalue()
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole as JSON's types."""
-        return {
-            "schema": 1,
-            "model": self.model,
-            "metric": self.metric,
-            "arithmetic": self.arithmetic,
-            "full": self.full,
-            "ops": [{**asdict(op), "worth": op.worth} for op in self.ops],
-        }
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``sensitivity.json`` and ``sensitivity.csv``; raises BadInput where the folder cannot be written."""
-        path = make_folder(Path(folder))
-        write_whole(path / CSV, self.to_csv().encode())
-        write_whole(path / JSON, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-        return path
+    pass
 
 
 def sensitivity(
@@ -266,10 +146,6 @@ def _trials(bench: Bench, plans: Sequence[PrecisionPlan], progress: Progress) ->
         progress.step(plan.key())
         trials[plan] = evaluator.measure(plan)
     return trials
-
-
-def _place(value: float | None, sign: float) -> tuple[bool, float]:
-    return value is None, 0.0 if value is None else sign * value
 
 
 def _worst_metrics(rule: Rule, trial: Trial) -> dict[str, float]:

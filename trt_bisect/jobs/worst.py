@@ -16,12 +16,11 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options import Request
+from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Request, Way
 from trt_bisect.jobs.preparation import Job
-from trt_bisect.jobs.run.search import BRANCH, FULL, MEMORY, Way
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.worst import WorstReport, without_infinities
-from trt_bisect.runs.cached_inputs import make_folder
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, Showing, default_progress
 
 ASCENDING, DESCENDING = "ascending", "descending"

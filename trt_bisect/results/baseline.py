@@ -14,7 +14,7 @@ from typing import Any
 
 from trt_bisect.analyzer.figures import Figures
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 
 _SCHEMA = 1
 _KIND = "trt-bisect baseline"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.errors import BadInput
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import csv_text, write_json
 
 if TYPE_CHECKING:

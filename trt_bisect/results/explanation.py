@@ -19,7 +19,7 @@ from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensors import Moments, Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
 SCHEMA = 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from trt_bisect.report.screen.run import figure_text
+from trt_bisect.analyzer.metrics import BUILT_IN
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -42,3 +42,11 @@ class LayerTable(pd.DataFrame):
 def _look(row: pd.Series[Any]) -> list[str]:
     look = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
     return [look] * len(row)
+
+
+def figure_text(metric: str, value: float | None) -> str:
+    """A metric's value for a person; ``-`` where there is none."""
+    if value is None:
+        return "-"
+    known = BUILT_IN.get(metric)
+    return known.text(value) if known else f"{value:.6g}"

@@ -13,7 +13,7 @@ from trt_bisect.analyzer.metrics import metric_of_facts
 from trt_bisect.driver.culprits.search import Question
 from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import Report
-from trt_bisect.runs.cached_inputs import write_whole
+from trt_bisect.support.files import write_whole
 from trt_bisect.support.type_checks import checked
 
 ASKED = "run.json"

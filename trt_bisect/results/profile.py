@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.tensors import Spread
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import csv_text, write_json
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from trt_bisect.model.qdq import PlanWriter, Target, Written
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import flags_file, flags_of, refusals
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 
 QDQ_NETWORK = "network.qdq.onnx"
 CACHE = "calibration.cache"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.results.network_graph import NETWORK
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import csv_text, plain, write_json
 from trt_bisect.support.type_checks import checked
 

@@ -12,7 +12,7 @@ from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.figures import Figures
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.results.baseline import NetworkBaseline
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import plain, write_json
 
 SCHEMA = 1

@@ -14,7 +14,7 @@ from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.network_graph import NETWORK
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import plain, write_json
 from trt_bisect.support.type_checks import checked
 
@@ -248,7 +248,7 @@ class Report:
         return path
 
     def plot(self, *, log: bool = True) -> Figure:
-        """The curve of similarity over layers as a Plotly figure; see ``trt_bisect.report.notebook.curve_plot.curve``."""
+        """The curve of similarity over layers as a Plotly figure; see ``report.notebook.curve_plot.curve``."""
         from trt_bisect.report.notebook.curve_plot import curve
 
         return curve(self, log=log)

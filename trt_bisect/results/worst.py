@@ -16,7 +16,7 @@ from trt_bisect.analyzer.distribution import Distribution, distribution_of, verd
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.errors import BadInput
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
+from trt_bisect.support.files import make_folder, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import DAMAGED, Feeds, digest_of_feeds, read_archive
-from trt_bisect.errors import MAKE_ROOM, BadInput
-from trt_bisect.runs.journal import unwritable
+from trt_bisect.support.files import whole_file, write_whole
 from trt_bisect.support.json_files import read_record
 
 RANGES = "ranges.json"
@@ -26,50 +23,6 @@ INPUTS_ABOUT = "inputs.json"
 def fingerprint(parts: Any) -> str:
     """SHA-256 over ``parts`` as JSON, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def make_folder(folder: Path, option: str = "--output") -> Path:
-    """The folder that ``option`` names, made if need be.
-
-    Raises:
-        BadInput: it cannot be made or written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".write-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise unwritable(folder, error, option) from error
-    return folder
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file such that a stop leaves the old one or the new one.
-
-    Raises:
-        BadInput: it cannot be written.
-    """
-    with whole_file(path) as file:
-        file.write(content)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written; only when it is whole it takes the place of the old one.
-
-    Raises:
-        BadInput: it cannot be written.
-    """
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            yield file
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise BadInput(f"'{path}' cannot be written: {error.strerror or error}.", MAKE_ROOM) from error
 
 
 def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:

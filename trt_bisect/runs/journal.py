@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.evaluator.trial import PASSING, Trial
+from trt_bisect.support.files import unwritable
 from trt_bisect.support.json_files import record_of
 
 JOURNAL = "journal.jsonl"
@@ -157,10 +158,3 @@ def trial_of(record: Mapping[str, Any]) -> Trial | None:
         return Trial.from_json(record["trial"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-
-
-def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:
-    """The error for a folder that cannot be written, which ``option`` named."""
-    return BadInput(
-        f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
-    )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trt_bisect.errors import BadInput
-from trt_bisect.runs.journal import unwritable
+from trt_bisect.support.files import unwritable
 
 
 @contextmanager

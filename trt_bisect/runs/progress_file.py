@@ -13,7 +13,7 @@ from time import perf_counter, time
 from typing import Any
 
 from trt_bisect.errors import BadInput
-from trt_bisect.runs.cached_inputs import write_whole
+from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.runs.cached_inputs import write_whole
+from trt_bisect.support.files import write_whole
 
 
 def plain(value: Any) -> Any:

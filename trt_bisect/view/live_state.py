@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.page.data import page_data, recipe_texts
-from trt_bisect.report.page.files import EXPLANATION, RECIPE, fitting, read_as, recovering
+from trt_bisect.report.page.files import EXPLANATION, RECIPE
 from trt_bisect.report.page.render import render_page
 from trt_bisect.results.network_graph import NETWORK
 from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.run_files import fitting, read_as, recovering
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
 from trt_bisect.view.file_tail import Replaced

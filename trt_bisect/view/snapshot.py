@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.page.files import read_as, recovered_in
 from trt_bisect.results.empty_report import empty_report
 from trt_bisect.results.manifest import ASKED, Asked
 from trt_bisect.results.recovery import JSON
+from trt_bisect.results.run_files import read_as, recovered_in
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.json_files import read_record

@@ -21,7 +21,6 @@ from trt_bisect.jobs.recover.recipe_search import Aim, Costs, Sought, plan_cost
 from trt_bisect.jobs.recover.targets import AccuracyTarget, Target
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.screen.recovery import recovery_summary
 from trt_bisect.results.network_graph import network_facts
 from trt_bisect.results.recovery import (
     ALL_HIGH,
@@ -34,6 +33,7 @@ from trt_bisect.results.recovery import (
     Move,
     Recovery,
 )
+from trt_bisect.results.recovery_summary import recovery_summary
 from trt_bisect.results.summary import memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8

@@ -14,7 +14,7 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
 from trt_bisect.calibration.collect import magnitudes, recalibrated
-from trt_bisect.cluster.open import RETRIES, Cluster
+from trt_bisect.cluster.settings import RETRIES, Cluster
 from trt_bisect.data.datasets import load_function, open_dataset
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput
@@ -22,13 +22,12 @@ from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labe
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.history.record_on_exit import BESIDE
 from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.options import Request, one_of
+from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Request, Way, one_of
 from trt_bisect.jobs.preparation import Job
 from trt_bisect.jobs.recover.build_report import Found, recovery_verdict, stopped_recovery
 from trt_bisect.jobs.recover.recalibration import Moves, needed, suggest
 from trt_bisect.jobs.recover.recipe_search import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
 from trt_bisect.jobs.recover.targets import AccuracyTarget, SimilarityTarget, Target
-from trt_bisect.jobs.run.search import BRANCH, FULL, MEMORY, Way
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
@@ -37,7 +36,7 @@ from trt_bisect.model.together import LAYERS, TOGETHER, units
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.summary import listed
-from trt_bisect.runs.cached_inputs import make_folder
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 MACS, MEASURED_TIME = "macs", "measured"

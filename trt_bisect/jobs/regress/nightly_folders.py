@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from trt_bisect.runs.cached_inputs import make_folder, write_whole
-from trt_bisect.runs.journal import unwritable
 from trt_bisect.runs.lock import locked
+from trt_bisect.support.files import make_folder, unwritable, write_whole
 
 RUNNING = "running"
 BASELINE = "baseline"

@@ -11,7 +11,7 @@ from time import perf_counter
 from trt_bisect.analyzer.changes import BETTER, FAILING, LAYER, Change, changes, confirmed, missed_targets
 from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
-from trt_bisect.cluster.open import RETRIES, Cluster
+from trt_bisect.cluster.settings import RETRIES, Cluster
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.history.store import HISTORY
@@ -24,8 +24,8 @@ from trt_bisect.jobs.run.run import run
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, write_baseline
 from trt_bisect.results.regression import FILES, PASSED, NetworkResult, Regression
 from trt_bisect.results.run_report import REPORT, Report
-from trt_bisect.runs.cached_inputs import make_folder
 from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Named, Progress, Showing, default_progress
 

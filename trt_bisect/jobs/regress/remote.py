@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trt_bisect.cluster.open import Cluster
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.history.record_on_exit import NONE
 from trt_bisect.jobs.regress.suite import NetworkTask

@@ -13,8 +13,7 @@ from trt_bisect.calibration.cache import version_asked
 from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.data.datasets import load_function
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options import EXPLAIN
-from trt_bisect.jobs.run.search import CURVES, STRATEGIES
+from trt_bisect.jobs.options import CURVES, EXPLAIN, STRATEGIES
 from trt_bisect.precision import Precision
 
 Read = Callable[[Any, Path], Any]

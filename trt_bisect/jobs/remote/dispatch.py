@@ -23,8 +23,8 @@ from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
-from trt_bisect.cluster.open import Cluster
 from trt_bisect.cluster.ray_workers import needs
+from trt_bisect.cluster.settings import Cluster
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.staged import Carried, name_of
@@ -33,10 +33,11 @@ from trt_bisect.history.record_on_exit import BESIDE, NONE, recorded
 from trt_bisect.jobs.remote.worker import Parcel
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.run_report import Report
-from trt_bisect.runs.cached_inputs import INPUTS, INPUTS_ABOUT, RANGES, make_folder, write_whole
+from trt_bisect.runs.cached_inputs import INPUTS, INPUTS_ABOUT, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.support.files import make_folder, write_whole
 
 _FOUND_BEFORE = (RANGES, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = ("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries")
@@ -94,7 +95,7 @@ def _runs_of_a_kind(
     connection: Connection, jobs: Sequence[WantedRun]
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Runs that need the same of a node; one more than there are places is sent ahead."""
-    tasks = Tasks(connection, "whole_run", needs(_engine(jobs[0]), connection.cluster))
+    tasks = Tasks(connection, "jobs.remote.worker", needs(_engine(jobs[0]), connection.cluster))
     waiting, under_way, folders = deque(jobs), 0, ExitStack()
     try:
         while waiting or under_way:

@@ -10,14 +10,13 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
-from trt_bisect.cluster.open import RETRIES, Cluster
+from trt_bisect.cluster.settings import RETRIES, Cluster
 from trt_bisect.data.staged import Carried, content_of, name_of
 from trt_bisect.history.record_on_exit import BESIDE
-from trt_bisect.jobs.options import EXPLAIN_TENSORS, Request, high_precision
+from trt_bisect.jobs.options import AUTO, EXPLAIN_TENSORS, FULL, MEMORY, Request, Way, high_precision
 from trt_bisect.jobs.preparation import Job
 from trt_bisect.jobs.run.explain import Given, explained
 from trt_bisect.jobs.run.find_culprits import verdict
-from trt_bisect.jobs.run.search import AUTO, FULL, MEMORY, Way
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.report.tensorboard.board import open_board
@@ -25,7 +24,7 @@ from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.own_options import options_of
 from trt_bisect.results.run_report import Report
-from trt_bisect.runs.cached_inputs import make_folder
+from trt_bisect.support.files import make_folder
 from trt_bisect.support.plain_json import write_json
 from trt_bisect.support.progress import Progress, default_progress
 

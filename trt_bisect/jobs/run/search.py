@@ -7,12 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.builder.base import Builder, BuildOptions
-from trt_bisect.builder.engine_pieces import EnginePieces, MakeBuilder
-from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
-from trt_bisect.data.datasets import Feeds
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.concurrent import drive_abreast
 from trt_bisect.driver.culprits.exhaustive import exhaustive
@@ -20,114 +14,17 @@ from trt_bisect.driver.culprits.repair import Recipe, repair
 from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, drive
 from trt_bisect.driver.culprits.speculative import Either, Rises, drive_ahead
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.stream import Stream
-from trt_bisect.evaluator.switch import SwitchEvaluator
-from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
-from trt_bisect.model.layers import TensorFacts
-from trt_bisect.model.network import Network
-from trt_bisect.model.pieces import cut
-from trt_bisect.model.qdq import Scales
-from trt_bisect.model.shapes import facts_for, with_free_batch
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.jobs.options import Way
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.search_result import Measured
 from trt_bisect.support.progress import Progress
-
-AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
-STRATEGIES = (AUTO, BRANCH, EXHAUSTIVE, BISECT)
-FULL, CULPRITS = "full", "culprits"
-CURVES = (FULL, CULPRITS)
-
-MEMORY = 512 << 20
-"""Bytes of tensors that the rows of a pass hold together, unless the user says otherwise."""
 
 _BOUNDARIES_AT_ONCE = 9
 """For the culprits alone: full INT8, FP32, and the seven boundaries of three halvings."""
 
 _REACH = 4
 """How many plans for each place are foreseen at once where every boundary is wanted."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """How the plans are chosen and measured.
-
-    Attributes:
-        strategy: one of ``STRATEGIES``.
-        curve: one of ``CURVES``; of the strategy ``branch``.
-        memory: bytes of tensors that the rows of a pass hold together.
-    """
-
-    strategy: str
-    curve: str
-    memory: int
-
-    def on(self, engine: str) -> Way:
-        """The way on an engine: ``auto`` is ``branch`` where pieces do what the whole does, and else ``bisect``.
-
-        An NVIDIA engine fuses and rounds a piece otherwise than the whole, by how much no run has measured yet.
-        """
-        if self.strategy != AUTO:
-            return self
-        return replace(self, strategy=BRANCH if engine == ONNXRUNTIME else BISECT)
-
-    @property
-    def every_boundary(self) -> bool:
-        """Every boundary is measured, not only those that the verdict needs."""
-        return self.strategy == EXHAUSTIVE or (self.strategy == BRANCH and self.curve == FULL)
-
-
-def branch_evaluator(
-    network: Network,
-    builder: Builder,
-    make_builder: MakeBuilder,
-    scales: Scales,
-    options: BuildOptions,
-    inputs: Sequence[Feeds],
-    compare: Compare,
-    store: TrialStore,
-    whole: RebuildEvaluator,
-    way: Way,
-) -> BranchEvaluator:
-    """The evaluator of the strategy ``branch``.
-
-    On ONNX Runtime a piece does exactly what it does in the whole network. Other engines fuse and choose kernels as
-    they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
-
-    Args:
-        network: what is measured.
-        builder: of whole engines.
-        make_builder: of the engines of pieces, where ``builder`` is not ONNX Runtime's.
-        scales: of the activations.
-        options: how engines are built.
-        inputs: judged together.
-        compare: from the outputs for every input to figures.
-        store: where trials are kept.
-        whole: measures on whole engines.
-        way: how much memory there is, and whether many small passes are to come, for which engines are kept.
-    """
-    facts = _facts_of_each(network, inputs)
-    free = with_free_batch(network, inputs[0])
-    learned = Learned(free.repaired, dict(free.axes))
-    if isinstance(builder, OnnxRuntimeBuilder):
-        pieces, mark = cut(network, facts[0]), ""
-        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
-        switch = SwitchEvaluator(builder, inputs, compare, store, whole)
-    else:
-        pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None
-        made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
-    stream = Stream(network, pieces, made, learned, inputs, facts, way.memory, keeps_engines=way.curve == CULPRITS)
-    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, mark)
-
-
-def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:
-    """What is known of the tensors on each input; found out once for inputs of the same shapes."""
-    known: dict[tuple[object, ...], TensorFacts] = {}
-    shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
-    for key, feeds in zip(shapes, inputs, strict=True):
-        if key not in known:
-            known[key] = facts_for(network, feeds)
-    return [known[key] for key in shapes]
 
 
 def search(

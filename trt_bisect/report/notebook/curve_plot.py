@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.errors import BadInput
-from trt_bisect.report.screen.run import drop_text, figure_text
+from trt_bisect.report.screen.run import drop_text
+from trt_bisect.results.layer_table import figure_text
 from trt_bisect.results.run_report import LayerRow, Report
 
 if TYPE_CHECKING:

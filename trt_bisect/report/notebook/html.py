@@ -6,7 +6,8 @@ from typing import Any
 
 from trt_bisect.report.page.headline import headline, recovered_headline, recovered_text
 from trt_bisect.report.page.render import environment
-from trt_bisect.report.screen.run import drop_text, figure_text
+from trt_bisect.report.screen.run import drop_text
+from trt_bisect.results.layer_table import figure_text
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.run_report import LayerRow, Report
 from trt_bisect.support.plain_json import shape_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trt_bisect.report.screen.run import figure_text
+from trt_bisect.results.layer_table import figure_text
 from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import FIGURES, over_inputs

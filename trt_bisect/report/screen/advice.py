@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from trt_bisect.report.screen.run import figure_text
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.explanation import EXPLANATION, Explanation
+from trt_bisect.results.layer_table import figure_text
 
 CULPRITS_UP_TO = 5
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.results.layer_table import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 
 ALL_ROWS_UP_TO = 60
@@ -110,14 +110,6 @@ def _style(row: LayerRow) -> str:
     if row.outcome in (FOLLOWS, NOT_TRIED):
         return "dim"
     return "" if row.outcome == "measured" else "yellow"
-
-
-def figure_text(metric: str, value: float | None) -> str:
-    """A metric's value for a person; ``-`` where there is none."""
-    if value is None:
-        return "-"
-    known = BUILT_IN.get(metric)
-    return known.text(value) if known else f"{value:.6g}"
 
 
 def drop_text(metric: str, drop: float) -> str:

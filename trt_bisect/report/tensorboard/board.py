@@ -8,8 +8,7 @@ from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report.tensorboard.tags import RUN
-from trt_bisect.runs.cached_inputs import make_folder
-from trt_bisect.runs.journal import unwritable
+from trt_bisect.support.files import make_folder, unwritable
 
 OPTION = "--tensorboard"
 SUFFIX = ".trt-bisect"

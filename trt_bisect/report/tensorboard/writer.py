@@ -16,8 +16,7 @@ from typing import Any
 
 from trt_bisect.analyzer.growing_histogram import Histogram
 from trt_bisect.report.tensorboard.board import OPTION, SUFFIX
-from trt_bisect.runs.cached_inputs import make_folder
-from trt_bisect.runs.journal import unwritable
+from trt_bisect.support.files import make_folder, unwritable
 
 _VERSION = "brain.Event:2"
 """What an event file says of itself in its first event."""

@@ -1,0 +1,75 @@
+"""Sets up the evaluator of the `branch` strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trt_bisect.builder.base import Builder, BuildOptions
+from trt_bisect.builder.engine_pieces import EnginePieces, MakeBuilder
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
+from trt_bisect.data.datasets import Feeds
+from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.stream import Stream
+from trt_bisect.evaluator.switch import SwitchEvaluator
+from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
+from trt_bisect.jobs.options import CULPRITS, Way
+from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.network import Network
+from trt_bisect.model.pieces import cut
+from trt_bisect.model.qdq import Scales
+from trt_bisect.model.shapes import facts_for, with_free_batch
+
+
+def branch_evaluator(
+    network: Network,
+    builder: Builder,
+    make_builder: MakeBuilder,
+    scales: Scales,
+    options: BuildOptions,
+    inputs: Sequence[Feeds],
+    compare: Compare,
+    store: TrialStore,
+    whole: RebuildEvaluator,
+    way: Way,
+) -> BranchEvaluator:
+    """The evaluator of the strategy ``branch``.
+
+    On ONNX Runtime a piece does exactly what it does in the whole network. Other engines fuse and choose kernels as
+    they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
+
+    Args:
+        network: what is measured.
+        builder: of whole engines.
+        make_builder: of the engines of pieces, where ``builder`` is not ONNX Runtime's.
+        scales: of the activations.
+        options: how engines are built.
+        inputs: judged together.
+        compare: from the outputs for every input to figures.
+        store: where trials are kept.
+        whole: measures on whole engines.
+        way: how much memory there is, and whether many small passes are to come, for which engines are kept.
+    """
+    facts = _facts_of_each(network, inputs)
+    free = with_free_batch(network, inputs[0])
+    learned = Learned(free.repaired, dict(free.axes))
+    if isinstance(builder, OnnxRuntimeBuilder):
+        pieces, mark = cut(network, facts[0]), ""
+        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
+        switch = SwitchEvaluator(builder, inputs, compare, store, whole)
+    else:
+        pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None
+        made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
+    stream = Stream(network, pieces, made, learned, inputs, facts, way.memory, keeps_engines=way.curve == CULPRITS)
+    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, mark)
+
+
+def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:
+    """What is known of the tensors on each input; found out once for inputs of the same shapes."""
+    known: dict[tuple[object, ...], TensorFacts] = {}
+    shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
+    for key, feeds in zip(shapes, inputs, strict=True):
+        if key not in known:
+            known[key] = facts_for(network, feeds)
+    return [known[key] for key in shapes]
