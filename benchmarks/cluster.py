@@ -27,10 +27,10 @@ from benchmarks.networks import CASES, write
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.cluster.ray_workers import RayFleet
-from trt_bisect.cluster.settings import Cluster
+from trt_bisect.cluster.ray_workers import RayCluster
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.evaluator.attempt import attempt
-from trt_bisect.evaluator.workers import Crew, Subject
+from trt_bisect.evaluator.workers import TrialSpec, WorkerPool
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import PrecisionPlan, int8_set
 
@@ -60,7 +60,7 @@ Turn = dict[str, float]
 
 def measure(name: str, count: int, inputs: int, repeat: int, folder: Path) -> list[Turn]:
     """The turns."""
-    from ray.cluster_utils import Cluster as NodeProcesses
+    from ray.cluster_utils import ClusterOptions as NodeProcesses
 
     subject, plans = prepared(name, count, inputs, folder)
     own = subject.make(subject.options)
@@ -82,7 +82,7 @@ def measure(name: str, count: int, inputs: int, repeat: int, folder: Path) -> li
     return turns
 
 
-def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[Subject, list[PrecisionPlan]]:
+def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpec, list[PrecisionPlan]]:
     """A network of ``CASES`` as a crew is given it, with one thread, and prefixes of it, evenly spread."""
     path, data = write(next(case for case in CASES if case.name == name), folder)
     network = load_network(path)
@@ -92,19 +92,19 @@ def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[Subject,
     make = partial(make_builder, "onnxruntime", "strong", network, scales)
     ends = np.unique(np.linspace(1, len(network.quantizable), count).astype(int))
     plans = [int8_set(len(network.layers), network.quantizable[:end]) for end in ends]
-    return Subject("onnxruntime", make(options).versions, make, options, feeds[:inputs]), plans
+    return TrialSpec("onnxruntime", make(options).versions, make, options, feeds[:inputs]), plans
 
 
-def tried(address: str, subject: Subject, plans: Sequence[PrecisionPlan]) -> float:
+def tried(address: str, subject: TrialSpec, plans: Sequence[PrecisionPlan]) -> float:
     """The seconds that the workers of a cluster take for plans, once they all have started."""
-    with RayFleet(Cluster(address), print) as fleet:
+    with RayCluster(ClusterOptions(address), print) as fleet:
         crew = fleet.crew(subject, subject.make(subject.options))
         for _ in range(3):
             seconds_of(crew, plans[: crew.size])
         return seconds_of(crew, plans)
 
 
-def seconds_of(crew: Crew, plans: Sequence[PrecisionPlan]) -> float:
+def seconds_of(crew: WorkerPool, plans: Sequence[PrecisionPlan]) -> float:
     """The seconds that plans take."""
     began = time.perf_counter()
     for plan in plans:

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from trt_bisect.errors import BadInput
 from trt_bisect.history.connection import open_to_write
-from trt_bisect.history.run_folder_reader import Taken, take
+from trt_bisect.history.run_folder_reader import StoredRun, take
 from trt_bisect.history.schema import transaction
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.history.writer import write
@@ -44,7 +44,7 @@ def main() -> None:
             print(f"{way}: {', '.join(f'{found[kind]} {kind}' for kind in (WHOLE, TOLD, UNNOTICED))}", flush=True)
 
 
-def _taken(folder: Path) -> Taken:
+def _taken(folder: Path) -> StoredRun:
     """A run of many trials, so that it is written on many pages."""
     import trt_bisect
 
@@ -56,14 +56,14 @@ def _taken(folder: Path) -> Taken:
     return replace(taken, trials=tuple(trials))
 
 
-def _record(file: Path, taken: Taken, until: float) -> None:
+def _record(file: Path, taken: StoredRun, until: float) -> None:
     """A file opened and closed for every run, as runs do it."""
     while time.monotonic() < until:
         with closing(open_to_write(file, print)) as base, transaction(base):
             write(base, replace(taken, journal=uuid4().hex), "")
 
 
-def _copies(folder: Path, taken: Taken, way: str, seconds: float) -> Counter[str]:
+def _copies(folder: Path, taken: StoredRun, way: str, seconds: float) -> Counter[str]:
     file, place = folder / way / HISTORY, folder / way / "copy"
     place.mkdir(parents=True)
     History(file).close()
@@ -88,7 +88,7 @@ def _copies(folder: Path, taken: Taken, way: str, seconds: float) -> Counter[str
     return found
 
 
-def _judged(copy: Path, taken: Taken) -> str:
+def _judged(copy: Path, taken: StoredRun) -> str:
     try:
         History(copy, reading=True).close()
     except BadInput:

@@ -133,7 +133,7 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.evaluator.rebuild import RebuildEvaluator
     from trt_bisect.jobs.branch_setup import branch_evaluator
-    from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Way
+    from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, SearchOptions
     from trt_bisect.model.network import load_network
     from trt_bisect.precision import int8_set
     from trt_bisect.runs.journal import MemoryStore
@@ -150,7 +150,16 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     before = _peak_mb()
     began = time.perf_counter()
     evaluator = branch_evaluator(
-        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, whole, Way(BRANCH, FULL, MEMORY)
+        loaded,
+        builder,
+        lambda *_: builder,
+        scales,
+        options,
+        feeds,
+        compare,
+        store,
+        whole,
+        SearchOptions(BRANCH, FULL, MEMORY),
     )
     trials = evaluator.measure_all(plans, lambda *_: None)
     seconds = time.perf_counter() - began

@@ -38,7 +38,7 @@ PEERS = ("onnxruntime", "nncf")
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrialSpec:
     """A network, its calibration data and the input that is judged."""
 
     name: str
@@ -63,17 +63,17 @@ def main() -> None:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _subject(name: str) -> Subject:
+def _subject(name: str) -> TrialSpec:
     if name == "ocr":
         folder = SAMPLES / "ocr"
         feeds = {name: array[:1] for name, array in np.load(folder / "inputs.npz").items()}
-        return Subject(name, folder / "network.onnx", folder / "calibration.npz", feeds)
+        return TrialSpec(name, folder / "network.onnx", folder / "calibration.npz", feeds)
     case = next(case for case in CASES if case.name == name)
     network, data = write(case, WORK / "networks")
-    return Subject(name, network, data, {"x": np.load(data)["x"][:1]})
+    return TrialSpec(name, network, data, {"x": np.load(data)["x"][:1]})
 
 
-def _rows(subject: Subject, more: float, peers: Sequence[str], timeout: float) -> list[dict[str, Any]]:
+def _rows(subject: TrialSpec, more: float, peers: Sequence[str], timeout: float) -> list[dict[str, Any]]:
     network = trt_bisect.load_network(subject.network)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(str(subject.data), network.inputs), "minmax")
     network = network.with_shapes(facts_for(network, subject.feeds).shapes)

@@ -26,11 +26,11 @@ def ray_cluster(processors=(1, 1)):
     folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
     before = {name: os.environ.get(name) for name in ("RAY_TMPDIR", MEETING)}
     os.environ.update({"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"})
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import ClusterOptions
 
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE, "_system_config": _LOOKS}
     head["ray_client_server_port"] = free_port()
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster = ClusterOptions(initialize_head=True, head_node_args=head)
     try:
         nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}")
         for count in processors:

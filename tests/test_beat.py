@@ -14,7 +14,7 @@ import time
 import pytest
 
 from trt_bisect.runs import progress_file as beat
-from trt_bisect.runs.progress_file import PROGRESS, Beat, is_running
+from trt_bisect.runs.progress_file import PROGRESS, Heartbeat, is_running
 from trt_bisect.support.progress import Silent
 
 
@@ -46,7 +46,7 @@ def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
             self.heard.append((what, size))
 
     shown = Told()
-    written = Beat(tmp_path, shown)
+    written = Heartbeat(tmp_path, shown)
     assert read(tmp_path)["pid"] == os.getpid()
     assert read(tmp_path)["stage"] == ""
     written.stage("Measuring 5 plans", 5)
@@ -62,7 +62,7 @@ def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
 
 
 def test_the_file_is_touched_while_one_step_lasts(tmp_path):
-    written = Beat(tmp_path, Silent())
+    written = Heartbeat(tmp_path, Silent())
     first = (tmp_path / PROGRESS).stat().st_mtime_ns
     wait_for(lambda: (tmp_path / PROGRESS).stat().st_mtime_ns > first)
     written.close()
@@ -71,7 +71,7 @@ def test_the_file_is_touched_while_one_step_lasts(tmp_path):
 def test_a_folder_that_goes_away_does_not_break_the_run(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    written = Beat(folder, Silent())
+    written = Heartbeat(folder, Silent())
     shutil.rmtree(folder)
     written.stage("Calibrating", None)
     written.step("sample 0")

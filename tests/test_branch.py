@@ -21,7 +21,7 @@ from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.jobs.branch_setup import branch_evaluator
-from trt_bisect.jobs.options import BRANCH, FULL, Way
+from trt_bisect.jobs.options import BRANCH, FULL, SearchOptions
 from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
@@ -39,7 +39,7 @@ def no_pieces(*_):
     raise AssertionError("ONNX Runtime has pieces of its own")
 
 
-class Bench:
+class Experiment:
     """A network with its ranges and inputs, measured in both ways."""
 
     def __init__(self, model: onnx.ModelProto, folder, count=1, high=Precision.FP32, memory=PLENTY, batch=1):
@@ -69,7 +69,7 @@ class Bench:
             compare,
             self.stores["branch"],
             fallback,
-            Way(BRANCH, FULL, memory),
+            SearchOptions(BRANCH, FULL, memory),
         )
 
     def curve(self):
@@ -98,7 +98,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_the_curve_of_one_pass_is_that_of_whole_engines(make, tmp_path):
-    bench = Bench(make(), tmp_path)
+    bench = Experiment(make(), tmp_path)
     plans = bench.curve()
     trials = bench.agree(plans)
     assert sum(trial.builds for trial in trials) < len(plans)
@@ -106,7 +106,7 @@ def test_the_curve_of_one_pass_is_that_of_whole_engines(make, tmp_path):
 
 @pytest.mark.parametrize("family", ["only", "all but"])
 def test_sensitivities_come_from_one_pass(family, tmp_path):
-    bench = Bench(networks.residual(), tmp_path)
+    bench = Experiment(networks.residual(), tmp_path)
     layers, quantizable = len(bench.network.layers), bench.network.quantizable
     if family == "only":
         plans = [only(layers, k) for k in quantizable]
@@ -117,17 +117,17 @@ def test_sensitivities_come_from_one_pass(family, tmp_path):
 
 
 def test_fp16_as_the_high_precision(tmp_path):
-    bench = Bench(networks.residual(), tmp_path, high=Precision.FP16)
+    bench = Experiment(networks.residual(), tmp_path, high=Precision.FP16)
     bench.agree(bench.curve())
 
 
 def test_several_inputs_and_batches_of_several_samples(tmp_path):
-    bench = Bench(networks.transformer(), tmp_path, count=3, batch=2)
+    bench = Experiment(networks.transformer(), tmp_path, count=3, batch=2)
     bench.agree(bench.curve())
 
 
 def test_little_memory_makes_groups_and_changes_nothing(tmp_path):
-    roomy, tight = Bench(networks.residual(), tmp_path), Bench(networks.residual(), tmp_path, memory=60_000)
+    roomy, tight = Experiment(networks.residual(), tmp_path), Experiment(networks.residual(), tmp_path, memory=60_000)
     plans = roomy.curve()
     trials = tight.agree(plans)
     assert sum(trial.builds for trial in trials) > sum(
@@ -163,7 +163,7 @@ def attention(split, joined) -> onnx.ModelProto:
 )
 def test_a_baked_batch_is_freed_or_rows_go_one_by_one(split, joined, tmp_path):
     """[2, 6, 4] takes heads and batch together: -1 frees it, and rows stay apart."""
-    bench = Bench(attention(split, joined), tmp_path)
+    bench = Experiment(attention(split, joined), tmp_path)
     free = with_free_batch(bench.network, bench.feeds[0])
     assert free.repaired
     bench.agree(bench.curve())
@@ -179,7 +179,7 @@ def test_what_mixes_the_batch_is_found_out_and_run_row_by_row(tmp_path):
             x = sketch.node("Sub", [x, mean], f"centered{i}")
         x = sketch.conv(sketch.node("Relu", [x], f"relu{i}"), f"conv{i}", 8, 8)
     sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
-    bench = Bench(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
+    bench = Experiment(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
     bench.agree(bench.curve())
     proofs = bench.branch._stream._learned.stackable
     assert True in proofs.values()
@@ -189,7 +189,7 @@ def test_what_mixes_the_batch_is_found_out_and_run_row_by_row(tmp_path):
 def test_a_network_that_brings_its_own_pairs(tmp_path):
     """Q/DQ inside, and right before the output, which a layer inside reads as it was before."""
     model = networks.residual()
-    first = Bench(model, tmp_path)
+    first = Experiment(model, tmp_path)
     written = PlanWriter(first.network, first.scales, Target.TENSORRT).write(first.curve()[-1])
     whole = attach_weights(written.model, written.weights)
     scale = numpy_helper.from_array(np.float32(0.01), "out.scale")
@@ -199,7 +199,7 @@ def test_a_network_that_brings_its_own_pairs(tmp_path):
     whole.graph.node.append(helper.make_node("QuantizeLinear", [inside, "out.scale", "out.zero"], ["out.q"]))
     whole.graph.node.append(helper.make_node("DequantizeLinear", ["out.q", "out.scale", "out.zero"], ["out"]))
     whole.graph.output.append(helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 8, 16, 16]))
-    bench = Bench(whole, tmp_path)
+    bench = Experiment(whole, tmp_path)
     assert bench.network.has_pairs
     assert any(rounding.at_output for layer in bench.network.layers for rounding in layer.roundings)
     bench.agree(bench.curve())
@@ -221,19 +221,19 @@ def test_control_flow_inside_goes_with_its_row(tmp_path):
             flag = sketch.node("Greater", [mean, sketch.constant(f"zero{i}", 0.0)], f"flag{i}")
             x = sketch.node("If", [flag], f"choice{i}", then_branch=sides[0], else_branch=sides[1])
     sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
-    bench = Bench(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
+    bench = Experiment(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
     assert len(bench.branch._pieces) > 2
     bench.agree(bench.curve())
 
 
 def test_plans_that_share_no_trunk(tmp_path):
-    bench = Bench(networks.chain(), tmp_path)
+    bench = Experiment(networks.chain(), tmp_path)
     layers, quantizable = len(bench.network.layers), bench.network.quantizable
     bench.agree([int8_set(layers, quantizable[1::2]), int8_set(layers, quantizable[::3]), int8_set(layers, ())])
 
 
 def test_a_piece_that_fails_leaves_the_plans_to_whole_engines(tmp_path, monkeypatch):
-    bench = Bench(networks.chain(), tmp_path)
+    bench = Experiment(networks.chain(), tmp_path)
 
     def fail(*_):
         raise TrialFailed("build failed", "no")
@@ -254,13 +254,13 @@ def test_shapes_that_depend_on_the_values(tmp_path):
     values = sketch.node("GatherND", [x, found], "values")
     most = sketch.node("ReduceMax", [values], "most", keepdims=1)
     sketch.nodes.append(helper.make_node("Div", [values, most], ["y"], name="share"))
-    bench = Bench(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [None]}, opset=13)), tmp_path)
+    bench = Experiment(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [None]}, opset=13)), tmp_path)
     bench.agree(bench.curve())
     assert bench.branch.failures == []
 
 
 def test_what_is_in_the_store_is_not_measured_again(tmp_path):
-    bench = Bench(networks.chain(), tmp_path)
+    bench = Experiment(networks.chain(), tmp_path)
     plans = bench.curve()
     first = bench.branch.measure_all(plans, lambda *_: None)
     told = []
@@ -300,7 +300,7 @@ def graphs(draw) -> onnx.ModelProto:
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
-    bench = Bench(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
+    bench = Experiment(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
     if bench.network.quantizable:
         bench.agree(bench.curve())
 

@@ -20,19 +20,19 @@ import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.cluster.open import STAYS_HERE
-from trt_bisect.cluster.settings import Cluster
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.concurrent import drive_abreast
+from trt_bisect.driver.culprits.concurrent import drive_concurrently
 from trt_bisect.driver.culprits.exhaustive import exhaustive
 from trt_bisect.driver.culprits.search import Question, drive
 from trt_bisect.driver.culprits.speculative import Either, Rises
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import local_workers as local
 from trt_bisect.evaluator.attempt import Answers, Failure
-from trt_bisect.evaluator.local_workers import LocalFleet
+from trt_bisect.evaluator.local_workers import LocalCluster
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
-from trt_bisect.evaluator.workers import Subject
+from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 from trt_bisect.runs.journal import Journal, MemoryStore
@@ -100,7 +100,7 @@ def test_any_order_gives_the_sequential_verdict(costs, failing, places, data, wa
         return loss(plan)
 
     expected = drive(search(), measure)
-    found, in_vain = drive_abreast(search, shuffled, forecast, reach)
+    found, in_vain = drive_concurrently(search, shuffled, forecast, reach)
     assert found == expected
     assert shuffled.most <= places
     assert shuffled.abandoned
@@ -113,12 +113,12 @@ def test_every_place_has_work_as_long_as_no_forecast_fails():
     """A healthy network: no plan is in vain, and all places are at work from first to last."""
     question = Question(40, tuple(range(40)), BUDGET, BUDGET / 2)
     places = Shuffled(lambda plan: 1e-6 * len(plan.int8), 4, lambda _: 0)
-    _, in_vain = drive_abreast(lambda: exhaustive(question), places, Rises(question), 4)
+    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, Rises(question), 4)
     assert (in_vain, places.most, len(places.begun)) == (0, 4, 41)
 
 
 def subject(make, facts=None, timeout=30.0):
-    return Subject("fake", facts or {"fake": "1"}, make, BuildOptions(timeout=timeout), [FEEDS])
+    return TrialSpec("fake", facts or {"fake": "1"}, make, BuildOptions(timeout=timeout), [FEEDS])
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tm
     store, told = MemoryStore(), []
     os.environ["CUDA_VISIBLE_DEVICES"] = "1"
     try:
-        with LocalFleet() as fleet:
+        with LocalCluster() as fleet:
             evaluator = evaluator_with(fleet, subject(partial(fake_builders.made, faults)), network, store)
             trials = evaluator.measure_all(plans, told.append)
             assert evaluator.measure_all(plans, told.append) == trials
@@ -165,7 +165,7 @@ def test_a_gpu_of_another_kind_is_left_out(gpus):
     plans = [int8_set(4, {k}) for k in range(4)]
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     try:
-        with LocalFleet() as fleet:
+        with LocalCluster() as fleet:
             crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
             assert crew.size == 3
             for plan in plans:
@@ -181,7 +181,7 @@ def test_a_gpu_of_another_kind_is_left_out(gpus):
 def test_where_no_place_can_be_used_it_says_so(gpus):
     gpus("0", "1")
     made = subject(partial(fake_builders.made, {"start": fake_builders.segfault}))
-    with LocalFleet() as fleet:
+    with LocalCluster() as fleet:
         crew = fleet.crew(made, None)
         for k in range(4):
             crew.begin(int8_set(4, {k}))
@@ -197,7 +197,7 @@ def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
     stuck = [int8_set(4, {k}) for k in range(3)]
     wait = {"build": partial(fake_builders.begun_and_wait, begun, never)}
     made = subject(partial(fake_builders.made, dict.fromkeys(stuck, wait)))
-    with LocalFleet() as fleet:
+    with LocalCluster() as fleet:
         crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
         for plan in stuck:
             crew.begin(plan)
@@ -212,9 +212,9 @@ def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
 
 
 def test_there_is_no_crew_of_one():
-    made = Subject("onnxruntime", {}, None, BuildOptions(), [])
+    made = TrialSpec("onnxruntime", {}, None, BuildOptions(), [])
     for count in (None, 1):
-        with LocalFleet(count) as fleet:
+        with LocalCluster(count) as fleet:
             assert fleet.crew(made, None) is None
 
 
@@ -310,16 +310,16 @@ def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monke
 )
 def test_an_address_that_is_none(address):
     with pytest.raises(BadInput, match="There is no cluster"):
-        Cluster(address)
+        ClusterOptions(address)
 
 
 @pytest.mark.parametrize("address", ["", "auto", "local:3", "ray://head:10001", "10.0.0.1:6379", "[::1]:6379"])
 def test_an_address(address):
-    assert Cluster(address).is_local == (address == "local:3")
+    assert ClusterOptions(address).is_local == (address == "local:3")
 
 
 def test_counts_that_make_no_sense():
     with pytest.raises(BadInput, match="processors"):
-        Cluster("auto", cpus=0)
+        ClusterOptions("auto", cpus=0)
     with pytest.raises(BadInput, match="again"):
-        Cluster("auto", retries=-1)
+        ClusterOptions("auto", retries=-1)

@@ -21,12 +21,12 @@ import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
-from trt_bisect.cluster.ray_workers import RayFleet
-from trt_bisect.cluster.settings import GOES_ON, Cluster
+from trt_bisect.cluster.ray_workers import RayCluster
+from trt_bisect.cluster.settings import GOES_ON, ClusterOptions
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, Failure
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import Subject
+from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import JOURNAL
@@ -41,7 +41,7 @@ def plan(number: int, layers: int = 16):
 
 def subject(make, engine="onnxruntime", timeout=60.0, facts=None):
     """Engines of fakes; the name of the engine says what a task is given."""
-    return Subject(engine, facts or {"fake": "1"}, make, BuildOptions(timeout=timeout), [FEEDS])
+    return TrialSpec(engine, facts or {"fake": "1"}, make, BuildOptions(timeout=timeout), [FEEDS])
 
 
 def faulty(**faults):
@@ -56,14 +56,14 @@ def fleet(ray_nodes):
     """Opens a connection; what it said is in ``said``."""
     opened = []
 
-    def open_fleet(address=ray_nodes.address, cpus=1, retries=2):
+    def open_cluster(address=ray_nodes.address, cpus=1, retries=2):
         said = []
-        made = RayFleet(Cluster(address, cpus, retries), said.append)
+        made = RayCluster(ClusterOptions(address, cpus, retries), said.append)
         made.said = said
         opened.append(made)
         return made
 
-    yield open_fleet
+    yield open_cluster
     for made in opened:
         made.__exit__(None, None, None)
 
@@ -103,15 +103,15 @@ def test_every_plan_is_answered_and_both_nodes_work(fleet):
 
 def test_the_subject_travels_once(fleet):
     """16 MB of inputs: in the object store, and in no task."""
-    open_fleet = fleet()
+    open_cluster = fleet()
     sent = []
-    ask = open_fleet._connection.ask
-    open_fleet._connection.ask = lambda *request: (
+    ask = open_cluster._connection.ask
+    open_cluster._connection.ask = lambda *request: (
         sent.append((request[0], len(pickle.dumps(request)))),
         ask(*request),
     )[1]
-    big = Subject("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
-    crew = open_fleet.crew(big, None)
+    big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
+    crew = open_cluster.crew(big, None)
     for number in range(6):
         crew.begin(plan(number))
     assert len(all_ended(crew, 6)) == 6
@@ -250,7 +250,9 @@ def test_timings_come_back_and_go_along(fleet, tmp_path):
     cache = tmp_path / "timing.cache"
     cache.write_bytes(b"known")
     options = BuildOptions(timing_cache=cache, timeout=60.0)
-    crew = fleet().crew(Subject("onnxruntime", {"fake": "1"}, fake_builders.made_with_timings, options, [FEEDS]), None)
+    crew = fleet().crew(
+        TrialSpec("onnxruntime", {"fake": "1"}, fake_builders.made_with_timings, options, [FEEDS]), None
+    )
     for number in range(4):
         crew.begin(plan(number))
     all_ended(crew, 4)
@@ -320,7 +322,7 @@ def test_where_nobody_listens(command, lenet, tmp_path, address):
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="needs Ray") as error:
-        RayFleet(Cluster("auto"), print)
+        RayCluster(ClusterOptions("auto"), print)
     assert "trt-bisect[cluster]" in error.value.remedy
 
 

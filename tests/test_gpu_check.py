@@ -50,7 +50,7 @@ def make_bench(tmp_path):
     def make(engine="onnxruntime"):
         folder = tmp_path / "work"
         folder.mkdir()
-        return bench.Bench(engine, folder, tmp_path / "results.json", gpu=True)
+        return bench.Experiment(engine, folder, tmp_path / "results.json", gpu=True)
 
     return make
 
@@ -348,7 +348,7 @@ def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatc
         device.cuda.free -= 2 << 20
 
     monkeypatch.setattr(fault_checks, "_run", leak)
-    leaking = bench.Bench("onnxruntime", made.folder, made.results, gpu=True)
+    leaking = bench.Experiment("onnxruntime", made.folder, made.results, gpu=True)
     fault_checks.memory(leaking)
     assert failed(leaking) == ["memory is back after 40 builds"]
 

@@ -20,7 +20,7 @@ from waiting import LIMIT, is_running, wait_until
 import trt_bisect
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder, open_builder
-from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
+from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
@@ -128,7 +128,7 @@ def test_an_engine_lost_by_the_failure_of_another_is_built_again():
 
 
 def test_builders_share_a_worker_and_its_failures():
-    workshop = Workshop()
+    workshop = WorkerProcess()
     first, second = (
         IsolatedBuilder(partial(FakeBuilder, faults), 30.0, workshop)
         for faults in ({"bad": {"build": fake_builders.segfault}}, {})

@@ -18,7 +18,7 @@ from trt_bisect.driver.recipes.minimal import minimal
 from trt_bisect.driver.recipes.search_space import Space, drive_batches
 from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
 from trt_bisect.driver.recipes.within_budget import within
-from trt_bisect.jobs.recover.recipe_search import Aim, seek
+from trt_bisect.jobs.recover.recipe_search import RecipeGoal, seek
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.support.progress import Silent
 
@@ -279,7 +279,7 @@ def test_a_recipe_meets_the_budget_on_whole_engines_where_what_it_was_chosen_by_
     layers = SimpleNamespace(quantizable=range(20), layers=())
     target = Optimist(network, space.budget)
     costs = {k: {Precision.FP32: cost} for k, cost in enumerate(network.costs)}
-    sought = seek(layers, space, costs, Aim(), target, target, Silent())
+    sought = seek(layers, space, costs, RecipeGoal(), target, target, Silent())
     assert sought.meets
     assert sought.loss == network.loss(space.all - set(sought.kept)) <= space.budget
     assert sought.minimal

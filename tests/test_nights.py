@@ -10,13 +10,13 @@ import pytest
 import time_machine
 
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.regress.nightly_folders import nights_in
+from trt_bisect.jobs.regress.nightly_folders import nightly_runs_in
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
 def pass_night(folder, suite="s", baseline=True):
-    with nights_in(folder) as nights:
+    with nightly_runs_in(folder) as nights:
         night, _ = nights.tonight(suite)
         if baseline:
             night.baseline.mkdir()
@@ -24,7 +24,7 @@ def pass_night(folder, suite="s", baseline=True):
 
 
 def latest(folder):
-    with nights_in(folder) as nights:
+    with nightly_runs_in(folder) as nights:
         found = nights.latest_baseline()
         return found and found.number
 
@@ -52,17 +52,17 @@ def test_a_clock_that_goes_backwards_does_not_change_which_is_the_latest(tmp_pat
 
 def test_an_interrupted_night_is_gone_on_with_on_the_same_day_and_for_the_same_suite(tmp_path):
     with time_machine.travel(NOON, tick=False) as clock:
-        with nights_in(tmp_path) as nights:
+        with nightly_runs_in(tmp_path) as nights:
             first, goes_on = nights.tonight("s")
             assert not goes_on
         clock.shift(timedelta(hours=2))
-        with nights_in(tmp_path) as nights:
+        with nightly_runs_in(tmp_path) as nights:
             assert nights.tonight("s") == (first, True)
             other, goes_on = nights.tonight("another suite")
             assert (other.number, goes_on) == (2, False)
             assert nights.tonight("s")[0].number == 3
         clock.shift(timedelta(hours=22))
-        with nights_in(tmp_path) as nights:
+        with nightly_runs_in(tmp_path) as nights:
             assert nights.tonight("s")[0].number == 4
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_night_is_passed_over(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "night.json").write_text(text)
     (tmp_path / "2026-01-01T000000Z").mkdir()
-    with nights_in(tmp_path) as nights:
+    with nightly_runs_in(tmp_path) as nights:
         assert [night.number for night in nights.all()] == [1]
     assert latest(tmp_path) == 1
 
@@ -86,7 +86,7 @@ def test_a_baseline_that_was_thrown_away_is_none(tmp_path):
 
 
 def _hold(folder, held, leave):
-    with nights_in(folder):
+    with nightly_runs_in(folder):
         held.set()
         leave.wait(60)
 
@@ -98,17 +98,17 @@ def test_a_second_process_is_refused_until_the_first_one_is_gone(tmp_path):
     holder.start()
     try:
         assert held.wait(60)
-        with pytest.raises(BadInput, match="Another run is writing") as refused, nights_in(tmp_path):
+        with pytest.raises(BadInput, match="Another run is writing") as refused, nightly_runs_in(tmp_path):
             pass
         assert "'output' in the suite" in refused.value.remedy
     finally:
         holder.kill()
         holder.join()
-    with nights_in(tmp_path) as nights:
+    with nightly_runs_in(tmp_path) as nights:
         assert nights.all() == []
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="cannot be written"), nights_in(tmp_path / "file"):
+    with pytest.raises(BadInput, match="cannot be written"), nightly_runs_in(tmp_path / "file"):
         pass

@@ -27,7 +27,7 @@ from trt_bisect.report.page.render import ASSETS, asset, json_in_html, render_pa
 from trt_bisect.results.network_graph import network_facts
 
 ROOT = Path(__file__).parent.parent
-WEB = ROOT / "trt_bisect" / "report" / "page" / "web"
+WEB = ROOT / "tools" / "web" / "page"
 
 
 @pytest.fixture(scope="module")

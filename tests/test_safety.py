@@ -296,13 +296,13 @@ def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
 
 def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_path):
     """A metric of the user's own is a function; a report and ``run.json`` that name one are not asked to import it."""
-    from trt_bisect.results.manifest import Asked
+    from trt_bisect.results.manifest import RunManifest
 
     (here / "stranger.py").write_text(f"from pathlib import Path\nPath({CANARY!r}).touch()\n")
     asked = json.loads((finished / "run.json").read_text())
     asked["metric"] = {"own": True, "name": "stranger:metric", "perfect": None, "higher": True}
     asked["report"]["metric"] = "stranger:metric"
-    Asked.from_json(asked)
+    RunManifest.from_json(asked)
     Report.from_json(asked["report"]).save(tmp_path / "copy")
     assert "stranger" not in sys.modules
 

@@ -28,7 +28,7 @@ from trt_bisect.view import throttle as pace
 from trt_bisect.view.index import Runs, sparkline
 from trt_bisect.view.live_state import LiveRun
 from trt_bisect.view.snapshot import Gone, RunFolder
-from trt_bisect.view.throttle import Paced
+from trt_bisect.view.throttle import Throttled
 
 COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 PATHS = [
@@ -248,7 +248,7 @@ def test_the_tag_changes_with_the_run(client, run):
 
 def test_a_thousand_viewers_are_one_look_a_second():
     moment, looks = [0.0], []
-    paced = Paced(lambda: looks.append(moment[0]) or "seen", clock=lambda: moment[0])
+    paced = Throttled(lambda: looks.append(moment[0]) or "seen", clock=lambda: moment[0])
     for tick in range(1000):
         moment[0] = tick / 100
         assert paced() == "seen"
@@ -265,7 +265,7 @@ def test_a_look_that_is_dear_is_rarer(monkeypatch):
         return "seen"
 
     monkeypatch.setattr(pace.time, "process_time", lambda: spent[0])
-    paced = Paced(look, clock=lambda: moment[0])
+    paced = Throttled(look, clock=lambda: moment[0])
     for moment[0] in range(60):
         paced()
     assert looks == [0, 20, 40]

@@ -13,7 +13,7 @@ from view_server import QUERY, serving
 from trt_bisect.results.manifest import ASKED
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.runs.progress_file import PROGRESS, Beat
+from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
 from trt_bisect.view import throttle as pace
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -53,7 +53,7 @@ class Grown:
         for name in (ASKED, "network.json"):
             shutil.copy(finished / name, folder)
         self.lines = (finished / JOURNAL).read_bytes().splitlines(keepends=True)
-        self.beat = Beat(folder, Silent())
+        self.beat = Heartbeat(folder, Silent())
         record = json.loads((folder / ASKED).read_bytes())
         record["started"] = json.loads((folder / PROGRESS).read_bytes())["began"]
         (folder / ASKED).write_text(json.dumps(record))

@@ -15,7 +15,7 @@ from trt_bisect.analyzer.metrics import find_metric, metric_of_facts
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
 from trt_bisect.driver.culprits.search import Findings, Question, drive
-from trt_bisect.results.manifest import ASKED, Asked
+from trt_bisect.results.manifest import ASKED, RunManifest
 from trt_bisect.results.run_report import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import INTERRUPTED
@@ -196,7 +196,7 @@ def test_the_curve_is_shown_before_full_int8_is_measured(network, tmp_path):
     final = trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
     tail = JournalTail(run, final.fingerprint)
     tail.read()
-    asked = Asked.from_json(json.loads((run / ASKED).read_bytes()))
+    asked = RunManifest.from_json(json.loads((run / ASKED).read_bytes()))
     replay = Replay(asked)
     full = asked.question.all_but(()).key()
     first = {plan: trial for plan, trial in list(tail.trials.items())[:9] if plan != full}
@@ -235,7 +235,7 @@ def test_what_a_run_asks_survives_its_file(tmp_path, network):
         return float("inf") if np.array_equal(reference, output) else 1.0 / float(np.abs(reference - output).max())
 
     report = trt_bisect.run(*network, output=tmp_path, metric=ratio, threshold=3.0, direction="higher")
-    asked = Asked.from_json(json.loads((tmp_path / ASKED).read_bytes()))
+    asked = RunManifest.from_json(json.loads((tmp_path / ASKED).read_bytes()))
     assert asked.rule.metric.perfect == float("inf")
     assert asked.rule.metric.name == "ratio"
     assert (asked.blank.threshold, asked.blank.fingerprint) == (3.0, report.fingerprint)

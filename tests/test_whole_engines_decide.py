@@ -21,14 +21,14 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import Found
 from trt_bisect.evaluator.trial import Cost, OutputFigures
-from trt_bisect.jobs.options import AUTO, BRANCH, CULPRITS, FULL, Way
+from trt_bisect.jobs.options import AUTO, BRANCH, CULPRITS, FULL, SearchOptions
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.results.manifest import Asked
+from trt_bisect.results.manifest import RunManifest
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
@@ -85,7 +85,7 @@ def compare(outputs):
     return {"y": OutputFigures({"cosine": float(outputs[0]["y"])})}
 
 
-class Bench:
+class Experiment:
     """A network of real layers; what its engines measure is invented."""
 
     def __init__(self, folder):
@@ -105,12 +105,12 @@ class Bench:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        measured = search(Way(BRANCH, curve, 1), question, evaluator, RULE, names, Silent())
+        measured = search(SearchOptions(BRANCH, curve, 1), question, evaluator, RULE, names, Silent())
         measured = replace(measured, trials=store.trials, canonical=whole.canonical)
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
         kept = {"high": Precision.FP32, "notes": (), "seconds": {}, "latencies": None}
-        shown = Replay(Asked(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
+        shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
         return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
 
     def named(self, places):
@@ -120,7 +120,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    return Bench(tmp_path_factory.mktemp("network"))
+    return Experiment(tmp_path_factory.mktemp("network"))
 
 
 def additive(network, costs):
@@ -226,10 +226,10 @@ def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
 
 
 def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxruntime_is():
-    way = Way(AUTO, FULL, 1)
+    way = SearchOptions(AUTO, FULL, 1)
     assert [way.on(engine).strategy for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
         "branch",
         "bisect",
         "bisect",
     ]
-    assert Way(BRANCH, FULL, 1).on("tensorrt").strategy == BRANCH
+    assert SearchOptions(BRANCH, FULL, 1).on("tensorrt").strategy == BRANCH

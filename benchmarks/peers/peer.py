@@ -26,7 +26,7 @@ Feed = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Job:
+class Preparation:
     """What one run of a peer works on.
 
     Attributes:
@@ -47,7 +47,7 @@ class Job:
         return [{name: values[k : k + 1] for name, values in arrays.items()} for k in range(count)]
 
 
-def read_job() -> Job:
+def read_job() -> Preparation:
     """The job that the command line describes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("network", type=Path)
@@ -55,7 +55,7 @@ def read_job() -> Job:
     parser.add_argument("--limit", type=int, default=None, help="try at most that many layers")
     parser.add_argument("--evaluate", type=int, default=1, help="samples on which the final outputs are compared")
     arguments = parser.parse_args()
-    return Job(arguments.network.resolve(), arguments.data.resolve(), arguments.limit, arguments.evaluate)
+    return Preparation(arguments.network.resolve(), arguments.data.resolve(), arguments.limit, arguments.evaluate)
 
 
 class Clock:
@@ -86,7 +86,7 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def report(
-    job: Job,
+    job: Preparation,
     peer: str,
     package: str,
     method: str,

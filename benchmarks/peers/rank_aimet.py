@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from aimet_onnx import QuantizationSimModel
 from aimet_onnx.analysis import analyze_per_layer_sensitivity
-from peer import THREADS, Clock, Job, ordered, read_job, report, similarity
+from peer import THREADS, Clock, Preparation, ordered, read_job, report, similarity
 
 METHOD = (
     "analyze_per_layer_sensitivity (QuantAnalyzer): the FP32 network with one layer's quantizers on at a time, its "
@@ -18,7 +18,7 @@ METHOD = (
 )
 
 
-def original_names(sim: QuantizationSimModel, job: Job) -> dict[str, str]:
+def original_names(sim: QuantizationSimModel, job: Preparation) -> dict[str, str]:
     """AIMET's names of layers to the network's: it joins MatMul and Add into a Gemm of its own."""
     makers = {tensor: node.name for node in onnx.load(job.network).graph.node for tensor in node.output}
     return {
@@ -29,7 +29,7 @@ def original_names(sim: QuantizationSimModel, job: Job) -> dict[str, str]:
     }
 
 
-def main(job: Job) -> None:
+def main(job: Preparation) -> None:
     feeds, evaluated = job.feeds(), job.feeds()[: job.evaluate]
     session = onnxruntime.InferenceSession(str(job.network), providers=["CPUExecutionProvider"])
     reference = [session.run(None, feed) for feed in evaluated]

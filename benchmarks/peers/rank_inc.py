@@ -11,7 +11,7 @@ import onnx
 from neural_compressor import PostTrainingQuantConfig, quantization
 from neural_compressor.adaptor.onnxrt import ONNXRUNTIMEAdaptor
 from neural_compressor.config import TuningCriterion
-from peer import OP_TYPES, Clock, Feed, Job, ordered, read_job, report
+from peer import OP_TYPES, Clock, Feed, Preparation, ordered, read_job, report
 
 METHOD = (
     "the mse_v2 strategy's operation sensitivity, first round: the network calibrated (min-max) and quantized anew "
@@ -57,7 +57,7 @@ class Ranking:
         ONNXRUNTIMEAdaptor._get_mse_order = rank
 
 
-def main(job: Job) -> None:
+def main(job: Preparation) -> None:
     ranking, feeds = Ranking(job.limit), job.feeds()
     metrics = iter([1.0])  # FP32's, asked for first
     config = PostTrainingQuantConfig(

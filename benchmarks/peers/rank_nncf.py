@@ -22,7 +22,7 @@ from nncf.quantization.algorithms.accuracy_control.algorithm import Quantization
 from nncf.quantization.algorithms.accuracy_control.evaluator import Evaluator
 from nncf.quantization.algorithms.accuracy_control.onnx_backend import ONNXAccuracyControlAlgoBackend
 from nncf.quantization.algorithms.accuracy_control.ranker import GroupToRank, Ranker
-from peer import THREADS, Clock, Feed, Job, read_job, report, similarity
+from peer import THREADS, Clock, Feed, Preparation, read_job, report, similarity
 
 METHOD = (
     "the ranker of quantize_with_accuracy_control, ONNX backend: the INT8 network with one group of quantizers "
@@ -68,7 +68,7 @@ def rank(model: onnx.ModelProto, quantized: onnx.ModelProto, items: list[Item], 
     return ranker.rank_groups_of_quantizers(groups, quantized, graph, *values)[::-1]
 
 
-def main(job: Job) -> None:
+def main(job: Preparation) -> None:
     model, feeds = onnx.load(job.network), job.feeds()
     session = make_session(model)
     items = [(feed, session.run(None, feed)) for feed in feeds[: job.evaluate]]

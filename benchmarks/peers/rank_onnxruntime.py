@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
-from peer import OP_TYPES, THREADS, Clock, Feed, Job, ordered, read_job, report, similarity
+from peer import OP_TYPES, THREADS, Clock, Feed, Preparation, ordered, read_job, report, similarity
 
 METHOD = (
     "quantize_static with nodes_to_exclude for one layer at a time, Q/DQ on inputs only, symmetric INT8, weights per "
@@ -60,7 +60,7 @@ def quantize(network: Path, feeds: list[Feed], cache: Path, target: Path, exclud
     )
 
 
-def main(job: Job) -> None:
+def main(job: Preparation) -> None:
     logging.disable(logging.WARNING)  # "please consider pre-processing", twice a layer
     feeds, evaluated = job.feeds(), job.feeds()[: job.evaluate]
     layers = [node.name for node in onnx.load(job.network).graph.node if node.op_type in OP_TYPES][: job.limit]

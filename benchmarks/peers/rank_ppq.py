@@ -13,7 +13,7 @@ with contextlib.redirect_stdout(sys.stderr):  # PPQ greets on import
     from ppq.api import quantize_onnx_model
 
 import torch
-from peer import THREADS, Clock, Job, ordered, read_job, report
+from peer import THREADS, Clock, Preparation, ordered, read_job, report
 
 METHOD = (
     "layerwise_error_analyse: the FP32 network with one computing operation in INT8 at a time, platform TRT_INT8 with "
@@ -21,7 +21,7 @@ METHOD = (
 )
 
 
-def main(job: Job) -> None:
+def main(job: Preparation) -> None:
     torch.set_num_threads(THREADS)
     feeds = [{name: torch.from_numpy(values) for name, values in feed.items()} for feed in job.feeds()]
     with contextlib.redirect_stdout(sys.stderr):

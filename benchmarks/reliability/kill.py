@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.reliability.forked import Ended, import_everything, run, start
-from benchmarks.reliability.subjects import Subject, differences, result, subjects, twice, unfinished, whole_lines
+from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, twice, unfinished, whole_lines
 
 AGAIN = 1 / 3
 """How many of the runs that go on are killed as well."""
@@ -42,7 +42,7 @@ class Undisturbed:
         bytes: written into the journal, and into other files.
     """
 
-    subject: Subject
+    subject: TrialSpec
     code: int
     result: dict[str, Any]
     seconds: float
@@ -81,7 +81,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     return {**figures, "killed in": dict(stages.most_common())}, broken
 
 
-def undisturbed(subject: Subject, folder: Path) -> Undisturbed:
+def undisturbed(subject: TrialSpec, folder: Path) -> Undisturbed:
     """The run that the others must be equal to."""
     folder.mkdir()
     ended = run(subject.into(folder / "run"), folder)

@@ -22,7 +22,7 @@ _RECIPE = ("plan.json", "trtexec.flags", "calibration.cache", "network.qdq.onnx"
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrialSpec:
     """A command that works in a folder.
 
     Attributes:
@@ -37,7 +37,7 @@ class Subject:
         return [*self.arguments, "--output", str(folder)]
 
 
-def subjects(folder: Path) -> list[Subject]:
+def subjects(folder: Path) -> list[TrialSpec]:
     """LeNet with its planted culprit and a small MobileNet with one, by every strategy, and ``recover``."""
     model = networks.depthwise()
     networks.plant_between(model, "block1.depthwise", "block1.project")
@@ -46,12 +46,12 @@ def subjects(folder: Path) -> list[Subject]:
     lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(SAMPLES / "lenet/calibration.npz"))
     mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
     return [
-        Subject("LeNet, branch", ("run", *lenet)),
-        Subject("LeNet, exhaustive", ("run", *lenet, "--strategy", "exhaustive")),
-        Subject("LeNet, bisect", ("run", *lenet, "--strategy", "bisect")),
-        Subject("MobileNet, branch", ("run", *mobile)),
-        Subject("MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive")),
-        Subject("LeNet, recover", ("recover", *lenet)),
+        TrialSpec("LeNet, branch", ("run", *lenet)),
+        TrialSpec("LeNet, exhaustive", ("run", *lenet, "--strategy", "exhaustive")),
+        TrialSpec("LeNet, bisect", ("run", *lenet, "--strategy", "bisect")),
+        TrialSpec("MobileNet, branch", ("run", *mobile)),
+        TrialSpec("MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive")),
+        TrialSpec("LeNet, recover", ("recover", *lenet)),
     ]
 
 

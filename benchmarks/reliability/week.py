@@ -58,7 +58,7 @@ _GOOD, _BAD = "lenet.onnx", "lenet_planted.onnx"
 
 
 @dataclass(frozen=True)
-class Night:
+class NightlyRun:
     """One night: what its clock says, which network ``digits`` is, and what has to come of it."""
 
     day: str
@@ -69,19 +69,19 @@ class Night:
     is_killed: bool = False
 
 
-def nights() -> list[Night]:
+def nights() -> list[NightlyRun]:
     """The week; ``baseline`` is the number of the night that it is compared with."""
     clocks = [_MONDAY + timedelta(days=day) for day in range(7)]
     clocks[2] -= timedelta(hours=1)
     clocks[3] = datetime(1970, 1, 1, 0, 5, tzinfo=timezone.utc)
     found = [
-        Night("Monday", clocks[0], _GOOD, 0, None),
-        Night("Tuesday", clocks[1], _GOOD, 0, 1, is_killed=True),
-        Night("Wednesday", clocks[2], _GOOD, 0, 2),
-        Night("Thursday", clocks[3], _GOOD, 0, 3),
-        Night("Friday", clocks[4], _BAD, 1, 4),
-        Night("Saturday", clocks[5], _BAD, 1, 4),
-        Night("Sunday", clocks[6], _GOOD, 0, 4),
+        NightlyRun("Monday", clocks[0], _GOOD, 0, None),
+        NightlyRun("Tuesday", clocks[1], _GOOD, 0, 1, is_killed=True),
+        NightlyRun("Wednesday", clocks[2], _GOOD, 0, 2),
+        NightlyRun("Thursday", clocks[3], _GOOD, 0, 3),
+        NightlyRun("Friday", clocks[4], _BAD, 1, 4),
+        NightlyRun("Saturday", clocks[5], _BAD, 1, 4),
+        NightlyRun("Sunday", clocks[6], _GOOD, 0, 4),
     ]
     return found
 
@@ -116,7 +116,7 @@ def _make_suite(folder: Path) -> None:
     (folder / "trt-bisect.toml").write_text(_SUITE)
 
 
-def _sleep_through(folder: Path, night: Night) -> int:
+def _sleep_through(folder: Path, night: NightlyRun) -> int:
     """The night's exit code, in the end."""
     shutil.copy(SAMPLES / "lenet" / night.digits, folder / "digits.onnx")
     began = night.clock
@@ -146,7 +146,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
 
 
-def _faults_of_nights(folder: Path, week: Sequence[Night]) -> list[str]:
+def _faults_of_nights(folder: Path, week: Sequence[NightlyRun]) -> list[str]:
     records = sorted((json.loads(path.read_bytes()) for path in folder.glob("*/night.json")), key=_number)
     faults = [] if len(records) == len(week) else [f"{len(records)} nights, not {len(week)}"]
     for night, record in zip(week, records, strict=False):
@@ -163,11 +163,11 @@ def _number(record: dict[str, Any]) -> int:
     return int(record["number"])
 
 
-def _name(night: Night) -> str:
+def _name(night: NightlyRun) -> str:
     return night.clock.strftime("%Y-%m-%dT%H%M%SZ")
 
 
-def _faults_of_history(file: Path, week: Sequence[Night]) -> tuple[int, int, list[str]]:
+def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, int, list[str]]:
     """How many reports and trials there are, and what is wrong with them."""
     faults = []
     with History(file) as kept:
@@ -200,15 +200,15 @@ def _faults_of_history(file: Path, week: Sequence[Night]) -> tuple[int, int, lis
     return len(reports), len(trials), faults
 
 
-def _culprits(week: Sequence[Night]) -> list[tuple[str, ...]]:
+def _culprits(week: Sequence[NightlyRun]) -> list[tuple[str, ...]]:
     return [("ip2",) if night.digits == _BAD else () for night in week]
 
 
-def _last_start(night: Night) -> datetime:
+def _last_start(night: NightlyRun) -> datetime:
     return night.clock + timedelta(hours=1) if night.is_killed else night.clock
 
 
-def _is_of(night: Night, report: PastReport) -> bool:
+def _is_of(night: NightlyRun, report: PastReport) -> bool:
     """It stands in the night's folder, and began within minutes of what the night's clock said at a start."""
     starts = {night.clock, _last_start(night)}
     late = min(abs(report.started - start) for start in starts)

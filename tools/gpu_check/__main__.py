@@ -31,7 +31,7 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")  # every check is a process
 import basic_checks  # noqa: E402
 import fault_checks  # noqa: E402
 import plan_checks  # noqa: E402
-from bench import CRASHED, FAILED, NEEDS_GPU, NO_TIME, NOT_HERE, PASSED, TIMED_OUT, Bench, Check, write_json  # noqa: E402
+from bench import CRASHED, FAILED, NEEDS_GPU, NO_TIME, NOT_HERE, PASSED, TIMED_OUT, Check, Experiment, write_json  # noqa: E402
 
 from trt_bisect._version import __version__, versions  # noqa: E402
 from trt_bisect.builder.engines import choose_typing  # noqa: E402
@@ -181,7 +181,7 @@ def _run_here(check: Check, folder: Path, engine: str) -> int:
     work = folder / "work"
     work.mkdir()
     try:
-        check.run(Bench(engine, work, folder / "results.json", gpu=bool(_gpu())))
+        check.run(Experiment(engine, work, folder / "results.json", gpu=bool(_gpu())))
     except Exception:
         traceback.print_exc()
         return 1

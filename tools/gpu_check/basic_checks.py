@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 import subjects
-from bench import Bench
+from bench import Experiment
 from measures import cosine, relative_difference
 
 from trt_bisect.builder.base import Engine, Outputs
@@ -36,7 +36,7 @@ FLOAT_NOISE = 1e-6
 NOISY_SAMPLES = 16
 
 
-def start(bench: Bench) -> None:
+def start(bench: Experiment) -> None:
     """Import, version, GPU, and a ``trt.Builder``."""
     bench.figure("version", engine_version(bench.engine))
     bench.figure("typing", choose_typing(bench.engine))
@@ -51,7 +51,7 @@ def start(bench: Bench) -> None:
     bench.expect("the engine starts", True)
 
 
-def build(bench: Bench) -> None:
+def build(bench: Experiment) -> None:
     """Every plan of LeNet becomes an engine; a builder that refuses the GPU says here why."""
     subject = subjects.lenet(bench.folder)
     builder = subjects.maker_of(subject, bench.engine)()
@@ -66,7 +66,7 @@ def build(bench: Bench) -> None:
     bench.expect("every engine holds something", all(row["bytes"] > 1000 for row in rows))
 
 
-def fp32(bench: Bench) -> None:
+def fp32(bench: Experiment) -> None:
     """The FP32 reference is ONNX Runtime's but for float noise; with TF32 on it would not be."""
     subject = subjects.residual(bench.folder)
     reference = _emulated(subject).reference().infer(subject.feeds[0])
@@ -83,7 +83,7 @@ def fp32(bench: Bench) -> None:
     bench.figure("TF32 would have been noticed", loose > TF32_DIFFERENCE)
 
 
-def _reference_with_tf32(bench: Bench, subject: subjects.Subject) -> TensorRTEngine:
+def _reference_with_tf32(bench: Experiment, subject: subjects.TrialSpec) -> TensorRTEngine:
     rt = start_tensorrt(bench.engine)
     path = bench.folder / "plain.onnx"
     save_model(subject.network.skeleton, subject.network.weights, path)
@@ -95,7 +95,7 @@ def _reference_with_tf32(bench: Bench, subject: subjects.Subject) -> TensorRTEng
     return TensorRTEngine(rt, made, subject.network, shapes)
 
 
-def int8(bench: Bench) -> None:
+def int8(bench: Experiment) -> None:
     """LeNet in full INT8: near the emulation, every layer told of and obeyed; the inspector's own words are kept."""
     subject = subjects.lenet(bench.folder)
     count, quantizable = len(subject.network.layers), subject.network.quantizable
@@ -125,7 +125,7 @@ def int8(bench: Bench) -> None:
     bench.expect("full INT8 is near the emulation", similar > 0.999, similar)
 
 
-def clamp(bench: Bench) -> None:
+def clamp(bench: Experiment) -> None:
     """An INT8 activation rounds to even and ends at -128 and 127, as TensorRT's documentation says ("Quantization
     Schemes"); ONNX Runtime's does."""
     subject = subjects.passing(bench.folder)
@@ -144,7 +144,7 @@ def _all_named(steps: list, count: int) -> bool:
     return {step.owner for step in steps if step.main} == set(range(count))
 
 
-def fused(bench: Bench) -> None:
+def fused(bench: Experiment) -> None:
     """Which network layers each fused engine layer does the work of, in FP32 and in INT8."""
     subject = subjects.residual(bench.folder)
     names = {layer.name for layer in subject.network.layers}
@@ -166,7 +166,7 @@ def fused(bench: Bench) -> None:
         )
 
 
-def timing_cache(bench: Bench) -> None:
+def timing_cache(bench: Experiment) -> None:
     """A second build of the same network, without and with a shared timing cache."""
     subject = subjects.residual(bench.folder)
     plan = prefix(len(subject.network.layers), len(subject.network.layers) // 2)
@@ -185,7 +185,7 @@ def timing_cache(bench: Bench) -> None:
     bench.expect("the second build is faster with it", seconds["second with"] < seconds["first with"], seconds)
 
 
-def explicit_qdq(bench: Bench) -> None:
+def explicit_qdq(bench: Experiment) -> None:
     """Explicit Q/DQ with the INT8 flag, the second witness on a version without strong typing: LeNet, every k."""
     subject = subjects.lenet(bench.folder)
     path = bench.folder / "qdq.onnx"
@@ -219,11 +219,11 @@ def explicit_qdq(bench: Bench) -> None:
     bench.expect("precisions were obeyed", not any(row["disobeyed"] for row in rows))
 
 
-def _emulated(subject: subjects.Subject) -> OnnxRuntimeBuilder:
+def _emulated(subject: subjects.TrialSpec) -> OnnxRuntimeBuilder:
     return OnnxRuntimeBuilder(subject.network, subject.ranges.scales, subjects.options_for("onnxruntime"))
 
 
-def noise(bench: Bench) -> None:
+def noise(bench: Experiment) -> None:
     """How far float noise alone moves the emulation's figures: closer than that no engine can be told from it."""
     floors = {}
     for make in (subjects.lenet, subjects.planted, subjects.residual, subjects.depthwise):

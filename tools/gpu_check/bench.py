@@ -25,7 +25,7 @@ class Expectation:
 
 
 @dataclass
-class Bench:
+class Experiment:
     """The place of one check: its engine, a folder for its files, and what it has recorded so far.
 
     Attributes:
@@ -72,7 +72,7 @@ class Check:
 
     name: str
     what: str
-    run: Callable[[Bench], None]
+    run: Callable[[Experiment], None]
     seconds: float
     needs_gpu: bool = True
     typings: tuple[str, ...] = ("weak", "strong")

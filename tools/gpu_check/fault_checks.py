@@ -6,7 +6,7 @@ from functools import partial
 from time import perf_counter, sleep
 
 import subjects
-from bench import Bench
+from bench import Experiment
 from faulty import crash, hang, make_faulty, run_out_of_memory
 
 from trt_bisect.builder.base import Engine
@@ -22,7 +22,7 @@ _SMALLEST = 2 * MIB
 _WITHIN = 64 * MIB
 
 
-def isolation(bench: Bench) -> None:
+def isolation(bench: Experiment) -> None:
     """Builds that crash, hang or raise MemoryError cost one trial each; the ones before and after are measured."""
     subject = subjects.lenet(bench.folder)
     plans = [prefix(len(subject.network.layers), k) for k in subject.network.quantizable]
@@ -42,7 +42,7 @@ def isolation(bench: Bench) -> None:
     bench.expect("the crash is named", "SIGSEGV" in trials[1]["message"], trials[1]["message"])
 
 
-def full_gpu(bench: Bench) -> None:
+def full_gpu(bench: Experiment) -> None:
     """A GPU whose memory another process has taken: what becomes of a trial, and the next one is measured."""
     subject = subjects.residual(bench.folder)
     plans = [prefix(len(subject.network.layers), k) for k in subject.network.quantizable[:3]]
@@ -72,7 +72,9 @@ def _take_all(device: Device) -> list:
     return taken
 
 
-def _outcome(builder: IsolatedBuilder, plan: PrecisionPlan, subject: subjects.Subject, infer: bool) -> tuple[str, str]:
+def _outcome(
+    builder: IsolatedBuilder, plan: PrecisionPlan, subject: subjects.TrialSpec, infer: bool
+) -> tuple[str, str]:
     """Outcome and message; without a GPU a built engine counts as measured."""
     try:
         with builder.build(plan) as engine:
@@ -83,7 +85,7 @@ def _outcome(builder: IsolatedBuilder, plan: PrecisionPlan, subject: subjects.Su
     return "measured", ""
 
 
-def memory(bench: Bench) -> None:
+def memory(bench: Experiment) -> None:
     """GPU memory after 200 builds and inferences in one process, and after a worker has ended."""
     subject = subjects.lenet(bench.folder)
     plans = [prefix(len(subject.network.layers), k) for k in subject.network.quantizable]
@@ -122,7 +124,7 @@ def _still_held(device: Device, before: int) -> int:
     return before - _free(device)
 
 
-def _run(engine: Engine, subject: subjects.Subject) -> None:
+def _run(engine: Engine, subject: subjects.TrialSpec) -> None:
     with engine:
         engine.infer(subject.feeds[0])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import subjects
-from bench import Bench
+from bench import Experiment
 from measures import cosine
 
 import trt_bisect
@@ -41,27 +41,27 @@ Trials = dict[str, dict[str, Any]]
 """The trials of a journal by plan."""
 
 
-def lenet(bench: Bench) -> None:
+def lenet(bench: Experiment) -> None:
     """All plans of LeNet."""
     _side_by_side(bench, subjects.lenet(bench.folder))
 
 
-def planted(bench: Bench) -> None:
+def planted(bench: Experiment) -> None:
     """All plans of LeNet with a culprit."""
     _side_by_side(bench, subjects.planted(bench.folder))
 
 
-def residual(bench: Bench) -> None:
+def residual(bench: Experiment) -> None:
     """All plans of a ResNet-like network with a culprit."""
     _side_by_side(bench, subjects.residual(bench.folder))
 
 
-def depthwise(bench: Bench) -> None:
+def depthwise(bench: Experiment) -> None:
     """All plans of a MobileNet-like network with a culprit."""
     _side_by_side(bench, subjects.depthwise(bench.folder))
 
 
-def _side_by_side(bench: Bench, subject: subjects.Subject) -> None:
+def _side_by_side(bench: Experiment, subject: subjects.TrialSpec) -> None:
     emulated = _run(bench, subject, "onnxruntime")
     measured = _run(bench, subject, bench.engine)
     rows = [_row(*pair) for pair in zip(emulated.layers, measured.layers, strict=True) if pair[0].quantizable]
@@ -90,7 +90,7 @@ def _side_by_side(bench: Bench, subject: subjects.Subject) -> None:
     )
 
 
-def branch(bench: Bench) -> None:
+def branch(bench: Experiment) -> None:
     """The ResNet-like network in pieces: the culprit found in one pass, and confirmed on whole engines."""
     subject = subjects.residual(bench.folder)
     report = _run(bench, subject, bench.engine, "branch")
@@ -104,7 +104,7 @@ def branch(bench: Bench) -> None:
     bench.expect("the recipe meets the threshold", bool(report.recipe["meets"]))
 
 
-def _run(bench: Bench, subject: subjects.Subject, engine: str, strategy: str = "exhaustive") -> Report:
+def _run(bench: Experiment, subject: subjects.TrialSpec, engine: str, strategy: str = "exhaustive") -> Report:
     return trt_bisect.run(
         subject.network,
         subject.ranges,
@@ -169,7 +169,7 @@ def _trials(folder: Path) -> Trials:
     return {line["trial"]["plan"]: line["trial"] for line in lines if "trial" in line}
 
 
-def _told(record: dict[str, Any], subject: subjects.Subject) -> dict[str, Any]:
+def _told(record: dict[str, Any], subject: subjects.TrialSpec) -> dict[str, Any]:
     """What the engine told of the layers in a trial."""
     trial = Trial.from_json(record)
     wrong = disobeyed(subject.network, trial)
@@ -184,7 +184,7 @@ def _told(record: dict[str, Any], subject: subjects.Subject) -> dict[str, Any]:
     }
 
 
-def ocr(bench: Bench) -> None:
+def ocr(bench: Experiment) -> None:
     """The PP-OCR sample, bisected: a published network on the engine, and what its recipe costs in time."""
     samples = subjects.ROOT / "samples" / "ocr"
     report = trt_bisect.run(
@@ -211,7 +211,7 @@ def ocr(bench: Bench) -> None:
     bench.expect("the recipe meets the threshold", bool(report.recipe["meets"]))
 
 
-def calibrator(bench: Bench) -> None:
+def calibrator(bench: Experiment) -> None:
     """TensorRT's own calibrator on LeNet: its scales beside ours, and its cache read by it and by us."""
     subject = subjects.lenet(bench.folder)
     data = list(open_dataset(str(subjects.ROOT / "samples/lenet/calibration.npz"), subject.network.inputs))
@@ -236,7 +236,7 @@ def calibrator(bench: Bench) -> None:
     bench.expect("TensorRT and trt-bisect read the cache alike", similar > 0.9999, similar)
 
 
-def _calibrated_by_tensorrt(bench: Bench, subject: subjects.Subject, data: list[Feeds]) -> bytes:
+def _calibrated_by_tensorrt(bench: Experiment, subject: subjects.TrialSpec, data: list[Feeds]) -> bytes:
     rt, device = start_tensorrt(bench.engine), open_device()
     path = bench.folder / "plain.onnx"
     save_model(subject.network.skeleton, subject.network.weights, path)

@@ -29,7 +29,7 @@ _WITHOUT_LIBRARIES = ("JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS")
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrialSpec:
     """A network, its scales, the inputs that it is judged on, and the rule of judgement.
 
     Attributes:
@@ -46,34 +46,34 @@ class Subject:
     culprits: tuple[str, ...] = ()
 
 
-def lenet(_folder: Path) -> Subject:
+def lenet(_folder: Path) -> TrialSpec:
     """The LeNet sample, which INT8 does not hurt."""
     samples = ROOT / "samples" / "lenet"
     return _subject("lenet", samples / "lenet.onnx", samples / "calibration.npz", samples / "digits.npz")
 
 
-def planted(_folder: Path) -> Subject:
+def planted(_folder: Path) -> TrialSpec:
     """The LeNet sample with a culprit."""
     samples = ROOT / "samples" / "lenet"
     files = samples / "lenet_planted.onnx", samples / "calibration.npz", samples / "digits.npz"
     return _subject("planted", *files, culprits=("ip2",))
 
 
-def residual(folder: Path) -> Subject:
+def residual(folder: Path) -> TrialSpec:
     """A ResNet-like network with a culprit."""
     model = networks.residual(width=32)
     networks.plant_between(model, "block2.conv1", "block2.conv2")
     return _made("residual", model, folder, ("block2.conv2",))
 
 
-def depthwise(folder: Path) -> Subject:
+def depthwise(folder: Path) -> TrialSpec:
     """A MobileNet-like network with a culprit."""
     model = networks.depthwise(width=16)
     networks.plant_between(model, "block1.depthwise", "block1.project")
     return _made("depthwise", model, folder, ("block1.project",))
 
 
-def passing(folder: Path) -> Subject:
+def passing(folder: Path) -> TrialSpec:
     """A 1x1 convolution that passes on what it reads, with the scale 0.5: its output shows the INT8 levels it read."""
     sketch = networks.Sketch()
     weight = sketch.constant("weight", np.eye(_PASSED)[:, :, np.newaxis, np.newaxis])
@@ -84,10 +84,10 @@ def passing(folder: Path) -> Subject:
     feeds = {"x": (0.5 * levels).astype(np.float32)}
     np.savez(folder / "passing.npz", **feeds)
     ranges = Ranges({"x": np.float32(0.5), "conv_out": np.float32(0.5)})
-    return Subject("passing", load_network(path), ranges, folder / "passing.npz", (feeds,))
+    return TrialSpec("passing", load_network(path), ranges, folder / "passing.npz", (feeds,))
 
 
-def _made(name: str, model: onnx.ModelProto, folder: Path, culprits: tuple[str, ...]) -> Subject:
+def _made(name: str, model: onnx.ModelProto, folder: Path, culprits: tuple[str, ...]) -> TrialSpec:
     path = networks.save(model, folder, f"{name}.onnx")
     files = folder / f"{name}-calibration.npz", folder / f"{name}-inputs.npz"
     for seed, file in enumerate(files):
@@ -95,11 +95,11 @@ def _made(name: str, model: onnx.ModelProto, folder: Path, culprits: tuple[str, 
     return _subject(name, path, *files, metric="sqnr", threshold=20.0, culprits=culprits)
 
 
-def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: object) -> Subject:
+def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: object) -> TrialSpec:
     network = load_network(model)
     ranges = calibrate(network, open_dataset(str(calibration), network.inputs))
     feeds = tuple(open_dataset(str(inputs), network.inputs))
-    return Subject(name, network, ranges, inputs, feeds, **more)  # type: ignore[arg-type]
+    return TrialSpec(name, network, ranges, inputs, feeds, **more)  # type: ignore[arg-type]
 
 
 def options_for(engine: str, timing_cache: Path | None = None) -> BuildOptions:
@@ -112,7 +112,7 @@ def tactic_sources(engine: str) -> tuple[str, ...] | None:
     return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else None
 
 
-def maker_of(subject: Subject, engine: str, timing_cache: Path | None = None) -> Callable[[], Builder]:
+def maker_of(subject: TrialSpec, engine: str, timing_cache: Path | None = None) -> Callable[[], Builder]:
     """Makes the builder of a subject, in the engine's usual typing; it can be pickled."""
     return partial(
         make_builder,

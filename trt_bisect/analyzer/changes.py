@@ -71,7 +71,7 @@ def changes(now: Figures, runs: Sequence[Figures], tolerances: Tolerances) -> tu
     A figure has changed when it lies outside the range of the repeats by more than a pad: the width of that range, or
     the tolerance where that is more. Similarities are compared by their loss, so that ``worse`` is so for any metric.
     """
-    moved = _Moves(now.judge.loss, tolerances.similarity * _budget(now, runs))
+    moved = _DropChanges(now.judge.loss, tolerances.similarity * _budget(now, runs))
     return (
         *_overall(now, runs, moved),
         *_latencies(now, runs, tolerances.latency),
@@ -101,7 +101,7 @@ def confirmed(seen: Sequence[Change], again: Sequence[Change]) -> tuple[tuple[Ch
 
 
 @dataclass(frozen=True)
-class _Moves:
+class _DropChanges:
     """Tells a move from noise, in units of loss."""
 
     loss: Callable[[float], float]
@@ -139,7 +139,7 @@ def _effect(before: Sequence[float | None], now: float | None, floor: float) -> 
     return BETTER if now < least - pad else ""
 
 
-def _overall(now: Figures, runs: Sequence[Figures], moved: _Moves) -> Iterator[Change]:
+def _overall(now: Figures, runs: Sequence[Figures], moved: _DropChanges) -> Iterator[Change]:
     int8 = tuple(run.similarity.get(INT8) for run in runs)
     effect = moved.of_values(int8, now.similarity.get(INT8))
     if effect:
@@ -175,7 +175,7 @@ def _layer_names(now: Figures, runs: Sequence[Figures]) -> Iterator[Change]:
             yield Change(LAYER, TOLD, name, (), "gone")
 
 
-def _layer(name: str, now: Figures, runs: Sequence[Figures], moved: _Moves) -> Iterator[Change]:
+def _layer(name: str, now: Figures, runs: Sequence[Figures], moved: _DropChanges) -> Iterator[Change]:
     tonight = now.layers[name]
     before = [run.layers[name] for run in runs if name in run.layers]
     drops = tuple(layer.drop for layer in before)

@@ -12,7 +12,7 @@ from functools import partial
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.cuda_memory import import_pycuda
 from trt_bisect.builder.gpu import find_gpu
-from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
+from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_build import ProfileShapes
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
@@ -205,7 +205,7 @@ def open_builder(
     scales: Scales,
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
-    workshop: Workshop | None = None,
+    workshop: WorkerProcess | None = None,
 ) -> Builder:
     """What ``make_builder`` makes, in a worker process where the engine is NVIDIA's; raises what that raises.
 

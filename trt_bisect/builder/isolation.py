@@ -49,7 +49,7 @@ _WORK = {
 }
 
 
-class Workshop:
+class WorkerProcess:
     """The worker process of one or several builders; a new one takes over where it has ended."""
 
     def __init__(self, device: str | None = None) -> None:
@@ -73,7 +73,7 @@ class IsolatedBuilder:
     """A ``Builder`` whose engines are built, and run, in a worker process."""
 
     def __init__(
-        self, make: Callable[[], Builder], timeout: float | None = None, workshop: Workshop | None = None
+        self, make: Callable[[], Builder], timeout: float | None = None, workshop: WorkerProcess | None = None
     ) -> None:
         """Starts the builder.
 
@@ -88,7 +88,7 @@ class IsolatedBuilder:
         """
         self._make = make
         self._timeout = timeout
-        self._workshop = workshop or Workshop()
+        self._workshop = workshop or WorkerProcess()
         about = self._start()
         self.engine, self.typing, self.arithmetic = about.engine, about.typing, about.arithmetic
         self.versions: Mapping[str, str] = about.versions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trt_bisect.cluster.settings import _LOCAL, Cluster
-from trt_bisect.evaluator.local_workers import LocalFleet
-from trt_bisect.evaluator.workers import Fleet
+from trt_bisect.cluster.settings import _LOCAL, ClusterOptions
+from trt_bisect.evaluator.local_workers import LocalCluster
+from trt_bisect.evaluator.workers import Cluster
 
 STAYS_HERE = (
     "The passes of 'branch' stay on this machine: only plans of whole engines are tried on the cluster, which are few. "
@@ -14,7 +14,7 @@ STAYS_HERE = (
 )
 
 
-def open_fleet(cluster: Cluster, say: Callable[[str], None]) -> Fleet:
+def open_cluster(cluster: ClusterOptions, say: Callable[[str], None]) -> Cluster:
     """The places that a cluster has; to be closed.
 
     Args:
@@ -25,9 +25,9 @@ def open_fleet(cluster: Cluster, say: Callable[[str], None]) -> Fleet:
         BadInput: Ray is not installed, or no cluster answers there.
     """
     if not cluster.address:
-        return LocalFleet()
+        return LocalCluster()
     if cluster.is_local:
-        return LocalFleet(int(cluster.address.removeprefix(_LOCAL)))
-    from trt_bisect.cluster.ray_workers import RayFleet
+        return LocalCluster(int(cluster.address.removeprefix(_LOCAL)))
+    from trt_bisect.cluster.ray_workers import RayCluster
 
-    return RayFleet(cluster, say)
+    return RayCluster(cluster, say)

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from trt_bisect._version import versions
-from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
+from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.cluster.messages import Ended, Raised, Refused, Tried, refusal
 from trt_bisect.errors import EngineUnavailable, TrtBisectError
 from trt_bisect.evaluator.attempt import attempt
-from trt_bisect.evaluator.workers import Subject
+from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.precision import PrecisionPlan
 
 
@@ -29,7 +29,7 @@ def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[objec
         plan: the key of what is tried.
     """
     try:
-        station = _station(key, fetch)
+        station = _plan_worker(key, fetch)
         return refusal(node, station.wanted, station.facts) or station.tried(node, PrecisionPlan.from_key(plan))
     except EngineUnavailable as error:
         return Refused(node, error.problem)
@@ -37,7 +37,7 @@ def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[objec
         return Raised(error)
 
 
-class _Station:
+class _PlanWorker:
     """A subject and its builder.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Station:
         workshop: the builder's process.
     """
 
-    def __init__(self, key: str, subject: Subject) -> None:
+    def __init__(self, key: str, subject: TrialSpec) -> None:
         self.key = key
         self._inputs = subject.inputs
         self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
@@ -53,7 +53,7 @@ class _Station:
         self._told = subject.timings
         self._timings.write_bytes(subject.timings)
         options = replace(subject.options, timing_cache=self._timings)
-        self.workshop = Workshop()
+        self.workshop = WorkerProcess()
         self._builder = IsolatedBuilder(partial(subject.make, options), options.timeout, self.workshop)
         self.wanted, self.facts = subject.facts, {**versions(), **self._builder.versions}
 
@@ -68,13 +68,13 @@ class _Station:
         return Tried(worker, found, timings)
 
 
-_kept: list[_Station] = []
+_kept: list[_PlanWorker] = []
 """The one station of this process, once there is one."""
 
 
-def _station(key: str, fetch: Callable[[], bytes]) -> _Station:
+def _plan_worker(key: str, fetch: Callable[[], bytes]) -> _PlanWorker:
     if not _kept or _kept[0].key != key:
         while _kept:
             _kept.pop().workshop.stop()
-        _kept.append(_Station(key, pickle.loads(fetch())))
+        _kept.append(_PlanWorker(key, pickle.loads(fetch())))
     return _kept[0]

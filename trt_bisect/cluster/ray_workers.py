@@ -16,24 +16,24 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Raised, Tried
-from trt_bisect.cluster.settings import Cluster
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.evaluator.attempt import Attempt, Failure
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import Subject
+from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.precision import PrecisionPlan
 
 
-class RayFleet:
+class RayCluster:
     """A Ray cluster."""
 
-    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: ClusterOptions, say: Callable[[str], None]) -> None:
         """Joins the cluster; see ``Connection`` for what it raises."""
         self._connection = Connection(cluster, say)
         self._made = count()
         self._held = ""
 
-    def crew(self, subject: Subject, builder: Builder) -> RayCrew:  # noqa: ARG002
+    def crew(self, subject: TrialSpec, builder: Builder) -> RayWorkerPool:  # noqa: ARG002
         """Tasks on a subject, with a GPU each where its engine is NVIDIA's."""
         cluster = self._connection.cluster
         tasks = Tasks(self._connection, "cluster.plan_worker", needs(subject.engine, cluster))
@@ -43,7 +43,7 @@ class RayFleet:
         if not number:
             self._connection.say(f"Cluster {cluster.address}: {tasks.places}")
         subject = replace(subject, facts={**versions(), **subject.facts})
-        return RayCrew(tasks, f"subject {number}", subject, self.hold)
+        return RayWorkerPool(tasks, f"subject {number}", subject, self.hold)
 
     def hold(self, key: str, subject: bytes) -> None:
         """Puts a subject into the object store, in the place of the one before."""
@@ -52,7 +52,7 @@ class RayFleet:
         self._connection.ask("put", key, subject)
         self._held = key
 
-    def __enter__(self) -> RayFleet:
+    def __enter__(self) -> RayCluster:
         return self
 
     def __exit__(
@@ -61,15 +61,15 @@ class RayFleet:
         self._connection.close()
 
 
-def needs(engine: str, cluster: Cluster) -> dict[str, float]:
+def needs(engine: str, cluster: ClusterOptions) -> dict[str, float]:
     """What a task on an engine is given."""
     return {"num_cpus": cluster.cpus} if engine == ONNXRUNTIME else {"num_gpus": 1, "num_cpus": 0}
 
 
-class RayCrew:
+class RayWorkerPool:
     """Tries plans as tasks of Ray."""
 
-    def __init__(self, tasks: Tasks, key: str, subject: Subject, hold: Callable[[str, bytes], None]) -> None:
+    def __init__(self, tasks: Tasks, key: str, subject: TrialSpec, hold: Callable[[str, bytes], None]) -> None:
         """Sends nothing yet.
 
         Args:
@@ -115,7 +115,7 @@ class RayCrew:
         """Cancels the tasks that have not ended."""
         self._tasks.abandon()
 
-    def _with_timings(self) -> Subject:
+    def _with_timings(self) -> TrialSpec:
         path = self._subject.options.timing_cache
         kept = path is not None and path.is_file()
         return replace(self._subject, timings=path.read_bytes()) if path is not None and kept else self._subject

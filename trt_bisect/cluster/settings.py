@@ -17,7 +17,7 @@ _RAY = re.compile(r"(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterOptions:
     """Where plans are tried.
 
     Attributes:

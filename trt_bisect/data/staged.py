@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Carried:
+class StagedFile:
     """Data, a calibration cache or a run folder of another machine.
 
     Attributes:
@@ -22,11 +22,11 @@ class Carried:
 
 def content_of(given: Any) -> Any:
     """What a user gave, or what stands for it here."""
-    return given.content if isinstance(given, Carried) else given
+    return given.content if isinstance(given, StagedFile) else given
 
 
 def name_of(given: Any) -> str:
     """What a user named; empty for objects, and for nothing."""
-    if isinstance(given, Carried):
+    if isinstance(given, StagedFile):
         return given.name
     return str(given) if isinstance(given, (str, Path)) else ""

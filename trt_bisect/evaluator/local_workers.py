@@ -11,17 +11,17 @@ from types import TracebackType
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.gpu import visible_gpus
-from trt_bisect.builder.isolation import IsolatedBuilder, Workshop
+from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.evaluator.attempt import Attempt, attempt
-from trt_bisect.evaluator.workers import Subject
+from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores
 
 _LOOK_AGAIN = 0.1
 
 
-class LocalFleet:
+class LocalCluster:
     """Worker processes of this machine, started when they are first needed."""
 
     def __init__(self, count: int | None = None) -> None:
@@ -31,10 +31,10 @@ class LocalFleet:
             count: how many; on GPUs one each, and at most so many. None for all GPUs, and none on processors.
         """
         self._count = count
-        self._workshops: list[Workshop] = []
+        self._workshops: list[WorkerProcess] = []
         self._pool: ThreadPoolExecutor | None = None
 
-    def crew(self, subject: Subject, builder: Builder) -> LocalCrew | None:
+    def crew(self, subject: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
         """Its workers on a subject; the first GPU's is that of ``builder``, which is there already."""
         if self._pool is None:
             self._workshops = self._places(subject.engine)
@@ -44,15 +44,15 @@ class LocalFleet:
         if subject.engine == ONNXRUNTIME:
             threads = max(1, cores() // len(self._workshops))
             subject = replace(subject, options=replace(subject.options, threads=threads))
-            return LocalCrew(self._pool, self._workshops, subject)
-        return LocalCrew(self._pool, self._workshops, subject, builder)
+            return LocalWorkerPool(self._pool, self._workshops, subject)
+        return LocalWorkerPool(self._pool, self._workshops, subject, builder)
 
-    def _places(self, engine: str) -> list[Workshop]:
+    def _places(self, engine: str) -> list[WorkerProcess]:
         if engine == ONNXRUNTIME:
-            return [Workshop() for _ in range(self._count or 0)]
-        return [Workshop(device) for device in visible_gpus()[: self._count]]
+            return [WorkerProcess() for _ in range(self._count or 0)]
+        return [WorkerProcess(device) for device in visible_gpus()[: self._count]]
 
-    def __enter__(self) -> LocalFleet:
+    def __enter__(self) -> LocalCluster:
         return self
 
     def __exit__(
@@ -64,7 +64,7 @@ class LocalFleet:
             self._pool.shutdown(cancel_futures=True)
 
 
-class LocalCrew:
+class LocalWorkerPool:
     """Tries plans in worker processes, each driven by a thread.
 
     A process that does not start, or whose engines are others than those of the reference (a GPU of another kind), is
@@ -72,7 +72,7 @@ class LocalCrew:
     """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, workshops: list[Workshop], subject: Subject, first: Builder | None = None
+        self, pool: ThreadPoolExecutor, workshops: list[WorkerProcess], subject: TrialSpec, first: Builder | None = None
     ) -> None:
         """Starts nothing yet.
 
@@ -86,10 +86,10 @@ class LocalCrew:
         self._subject = subject
         self._builders = {} if first is None else {workshops[0]: first}
         self._places = set(workshops)
-        self._busy: set[Workshop] = set()
+        self._busy: set[WorkerProcess] = set()
         self._abandoning = False
         self._under_way: dict[Future[Attempt], PrecisionPlan] = {}
-        self._idle: SimpleQueue[Workshop | None] = SimpleQueue()
+        self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
         for workshop in workshops:
             self._idle.put(workshop)
 
@@ -118,7 +118,7 @@ class LocalCrew:
         self._under_way.clear()
         self._abandoning = False
 
-    def _stop(self, place: Workshop) -> None:
+    def _stop(self, place: WorkerProcess) -> None:
         builder = self._builders.get(place)
         if isinstance(builder, IsolatedBuilder):
             builder.stop()
@@ -145,7 +145,7 @@ class LocalCrew:
                 if usable:
                     self._idle.put(place)
 
-    def _open(self, place: Workshop) -> Builder:
+    def _open(self, place: WorkerProcess) -> Builder:
         subject = self._subject
         builder = IsolatedBuilder(partial(subject.make, subject.options), subject.options.timeout, place)
         if dict(builder.versions) != dict(subject.facts):
@@ -153,7 +153,7 @@ class LocalCrew:
         self._builders[place] = builder
         return builder
 
-    def _leave_out(self, place: Workshop) -> None:
+    def _leave_out(self, place: WorkerProcess) -> None:
         self._places.discard(place)
         if not self._places:
             self._idle.put(None)

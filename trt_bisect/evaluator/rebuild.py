@@ -10,7 +10,7 @@ from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.evaluator.attempt import Attempt, Failure, attempt
 from trt_bisect.evaluator.trial import OutputFigures, Trial
-from trt_bisect.evaluator.workers import Crew
+from trt_bisect.evaluator.workers import WorkerPool
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
@@ -49,7 +49,7 @@ class RebuildEvaluator:
         compare: Compare,
         store: TrialStore,
         high: Precision = Precision.FP32,
-        crew: Crew | None = None,
+        crew: WorkerPool | None = None,
     ) -> None:
         """Gets ready; nothing is built yet.
 
@@ -72,7 +72,7 @@ class RebuildEvaluator:
         self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
 
     @property
-    def has_crew(self) -> bool:
+    def has_workers(self) -> bool:
         """Plans can be begun."""
         return self._crew is not None
 
@@ -99,10 +99,10 @@ class RebuildEvaluator:
                 on_plan(plan)
                 self.measure(plan)
         else:
-            self._measure_abreast(unknown, on_plan)
+            self._measure_concurrently(unknown, on_plan)
         return [self.measure(plan) for plan in plans]
 
-    def _measure_abreast(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> None:
+    def _measure_concurrently(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> None:
         try:
             for plan in plans:
                 self.begin(plan)

@@ -14,7 +14,7 @@ from trt_bisect.precision import PrecisionPlan
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrialSpec:
     """What is the same for all plans of one crew, and travels once.
 
     Attributes:
@@ -34,7 +34,7 @@ class Subject:
     timings: bytes = b""
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Tries plans of one subject. One crew of a fleet is at work at a time."""
 
     @property
@@ -59,10 +59,10 @@ class Crew(Protocol):
         ...
 
 
-class Fleet(AbstractContextManager["Fleet"], Protocol):
+class Cluster(AbstractContextManager["Cluster"], Protocol):
     """The places themselves, as long as it is open."""
 
-    def crew(self, subject: Subject, builder: Builder) -> Crew | None:
+    def crew(self, subject: TrialSpec, builder: Builder) -> WorkerPool | None:
         """Those that try plans of a subject; None where nothing but ``builder`` can.
 
         Args:

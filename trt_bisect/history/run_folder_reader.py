@@ -15,7 +15,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.results.empty_report import recovered_report
-from trt_bisect.results.manifest import ASKED, Asked
+from trt_bisect.results.manifest import ASKED, RunManifest
 from trt_bisect.results.recovery import JSON, Recovery
 from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
@@ -27,7 +27,7 @@ _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
 @dataclass(frozen=True)
-class TakenReport:
+class StoredReport:
     """A report as it stands in a run folder.
 
     Attributes:
@@ -42,7 +42,7 @@ class TakenReport:
 
 
 @dataclass(frozen=True)
-class TakenTrial:
+class StoredTrial:
     """A trial as it stands in a journal.
 
     Attributes:
@@ -60,7 +60,7 @@ class TakenTrial:
 
 
 @dataclass(frozen=True)
-class Taken:
+class StoredRun:
     """What a run folder holds.
 
     Attributes:
@@ -71,12 +71,12 @@ class Taken:
 
     folder: Path
     journal: str
-    reports: tuple[TakenReport, ...]
-    trials: tuple[TakenTrial, ...]
+    reports: tuple[StoredReport, ...]
+    trials: tuple[StoredTrial, ...]
     made_of: Mapping[str, Mapping[str, Any]]
 
 
-def take(folder: Path) -> Taken:
+def take(folder: Path) -> StoredRun:
     """Reads a run folder; the run may go on meanwhile.
 
     Raises:
@@ -94,7 +94,7 @@ def take(folder: Path) -> Taken:
     made_of.update({each.fingerprint: {} for each in trials if each.fingerprint not in made_of})
     ids = [record["id"] for record in records if isinstance(record.get("id"), str)]
     journal = ids[0] if ids else f"in {folder.absolute()}"
-    return Taken(folder.absolute(), journal, tuple(known), trials, made_of)
+    return StoredRun(folder.absolute(), journal, tuple(known), trials, made_of)
 
 
 def holds_run(folder: Path) -> bool:
@@ -125,9 +125,9 @@ def _began(folder: Path) -> float | None:
     return min(started) if started else (folder / JOURNAL).stat().st_mtime if _records(folder) else None
 
 
-def _files(folder: Path) -> tuple[Asked | None, Report | None, Recovery | None]:
+def _files(folder: Path) -> tuple[RunManifest | None, Report | None, Recovery | None]:
     return (
-        read_as(Asked.from_json, folder / ASKED),
+        read_as(RunManifest.from_json, folder / ASKED),
         read_as(Report.from_json, folder / REPORT),
         read_as(Recovery.from_json, folder / JSON),
     )
@@ -143,23 +143,23 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     return [record for record in records_of(whole) if isinstance(record.get("run"), str)]
 
 
-def _run_reports(folder: Path, asked: Asked | None, report: Report | None) -> Iterator[TakenReport]:
+def _run_reports(folder: Path, asked: RunManifest | None, report: Report | None) -> Iterator[StoredReport]:
     """The finished report, and what was asked after it and is not answered."""
     started = None
     if report is not None:
         answers = asked is not None and not report.started and asked.answered_by(report)
         started = asked.started if asked and answers else report.started or _begun(folder / REPORT, report)
-        yield TakenReport(report, FINISHED, _time(started))
+        yield StoredReport(report, FINISHED, _time(started))
     if asked is not None and asked.started != started:
-        yield TakenReport(asked.blank, RUNNING if runs_in(folder) else INTERRUPTED, _time(asked.started))
+        yield StoredReport(asked.blank, RUNNING if runs_in(folder) else INTERRUPTED, _time(asked.started))
 
 
-def _recovered(folder: Path, recovery: Recovery | None) -> Iterator[TakenReport]:
+def _recovered(folder: Path, recovery: Recovery | None) -> Iterator[StoredReport]:
     """What ``recover`` found, with its own exit code."""
     if recovery is not None:
         report = replace(recovered_report(recovery, None), exit_code=0 if recovery.meets else 1)
         status = INTERRUPTED if recovery.stopped else FINISHED
-        yield TakenReport(report, status, _time(report.started or _begun(folder / JSON, report)))
+        yield StoredReport(report, status, _time(report.started or _begun(folder / JSON, report)))
 
 
 def _time(given: object) -> float:
@@ -178,7 +178,7 @@ def _knowing_parts(report: Report, made_of: Mapping[str, Mapping[str, Any]]) -> 
     return replace(report, made_of=known)
 
 
-def _rule(asked: Asked | None, report: Report | None, recovery: Recovery | None) -> Rule | None:
+def _rule(asked: RunManifest | None, report: Report | None, recovery: Recovery | None) -> Rule | None:
     """What the trials are judged by, as far as the folder tells."""
     if asked is not None:
         return asked.rule
@@ -186,13 +186,13 @@ def _rule(asked: Asked | None, report: Report | None, recovery: Recovery | None)
     return Rule(BUILT_IN[metric], report.threshold if report else 0.0) if metric in BUILT_IN else None
 
 
-def _trials(records: list[dict[str, Any]], rule: Rule | None) -> tuple[TakenTrial, ...]:
-    found: dict[tuple[str, str], TakenTrial] = {}
+def _trials(records: list[dict[str, Any]], rule: Rule | None) -> tuple[StoredTrial, ...]:
+    found: dict[tuple[str, str], StoredTrial] = {}
     for place, record in enumerate(records):
         trial = trial_of(record)
         if trial is not None:
             metric, figure = _figure(trial, rule)
-            found[record["run"], trial.plan] = TakenTrial(record["run"], place, trial, metric, figure)
+            found[record["run"], trial.plan] = StoredTrial(record["run"], place, trial, metric, figure)
     return tuple(found.values())
 
 

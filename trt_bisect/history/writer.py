@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.history.run_folder_reader import Taken, TakenReport, TakenTrial
+from trt_bisect.history.run_folder_reader import StoredReport, StoredRun, StoredTrial
 from trt_bisect.results.run_report import Report
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.plain_json import plain
@@ -18,7 +18,7 @@ from trt_bisect.support.plain_json import plain
 _SAME_QUESTION = "run = ? AND fingerprint = ? AND metric = ? AND threshold IS ? AND share IS ? AND strategy = ?"
 
 
-def write(base: sqlite3.Connection, taken: Taken, label: str) -> None:
+def write(base: sqlite3.Connection, taken: StoredRun, label: str) -> None:
     """Adds what is new and replaces what changed.
 
     Args:
@@ -47,7 +47,7 @@ def number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def _run(base: sqlite3.Connection, taken: Taken, label: str) -> tuple[int, str]:
+def _run(base: sqlite3.Connection, taken: StoredRun, label: str) -> tuple[int, str]:
     """The number of the run whose journal this is, and the label that was given to it."""
     known = base.execute("SELECT id, label FROM runs WHERE journal = ?", [text(taken.journal)]).fetchone()
     given = text(label) or (known[1] if known else "")
@@ -97,7 +97,7 @@ def _write_report(base: sqlite3.Connection, row: dict[str, Any], report: Report)
         base.executemany("INSERT INTO layers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _layer_rows(number_of, report))
 
 
-def _report_row(taken: TakenReport) -> dict[str, Any]:
+def _report_row(taken: StoredReport) -> dict[str, Any]:
     """The columns of a report but run, fingerprint, label and when it was recorded."""
     report, finished = taken.report, taken.state == FINISHED
     texts = ("model", "engine", "typing", "strategy", "arithmetic", "metric", "precision", "command")
@@ -126,7 +126,7 @@ def _names(names: Iterable[object]) -> str:
     return json.dumps([text(name) for name in names])
 
 
-def _trial_row(run: int, fingerprint: int, taken: TakenTrial) -> tuple[object, ...]:
+def _trial_row(run: int, fingerprint: int, taken: StoredTrial) -> tuple[object, ...]:
     trial = taken.trial
     seconds = (number(each) or 0.0 for each in (trial.build_seconds, trial.infer_seconds))
     judged = (taken.metric, number(taken.figure))

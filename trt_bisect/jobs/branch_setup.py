@@ -14,7 +14,7 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
 from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
-from trt_bisect.jobs.options import CULPRITS, Way
+from trt_bisect.jobs.options import CULPRITS, SearchOptions
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import cut
@@ -32,7 +32,7 @@ def branch_evaluator(
     compare: Compare,
     store: TrialStore,
     whole: RebuildEvaluator,
-    way: Way,
+    way: SearchOptions,
 ) -> BranchEvaluator:
     """The evaluator of the strategy ``branch``.
 

@@ -17,7 +17,7 @@ from trt_bisect.runs.journal import Journal, MemoryStore
 
 
 @dataclass(frozen=True)
-class Bench:
+class Experiment:
     """A network on which plans can be measured.
 
     Attributes:

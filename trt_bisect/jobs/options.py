@@ -11,7 +11,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.cache import version_asked
 from trt_bisect.calibration.calibrator import METHODS
-from trt_bisect.cluster.settings import Cluster
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
@@ -20,7 +20,7 @@ EXPLAIN = (EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL)
 
 
 @dataclass(frozen=True)
-class Request:
+class RunOptions:
     """What the user asked for, beside network and data; ``trt_bisect.run`` says what each of it means.
 
     Raises:
@@ -29,7 +29,7 @@ class Request:
 
     engine: str
     typing: str
-    way: Way
+    way: SearchOptions
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -44,7 +44,7 @@ class Request:
     explain: str = EXPLAIN_NOTHING
     try_remedies: bool = False
     trt_version: str = ""
-    cluster: Cluster = field(default_factory=Cluster)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def __post_init__(self) -> None:
         one_of("strategy", self.way.strategy, STRATEGIES)
@@ -89,7 +89,7 @@ MEMORY = 512 << 20
 
 
 @dataclass(frozen=True)
-class Way:
+class SearchOptions:
     """How the plans are chosen and measured.
 
     Attributes:
@@ -102,7 +102,7 @@ class Way:
     curve: str
     memory: int
 
-    def on(self, engine: str) -> Way:
+    def on(self, engine: str) -> SearchOptions:
         """The way on an engine: ``auto`` is ``branch`` where pieces do what the whole does, and else ``bisect``.
 
         An NVIDIA engine fuses and rounds a piece otherwise than the whole, by how much no run has measured yet.

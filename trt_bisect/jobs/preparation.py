@@ -28,22 +28,22 @@ from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
-from trt_bisect.builder.isolation import Workshop
+from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.cache import names_cache, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
-from trt_bisect.cluster.open import STAYS_HERE, open_fleet
+from trt_bisect.cluster.open import STAYS_HERE, open_cluster
 from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.workers import Fleet, Subject
+from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
-from trt_bisect.jobs.experiment import Bench
+from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.in_file import file_figure_noted
-from trt_bisect.jobs.options import BRANCH, Request
+from trt_bisect.jobs.options import BRANCH, RunOptions
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import reading_noted
 from trt_bisect.model.shapes import facts_for
@@ -53,10 +53,10 @@ from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.progress import Progress
 
 
-class Job:
+class Preparation:
     """What comes before the measuring: each method is a stage, in the order in which they are called."""
 
-    def __init__(self, request: Request, network: Network, folder: Path | None, progress: Progress) -> None:
+    def __init__(self, request: RunOptions, network: Network, folder: Path | None, progress: Progress) -> None:
         self.request = request
         self.network = network
         self.folder = folder
@@ -64,17 +64,17 @@ class Job:
         self.began, self.started = perf_counter(), time()
         self.calibrated = 0.0
         self.notes: list[str] = list(network.notes)
-        self._fleet: Fleet
+        self._fleet: Cluster
         self.outputs_named = bool(request.outputs)
         self.classes: dict[str, Classes] = {}
 
     @contextmanager
-    def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
+    def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         """All that plans are measured with, as long as the journal and the fleet are open."""
-        with open_fleet(self.request.cluster, self.progress.say) as self._fleet:
+        with open_cluster(self.request.cluster, self.progress.say) as self._fleet:
             yield from self._open(calibration, inputs, dataset)
 
-    def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Bench]:
+    def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         self._check_outputs()
         engine = choose_engine(self.request.engine)
         if self.request.engine == "auto":
@@ -111,9 +111,9 @@ class Job:
             whole = self._whole(builder, ranges, feeds, compare, store)
             evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
             measuring = (builder, rule, store, whole, evaluator, key, data, compare, parts)
-            yield Bench(self.network, ranges, feeds, about, *measuring)
+            yield Experiment(self.network, ranges, feeds, about, *measuring)
 
-    def with_ranges(self, bench: Bench, ranges: Ranges) -> Bench:
+    def with_ranges(self, bench: Experiment, ranges: Ranges) -> Experiment:
         """A bench of whole engines with other ranges, its trials journaled under a key of their own."""
         builder = self.builder_for(bench.builder.engine, ranges, bench.feeds)
         parts = self._fingerprint_parts(builder, ranges, bench.feeds)
@@ -124,7 +124,7 @@ class Job:
             bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key, parts=parts
         )
 
-    def in_pieces(self, bench: Bench) -> Bench:
+    def in_pieces(self, bench: Experiment) -> Experiment:
         """A bench of whole engines with the evaluator that the strategy wants."""
         parts = (bench.whole, bench.builder, bench.ranges, bench.feeds, bench.compare, bench.store)
         return replace(bench, evaluator=self._evaluator(*parts))
@@ -279,7 +279,7 @@ class Job:
         """Measures on whole engines, by a crew of the fleet where there is one."""
         shapes, options = self._profile(builder.engine, feeds), self._options()
         make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
-        subject = Subject(builder.engine, builder.versions, make, options, feeds)
+        subject = TrialSpec(builder.engine, builder.versions, make, options, feeds)
         crew = self._fleet.crew(subject, builder)
         return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, crew)
 
@@ -297,7 +297,7 @@ class Job:
     ) -> RebuildEvaluator | BranchEvaluator:
         if self.request.way.strategy != BRANCH:
             return whole
-        options, workshop = self._options(), Workshop()
+        options, workshop = self._options(), WorkerProcess()
 
         def make(part: Network, profile: Profile) -> Builder:
             return open_builder(builder.engine, builder.typing, part, ranges.scales, options, profile, workshop)

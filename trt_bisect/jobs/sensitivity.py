@@ -11,9 +11,9 @@ from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, EMULATED, BuildOptions
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Request, Way, high_precision
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, RunOptions, SearchOptions, high_precision
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import Network, load_network
@@ -64,10 +64,10 @@ def sensitivity(
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    request = Request(
+    request = RunOptions(
         engine=engine,
         typing=typing,
-        way=Way(BRANCH, FULL, memory),
+        way=SearchOptions(BRANCH, FULL, memory),
         metric=metric,
         direction=direction,
         threshold=_anything_goes(metric, direction),
@@ -83,7 +83,7 @@ def sensitivity(
     folder = None if output is None else make_folder(Path(output))
     with working_in(folder, progress or default_progress()) as shown:
         network = model if isinstance(model, Network) else load_network(model, shapes)
-        job = Job(request, network, folder, shown)
+        job = Preparation(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = measure_alone(bench, shown)
         if folder is not None:
@@ -98,7 +98,7 @@ def _anything_goes(metric: str | Callable[..., Any], direction: str) -> float | 
     return 1e300 if metric in BUILT_IN or direction == "lower" else -1e300
 
 
-def measure_alone(bench: Bench, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
+def measure_alone(bench: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
     """Each layer alone in INT8, on a bench.
 
     Args:
@@ -135,7 +135,7 @@ def measure_alone(bench: Bench, progress: Progress, chosen: Collection[int] | No
     return Sensitivity(network.source, bench.rule.metric.name, bench.builder.arithmetic, full, tuple(ops))
 
 
-def _trials(bench: Bench, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
+def _trials(bench: Experiment, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
     title, evaluator = f"Measuring {len(plans)} plans", bench.evaluator
     if isinstance(evaluator, BranchEvaluator):
         progress.stage(title, evaluator.work(plans))

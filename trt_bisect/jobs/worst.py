@@ -16,8 +16,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Request, Way
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, RunOptions, SearchOptions
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.worst import WorstReport, without_infinities
 from trt_bisect.support.files import make_folder
@@ -92,10 +92,10 @@ def worst(
     if threshold is not None and not math.isfinite(threshold):
         raise BadInput(f"The threshold {threshold} is no number to compare with.", "Give the worst good value.")
     metric, order = _metric_and_order(metric, order)
-    request = Request(
+    request = RunOptions(
         engine=engine,
         typing=typing,
-        way=Way(BRANCH, FULL, MEMORY),
+        way=SearchOptions(BRANCH, FULL, MEMORY),
         metric=metric,
         direction=_BETTER[order],
         threshold=threshold,
@@ -112,13 +112,13 @@ def worst(
         make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
     with Showing(progress or default_progress()) as shown:
-        report = WorstJob(request, network, None, shown).search(calibration, dataset, steps, tuple(high), order)
+        report = WorstSearchJob(request, network, None, shown).search(calibration, dataset, steps, tuple(high), order)
     if output is not None:
         report.save(output)
     return report
 
 
-class WorstJob(Job):
+class WorstSearchJob(Preparation):
     """Ranges and engines as in a run, then one pass over a data set."""
 
     def search(self, calibration: Any, dataset: Any, steps: int | None, high: Sequence[str], order: str) -> WorstReport:

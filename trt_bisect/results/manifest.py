@@ -21,7 +21,7 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunManifest:
     """A run that begins to measure.
 
     Attributes:
@@ -63,7 +63,7 @@ class Asked:
         }
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Asked:
+    def from_json(cls, record: Mapping[str, Any]) -> RunManifest:
         """What ``to_json`` wrote.
 
         Raises:

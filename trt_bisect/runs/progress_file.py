@@ -26,7 +26,7 @@ _SILENCE = 30.0
 """Seconds without one after which a run on another machine is taken for dead."""
 
 
-class Beat:
+class Heartbeat:
     """Shows progress, and writes it into a run folder from a thread of its own. It never breaks the run.
 
     The file is there as long as the run goes on; what a killed run leaves is told by ``is_running``.

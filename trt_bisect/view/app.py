@@ -16,7 +16,7 @@ from trt_bisect.errors import own_fault
 from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
 from trt_bisect.view.live_state import LIVE, LiveRun, State
 from trt_bisect.view.snapshot import Gone
-from trt_bisect.view.throttle import Paced
+from trt_bisect.view.throttle import Throttled
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 FindState = Callable[[Request], State]
@@ -28,7 +28,7 @@ def make_app(folder: Path) -> Starlette:
     What all viewers share is found out on the event loop: they never wait for each other's copy of the same work.
     """
     if is_run_folder(folder):
-        known = Paced(LiveRun(folder).state)
+        known = Throttled(LiveRun(folder).state)
         routes = _run_routes("/", lambda _: known())
     else:
         routes = _index_routes(Runs(folder))
@@ -51,14 +51,14 @@ def _run_routes(path: str, find: FindState) -> list[Route]:
 
 
 def _index_routes(runs: Runs) -> list[Route]:
-    states: dict[LiveRun, Paced[State]] = {}
-    rows = Paced(lambda: render_rows(runs).encode())
+    states: dict[LiveRun, Throttled[State]] = {}
+    rows = Throttled(lambda: render_rows(runs).encode())
 
     def state(request: Request) -> State:
         run = runs.named(request.path_params["name"])
         if run is None:
             raise Gone
-        return states.setdefault(run, Paced(run.state))()
+        return states.setdefault(run, Throttled(run.state))()
 
     async def index(_: Request) -> Response:
         nonce = secrets.token_urlsafe(16)

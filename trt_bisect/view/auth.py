@@ -21,7 +21,7 @@ _HEADERS = {
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
-class Gate:
+class TokenAuth:
     """Lets requests with the right token through to an application; the others get 403 and nothing else.
 
     The token is taken from ``?token=`` or ``Authorization: token ...``. After a page was opened with it, a cookie with

@@ -21,8 +21,8 @@ from trt_bisect.results.recovery import JSON
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
-from trt_bisect.view.snapshot import Gone, Look
-from trt_bisect.view.throttle import Paced
+from trt_bisect.view.snapshot import Gone, Snapshot
+from trt_bisect.view.throttle import Throttled
 
 _COLUMNS = (
     ("Run", ""),
@@ -49,7 +49,7 @@ class Entry:
     """
 
     name: str
-    look: Look
+    look: Snapshot
     history: tuple[float, ...]
 
     @property
@@ -107,7 +107,7 @@ class Entry:
         return sparkline(self.history)
 
 
-def _stage(look: Look) -> str:
+def _stage(look: Snapshot) -> str:
     progress = look.progress or {}
     count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
     return f"{progress.get('stage') or 'starting'}{count}"
@@ -133,7 +133,7 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._found: dict[str, LiveRun] = {}
-        self._search = Paced(self._find)
+        self._search = Throttled(self._find)
 
     def named(self, name: str) -> LiveRun | None:
         """The run in the folder of that name, None where there is none."""
@@ -141,7 +141,7 @@ class Runs:
 
     def entries(self) -> list[Entry]:
         """All of them, the latest first."""
-        looks: list[tuple[str, Look]] = []
+        looks: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
             try:
                 looks.append((name, run.folder.look()))

@@ -20,7 +20,7 @@ from trt_bisect.results.run_files import fitting, read_as, recovering
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
 from trt_bisect.view.file_tail import Replaced
-from trt_bisect.view.snapshot import Look, RunFolder
+from trt_bisect.view.snapshot import RunFolder, Snapshot
 
 LIVE = "data.json"
 """Where the data is, relative to the page."""
@@ -77,7 +77,7 @@ class LiveRun:
 
     def _told(
         self,
-        look: Look,
+        look: Snapshot,
         graph: Mapping[str, Any] | None,
         explanation: Mapping[str, Any] | None,
         recovery: Recovery | None,

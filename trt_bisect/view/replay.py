@@ -16,7 +16,7 @@ from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.layer_rows import exit_code, filled_report
-from trt_bisect.results.manifest import Asked
+from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 
@@ -64,7 +64,7 @@ class Replay:
     decided on whole engines afterwards.
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: RunManifest) -> None:
         self._run = asked
         self._question = asked.question
         self._full = self._question.all_but(())

@@ -15,7 +15,7 @@ import uvicorn
 
 from trt_bisect.errors import BadInput
 from trt_bisect.view.app import make_app
-from trt_bisect.view.auth import LOOPBACK_NAMES, Gate
+from trt_bisect.view.auth import LOOPBACK_NAMES, TokenAuth
 from trt_bisect.view.certificate import Certificate
 from trt_bisect.view.index import is_run_folder
 
@@ -108,7 +108,7 @@ def make_server(folder: Path, bound: socket.socket, token: str, certificate: Cer
     fine, since a tunnel may end on any.
     """
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
-    app = Gate(make_app(folder), token, names=names, secure=certificate is not None)
+    app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)
     return uvicorn.Server(
         uvicorn.Config(
             app,

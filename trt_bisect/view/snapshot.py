@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.results.empty_report import empty_report
-from trt_bisect.results.manifest import ASKED, Asked
+from trt_bisect.results.manifest import ASKED, RunManifest
 from trt_bisect.results.recovery import JSON
 from trt_bisect.results.run_files import read_as, recovered_in
 from trt_bisect.results.run_report import REPORT, Report
@@ -25,7 +25,7 @@ _AT_ONCE = 1.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What is known of a run.
 
     Attributes:
@@ -53,12 +53,12 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._asked = Replaced(path / ASKED, partial(read_as, Asked.from_json))
+        self._asked = Replaced(path / ASKED, partial(read_as, RunManifest.from_json))
         self._report = Replaced(path / REPORT, partial(read_as, Report.from_json))
         self._recovered = Replaced(path / JSON, recovered_in)
         self._replayed: _Replayed | None = None
 
-    def look(self) -> Look:
+    def look(self) -> Snapshot:
         """What is known now.
 
         Raises:
@@ -74,13 +74,13 @@ class RunFolder:
         prepares = asked is None or asked.started < began - _AT_ONCE
         if asked is None or (prepares and report is not None):
             status = FINISHED if running is None else RUNNING
-            return Look(
+            return Snapshot(
                 report or empty_report(self.path.name), status, progress, began or self._ended(), report is not None
             )
         if report is not None and asked.answered_by(report) and (running is None or self._is_newer()):
-            return Look(report, FINISHED if running is None else RUNNING, progress, asked.started, whole=True)
+            return Snapshot(report, FINISHED if running is None else RUNNING, progress, asked.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
-        return Look(self._so_far(asked), status, progress, asked.started, whole=False)
+        return Snapshot(self._so_far(asked), status, progress, asked.started, whole=False)
 
     def _running(self) -> dict[str, Any] | None:
         """What a run that goes on has written of itself."""
@@ -100,7 +100,7 @@ class RunFolder:
         """The report was written after the run asked."""
         return bool(self._report.stamp and self._asked.stamp and self._report.stamp[0] >= self._asked.stamp[0])
 
-    def _so_far(self, asked: Asked) -> Report:
+    def _so_far(self, asked: RunManifest) -> Report:
         if self._replayed is None or self._replayed.asked is not asked:
             self._replayed = _Replayed(self.path, asked)
         return self._replayed.report()
@@ -109,7 +109,7 @@ class RunFolder:
 class _Replayed:
     """What the journal says of one question."""
 
-    def __init__(self, folder: Path, asked: Asked) -> None:
+    def __init__(self, folder: Path, asked: RunManifest) -> None:
         self.asked = asked
         self._tail = JournalTail(folder, asked.blank.fingerprint)
         self._replay = Replay(asked)

@@ -13,7 +13,7 @@ SHARE = 0.01
 """Of one core."""
 
 
-class Paced(Generic[Found]):
+class Throttled(Generic[Found]):
     """One answer for all who ask: as old as a second, or as a hundred times what it took to find out."""
 
     def __init__(self, find: Callable[[], Found], clock: Callable[[], float] = time.monotonic) -> None:

@@ -36,7 +36,7 @@ class Places(Protocol):
         ...
 
 
-def drive_abreast(
+def drive_concurrently(
     start: Callable[[], Search[Result]], places: Places, forecast: Forecast, reach: int = 1
 ) -> tuple[Result, int]:
     """Runs a search to its end, with every place at work on the plan it asks or on one that it may ask after it.

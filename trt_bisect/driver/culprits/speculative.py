@@ -72,7 +72,7 @@ class Either:
         """Nothing."""
 
 
-def drive_ahead(
+def drive_speculatively(
     start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: Forecast, limit: int | None = None
 ) -> Result:
     """Runs a search to its end, measuring with each plan it asks for those that it is likely to ask after it.

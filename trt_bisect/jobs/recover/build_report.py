@@ -13,11 +13,11 @@ from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
-from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
-from trt_bisect.jobs.recover.recalibration import Moves
-from trt_bisect.jobs.recover.recipe_search import Aim, Costs, Sought, plan_cost
+from trt_bisect.jobs.recover.recalibration import Recalibrations
+from trt_bisect.jobs.recover.recipe_search import Costs, RecipeGoal, RecipeResult, plan_cost
 from trt_bisect.jobs.recover.targets import AccuracyTarget, Target
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -50,14 +50,16 @@ class Found:
         moves: the scales that were chosen anew.
     """
 
-    bench: Bench
+    bench: Experiment
     target: Target
-    sought: Sought
+    sought: RecipeResult
     full: tuple[float | None, Loss]
-    moves: Moves
+    moves: Recalibrations
 
 
-def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Costs, origin: str) -> Recovery:
+def recovery_verdict(
+    job: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
+) -> Recovery:
     """The report on a recipe.
 
     Args:
@@ -76,7 +78,9 @@ def recovery_verdict(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
     return _recovery(job, found, before, aim, costs, origin, front, latencies)
 
 
-def stopped_recovery(job: Job, found: Found, before: Bench, aim: Aim, costs: Costs, origin: str) -> Recovery:
+def stopped_recovery(
+    job: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
+) -> Recovery:
     """The report on a recipe as far as it is known when a run is stopped; nothing is measured.
 
     The arguments are those of ``recovery_verdict``.
@@ -95,10 +99,10 @@ def stopped_recovery(job: Job, found: Found, before: Bench, aim: Aim, costs: Cos
 
 
 def _recovery(
-    job: Job,
+    job: Preparation,
     found: Found,
-    before: Bench,
-    aim: Aim,
+    before: Experiment,
+    aim: RecipeGoal,
     costs: Costs,
     origin: str,
     front: tuple[FrontPoint, ...],
@@ -147,7 +151,7 @@ def _recovery(
     return recovery_summary(recovery, bench.rule.metric.text)
 
 
-def _by_input(found: Found, before: Bench) -> dict[str, Mapping[str, Any]]:
+def _by_input(found: Found, before: Experiment) -> dict[str, Mapping[str, Any]]:
     """What stands behind the similarity of the worst of several inputs, for full INT8 and the recipe."""
     if isinstance(found.target, AccuracyTarget):
         return {}
@@ -157,14 +161,14 @@ def _by_input(found: Found, before: Bench) -> dict[str, Mapping[str, Any]]:
     return {plan: figures.facts() for plan, figures in judged.items() if figures is not None}
 
 
-def _target(bench: Bench, target: Target, aim: Aim) -> dict[str, Any]:
+def _target(bench: Experiment, target: Target, aim: RecipeGoal) -> dict[str, Any]:
     wanted: dict[str, Any] = {} if aim.most is None else {"most": aim.most}
     if isinstance(target, AccuracyTarget):
         return {"kind": "accuracy", "least": target.least, "reference": target.reference, **wanted}
     return {"kind": "similarity", "least": bench.rule.threshold, "reference": bench.rule.metric.perfect, **wanted}
 
 
-def _left_high(network: Network, target: Target, sought: Sought, costs: Costs) -> tuple[LeftHigh, ...]:
+def _left_high(network: Network, target: Target, sought: RecipeResult, costs: Costs) -> tuple[LeftHigh, ...]:
     rows = []
     for unit in sought.kept:
         plan, loss = sought.back[unit]
@@ -175,7 +179,7 @@ def _left_high(network: Network, target: Target, sought: Sought, costs: Costs) -
     return tuple(row for _, row in sorted(rows, key=lambda pair: pair[0]))
 
 
-def _moves(found: Found, before: Bench) -> tuple[Move, ...]:
+def _moves(found: Found, before: Experiment) -> tuple[Move, ...]:
     scales, anew = before.ranges.scales, found.bench.ranges.scales
     return tuple(
         Move(tensor, str(calibrator), float(scales[tensor]), float(anew[tensor]))
@@ -183,7 +187,7 @@ def _moves(found: Found, before: Bench) -> tuple[Move, ...]:
     )
 
 
-def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
+def _front(job: Preparation, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
     """The plans that no measured plan beats, each on a whole engine, with those that have a name.
 
     Where scales were chosen anew the plans are measured with these, and full INT8 without them stands first.
@@ -220,7 +224,7 @@ def _front(job: Job, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
     return (as_it_came, *measured) if found.moves else measured
 
 
-def _exactly(target: Target, plans: Sequence[PrecisionPlan], job: Job) -> list[Loss]:
+def _exactly(target: Target, plans: Sequence[PrecisionPlan], job: Preparation) -> list[Loss]:
     return [target.exact([plan], lambda _: job.progress.step("a plan of the front"))[0] for plan in plans]
 
 

@@ -10,7 +10,7 @@ from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import Magnitudes, recalibrated
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.culprits.search import Loss
-from trt_bisect.jobs.recover.recipe_search import Sought
+from trt_bisect.jobs.recover.recipe_search import RecipeResult
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 
@@ -25,19 +25,19 @@ _WORTH = 0.8
 _SAME = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
-Moves = Mapping[str, Calibrator]
+Recalibrations = Mapping[str, Calibrator]
 """By tensor the calibrator that its scale comes from instead."""
-Measure = Callable[[Moves, PrecisionPlan], Loss]
+Measure = Callable[[Recalibrations, PrecisionPlan], Loss]
 
 
 def suggest(
     network: Network,
     ranges: Ranges,
     seen: Magnitudes,
-    sought: Sought,
+    sought: RecipeResult,
     measure: Measure,
     on_try: Callable[[str], None],
-) -> tuple[Moves, ...]:
+) -> tuple[Recalibrations, ...]:
     """Scales chosen anew that may make a recipe cheaper: of the tensors that it is about, and of the whole network.
 
     Args:
@@ -60,7 +60,7 @@ def suggest(
     return tuple(moves for moves in (single, everywhere) if moves)
 
 
-def _changed(ranges: Ranges, seen: Magnitudes, calibrator: Calibrator) -> Moves:
+def _changed(ranges: Ranges, seen: Magnitudes, calibrator: Calibrator) -> Recalibrations:
     """A calibrator for all tensors to which it gives another scale than they have."""
     scales = seen.ranges(calibrator, keep_masks=True).scales
     return {
@@ -70,7 +70,7 @@ def _changed(ranges: Ranges, seen: Magnitudes, calibrator: Calibrator) -> Moves:
     }
 
 
-def _best(tried: Sequence[Moves], plan: PrecisionPlan, measure: Measure) -> Moves:
+def _best(tried: Sequence[Recalibrations], plan: PrecisionPlan, measure: Measure) -> Recalibrations:
     """The moves that lose least with a plan, if they lose much less than none."""
     before = measure({}, plan)
     losses = [measure(moves, plan) for moves in tried]
@@ -81,7 +81,7 @@ def _best(tried: Sequence[Moves], plan: PrecisionPlan, measure: Measure) -> Move
     return tried[best] if before is None or good[best] <= _WORTH * before else {}
 
 
-def _tensors(network: Network, ranges: Ranges, seen: Magnitudes, sought: Sought) -> Mapping[str, int]:
+def _tensors(network: Network, ranges: Ranges, seen: Magnitudes, sought: RecipeResult) -> Mapping[str, int]:
     """The activations that units of a recipe round, each with the first such unit."""
     tensors: dict[str, int] = {}
     for unit in sought.kept:
@@ -105,7 +105,7 @@ def _others(ranges: Ranges, seen: Magnitudes, tensor: str) -> list[Calibrator]:
     return others
 
 
-def needed(moves: Moves, good: Callable[[Moves], bool]) -> Moves:
+def needed(moves: Recalibrations, good: Callable[[Recalibrations], bool]) -> Recalibrations:
     """A 1-minimal part of moves that are good together: without any one of them they are not.
 
     Moves of very many tensors are one choice, of a calibrator for the network, and stay together.

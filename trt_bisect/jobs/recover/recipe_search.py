@@ -31,7 +31,7 @@ Costs = Mapping[int, Mapping[Precision, float]]
 
 
 @dataclass(frozen=True)
-class Aim:
+class RecipeGoal:
     """How a recipe is searched.
 
     Attributes:
@@ -48,7 +48,7 @@ class Aim:
 
 
 @dataclass(frozen=True)
-class Sought:
+class RecipeResult:
     """What was found.
 
     Attributes:
@@ -72,7 +72,9 @@ class Sought:
         return self.meets and not any(_meets(loss, self.space.budget) for _, loss in self.back.values())
 
 
-def make_space(network: Network, units: tuple[tuple[int, ...], ...], costs: Costs, aim: Aim, budget: float) -> Space:
+def make_space(
+    network: Network, units: tuple[tuple[int, ...], ...], costs: Costs, aim: RecipeGoal, budget: float
+) -> Space:
     """The plans of a network with its units in INT8 or in the dearest high precision."""
     high = aim.high[0]
     shares = tuple(sum(costs[k][high] for k in unit) for unit in units)
@@ -83,11 +85,11 @@ def seek(
     network: Network,
     space: Space,
     costs: Costs,
-    aim: Aim,
+    aim: RecipeGoal,
     target: Target,
     similarity: SimilarityTarget,
     progress: Progress,
-) -> Sought:
+) -> RecipeResult:
     """The recipe.
 
     Args:
@@ -130,7 +132,7 @@ def seek(
     return _settled(space, chosen, plan, loss, aim, target, tell)
 
 
-def _search(network: Network, space: Space, aim: Aim, target: Target, alone: Alone | None) -> Batches[Chosen]:
+def _search(network: Network, space: Space, aim: RecipeGoal, target: Target, alone: Alone | None) -> Batches[Chosen]:
     limit = aim.plans or (PLANS if target.cheap else _PLANS_DEAR)
     if aim.most is not None:
         return within(space, aim.most, limit)
@@ -139,7 +141,7 @@ def _search(network: Network, space: Space, aim: Aim, target: Target, alone: Alo
     return minimal(space, limit, alone)
 
 
-def _by_blocks(aim: Aim, space: Space, target: Target) -> bool:
+def _by_blocks(aim: RecipeGoal, space: Space, target: Target) -> bool:
     many = _MANY if target.cheap else _MANY_DEAR
     return aim.blocks == ALWAYS or (aim.blocks == AUTO and len(space.units) > many)
 
@@ -162,10 +164,10 @@ def _settled(
     chosen: Chosen,
     plan: PrecisionPlan,
     loss: Loss,
-    aim: Aim,
+    aim: RecipeGoal,
     target: Target,
     tell: Callable[[PrecisionPlan], None],
-) -> Sought:
+) -> RecipeResult:
     """Measures each step back on whole engines; where one is good after all, it is taken."""
     kept = set(chosen.kept)
     while True:
@@ -175,7 +177,7 @@ def _settled(
         back = dict(zip(order, zip(plans, losses, strict=True), strict=True))
         good = [unit for unit in order if _meets(back[unit][1], space.budget)]
         if not good or aim.most is not None or not _meets(loss, space.budget):
-            return Sought(space, chosen, plan, loss, tuple(order), _meets(loss, space.budget), back)
+            return RecipeResult(space, chosen, plan, loss, tuple(order), _meets(loss, space.budget), back)
         dearest = max(good, key=lambda unit: space.costs[unit])
         plan, loss = back[dearest]
         kept.discard(dearest)

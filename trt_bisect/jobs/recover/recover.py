@@ -14,19 +14,19 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
 from trt_bisect.calibration.collect import magnitudes, recalibrated
-from trt_bisect.cluster.settings import RETRIES, Cluster
+from trt_bisect.cluster.settings import RETRIES, ClusterOptions
 from trt_bisect.data.datasets import load_function, open_dataset
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.history.record_on_exit import BESIDE
-from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, Request, Way, one_of
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, RunOptions, SearchOptions, one_of
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recover.build_report import Found, recovery_verdict, stopped_recovery
-from trt_bisect.jobs.recover.recalibration import Moves, needed, suggest
-from trt_bisect.jobs.recover.recipe_search import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
+from trt_bisect.jobs.recover.recalibration import Recalibrations, needed, suggest
+from trt_bisect.jobs.recover.recipe_search import AUTO, BLOCKS, Costs, RecipeGoal, RecipeResult, make_space, seek
 from trt_bisect.jobs.recover.targets import AccuracyTarget, SimilarityTarget, Target
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
@@ -49,7 +49,7 @@ _PRECISIONS = {
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _RecoverOptions:
     """What is asked for beside the request; ``recover`` says what each of it means."""
 
     accuracy: str | Callable[..., Any] | None
@@ -60,7 +60,7 @@ class _Wish:
     cost: str | Path
     together: str
     remedies: bool
-    aim: Aim
+    aim: RecipeGoal
 
 
 def recover(
@@ -135,13 +135,13 @@ def recover(
     one_of("use of blocks", blocks, BLOCKS)
     if plans is not None and plans < 1:
         raise BadInput(f"{plans} plans are none.", "Give --plans 1 or more.")
-    aim = Aim(high, None if budget is None else _share(budget, "budget"), blocks, plans)
-    wish = _Wish(accuracy, labels, dataset, target, drop, cost, together, remedies, aim)
+    aim = RecipeGoal(high, None if budget is None else _share(budget, "budget"), blocks, plans)
+    wish = _RecoverOptions(accuracy, labels, dataset, target, drop, cost, together, remedies, aim)
     _check(wish)
-    request = Request(
+    request = RunOptions(
         engine=engine,
         typing=typing,
-        way=Way(BRANCH, FULL, memory),
+        way=SearchOptions(BRANCH, FULL, memory),
         metric=metric,
         direction=direction,
         threshold=threshold,
@@ -154,12 +154,12 @@ def recover(
         keep_mask_ranges=keep_mask_ranges,
         options=BuildOptions(high=high[0], timeout=build_timeout),
         trt_version=trt_version,
-        cluster=Cluster(cluster, cluster_cpus, retries),
+        cluster=ClusterOptions(cluster, cluster_cpus, retries),
     )
     folder = None if output is None else make_folder(Path(output))
     with working_in(folder, progress or default_progress(), history) as shown:
         network = model if isinstance(model, Network) else load_network(model, shapes)
-        job = Job(request, network, folder, shown)
+        job = Preparation(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             found = _recovered(job, bench, wish, lambda known: folder and known.save(folder))
         if folder is not None:
@@ -167,7 +167,7 @@ def recover(
     return found
 
 
-def _check(wish: _Wish) -> None:
+def _check(wish: _RecoverOptions) -> None:
     if wish.accuracy is not None and wish.labels is not None:
         raise BadInput("Both an accuracy function and labels were given.", "Give one of --accuracy and --labels.")
     if wish.labels is not None and wish.dataset is None:
@@ -192,7 +192,9 @@ def _share(given: str | float, what: str) -> float:
     return value
 
 
-def _recovered(job: Job, bench: Bench, wish: _Wish, keep: Callable[[Recovery], object]) -> Recovery:
+def _recovered(
+    job: Preparation, bench: Experiment, wish: _RecoverOptions, keep: Callable[[Recovery], object]
+) -> Recovery:
     """The recovery. Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all."""
     costs, origin = _costs(job, bench, wish)
     similarity = SimilarityTarget(bench)
@@ -214,7 +216,7 @@ def _recovered(job: Job, bench: Bench, wish: _Wish, keep: Callable[[Recovery], o
         raise
 
 
-def _costs(job: Job, bench: Bench, wish: _Wish) -> tuple[Costs, str]:
+def _costs(job: Preparation, bench: Experiment, wish: _RecoverOptions) -> tuple[Costs, str]:
     network = bench.network
     measured = bench.builder.arithmetic == MEASURED
     if wish.cost == MEASURED_TIME or (wish.cost == AUTO and measured):
@@ -234,7 +236,7 @@ def _costs(job: Job, bench: Bench, wish: _Wish) -> tuple[Costs, str]:
     return shares(times), str(wish.cost)
 
 
-def _accuracy(job: Job, bench: Bench, wish: _Wish) -> Accuracy | None:
+def _accuracy(job: Preparation, bench: Experiment, wish: _RecoverOptions) -> Accuracy | None:
     if wish.accuracy is not None:
         given = wish.accuracy
         function = load_function(given, "accuracy function") if isinstance(given, str) else given
@@ -256,7 +258,9 @@ def _accuracy(job: Job, bench: Bench, wish: _Wish) -> Accuracy | None:
     return top1(samples, labels, output, classes.predicted, str(classes))
 
 
-def _target(bench: Bench, similarity: SimilarityTarget, accuracy: Accuracy | None, wish: _Wish) -> Target:
+def _target(
+    bench: Experiment, similarity: SimilarityTarget, accuracy: Accuracy | None, wish: _RecoverOptions
+) -> Target:
     if accuracy is None:
         return similarity
     evaluator = AccuracyEvaluator(accuracy, bench.whole, bench.store)
@@ -265,19 +269,21 @@ def _target(bench: Bench, similarity: SimilarityTarget, accuracy: Accuracy | Non
     return AccuracyTarget(evaluator, similarity, wish.least, drop, relative=relative)
 
 
-def _with_moves(job: Job, found: Found, wish: _Wish, accuracy: Accuracy | None, costs: Costs) -> Found:
+def _with_moves(
+    job: Preparation, found: Found, wish: _RecoverOptions, accuracy: Accuracy | None, costs: Costs
+) -> Found:
     """The recipe with scales chosen anew, if that makes it cheaper; else the one that was found."""
     bench, sought = found.bench, found.sought
     assert bench.data is not None
     job.progress.stage("Calibrating single tensors", bench.data.length)
     seen = magnitudes(bench.network, bench.data, on_sample=lambda done: job.progress.step(f"sample {done}"))
 
-    def other(moves: Moves) -> tuple[Bench, Target, SimilarityTarget]:
+    def other(moves: Recalibrations) -> tuple[Experiment, Target, SimilarityTarget]:
         changed = job.in_pieces(job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)))
         similarity = SimilarityTarget(changed)
         return changed, _target(changed, similarity, accuracy, wish), similarity
 
-    def measure(moves: Moves, plan: PrecisionPlan) -> Loss:
+    def measure(moves: Recalibrations, plan: PrecisionPlan) -> Loss:
         whole = job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)).whole if moves else bench.whole
         return bench.rule.loss(whole.measure(plan))
 
@@ -294,18 +300,20 @@ def _with_moves(job: Job, found: Found, wish: _Wish, accuracy: Accuracy | None, 
     return best
 
 
-def _beats(one: Sought, other: Sought) -> bool:
+def _beats(one: RecipeResult, other: RecipeResult) -> bool:
     """Whether a recipe meets the target where the other misses it, or is cheaper."""
     if one.meets != other.meets:
         return one.meets
     return one.space.price(frozenset(one.kept)) < other.space.price(frozenset(other.kept))
 
 
-def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, SimilarityTarget]]) -> Found:
+def _fewest_moves(
+    found: Found, other: Callable[[Recalibrations], tuple[Experiment, Target, SimilarityTarget]]
+) -> Found:
     """The same recipe without the single moves that it does not need."""
     plan, budget = found.sought.plan, found.sought.space.budget
 
-    def good(moves: Moves) -> bool:
+    def good(moves: Recalibrations) -> bool:
         (loss,) = other(moves)[1].exact([plan], lambda _: None)
         return loss is not None and loss <= budget
 
@@ -323,7 +331,7 @@ def _fewest_moves(found: Found, other: Callable[[Moves], tuple[Bench, Target, Si
     return replace(found, bench=changed, target=target, sought=sought, moves=moves)
 
 
-def _holds_elsewhere(job: Job, found: Found, better: Found) -> bool:
+def _holds_elsewhere(job: Preparation, found: Found, better: Found) -> bool:
     """Whether new scales that do for the judged inputs do for the whole data set, or as well as the old ones do."""
     data, rule = found.bench.data, found.bench.rule
     assert data is not None

@@ -9,7 +9,7 @@ from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import AccuracyEvaluator, accuracy_in
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.jobs.experiment import Bench
+from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
 
 OnPlan = Callable[[PrecisionPlan], None]
@@ -46,7 +46,7 @@ class SimilarityTarget:
 
     cheap = True
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Experiment) -> None:
         assert isinstance(bench.evaluator, BranchEvaluator)
         self.budget = bench.rule.budget
         self._evaluator = bench.evaluator

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHT, Nights
+from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHT, NightlyRuns
 from trt_bisect.jobs.regress.run_figures import figures_of, origin_of
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, read_baseline
@@ -18,7 +18,7 @@ LATEST = "latest"
 
 
 @dataclass(frozen=True)
-class Standard:
+class ReferenceRun:
     """What a night is compared with.
 
     Attributes:
@@ -34,7 +34,7 @@ class Standard:
     is_latest: bool = False
 
 
-def find_standard(baseline: str | Path, nights: Nights, suite: Suite, *, must_exist: bool) -> Standard:
+def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, must_exist: bool) -> ReferenceRun:
     """What ``--baseline`` names.
 
     Raises:
@@ -43,12 +43,12 @@ def find_standard(baseline: str | Path, nights: Nights, suite: Suite, *, must_ex
     if str(baseline) == LATEST:
         night = nights.latest_baseline()
         if night is None:
-            return Standard("", {}, is_latest=True)
-        return Standard(f"night {night.number} ({night.began})", read_baseline(night.baseline), is_latest=True)
+            return ReferenceRun("", {}, is_latest=True)
+        return ReferenceRun(f"night {night.number} ({night.began})", read_baseline(night.baseline), is_latest=True)
     path = Path(baseline)
     report = _report_in(path)
     if report is not None:
-        return Standard(str(path), _of_run(report, suite))
+        return ReferenceRun(str(path), _of_run(report, suite))
     is_night = (path / NIGHT).is_file()
     networks = read_baseline(path / BASELINE if is_night else path)
     if not networks and must_exist:
@@ -56,7 +56,7 @@ def find_standard(baseline: str | Path, nights: Nights, suite: Suite, *, must_ex
             f"There is no baseline in '{path}'.",
             "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
         )
-    return Standard(str(path) if networks else "", networks, None if is_night else path)
+    return ReferenceRun(str(path) if networks else "", networks, None if is_night else path)
 
 
 def refuse_update(baseline: str | Path) -> None:

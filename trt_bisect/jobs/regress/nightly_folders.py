@@ -22,7 +22,7 @@ _GONE_ON_WITH = timedelta(hours=20)
 
 
 @dataclass(frozen=True)
-class Night:
+class NightlyRun:
     """One night.
 
     Attributes:
@@ -46,7 +46,7 @@ class Night:
         """The folder of its baseline."""
         return self.folder / BASELINE
 
-    def ended(self, status: str, is_baseline: bool) -> Night:
+    def ended(self, status: str, is_baseline: bool) -> NightlyRun:
         """The same night, over, also on disk; raises BadInput where that cannot be written."""
         over = replace(self, status=status, is_baseline=is_baseline)
         over.save()
@@ -58,22 +58,22 @@ class Night:
         write_whole(self.folder / NIGHT, (json.dumps(record, indent=1) + "\n").encode())
 
 
-class Nights:
-    """The nights in a folder, for one process at a time (see ``nights_in``)."""
+class NightlyRuns:
+    """The nights in a folder, for one process at a time (see ``nightly_runs_in``)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def all(self) -> list[Night]:
+    def all(self) -> list[NightlyRun]:
         """The first one first; folders that are no night's are passed over."""
-        found = (_night(path.parent) for path in self.folder.glob(f"*/{NIGHT}"))
+        found = (_nightly_run(path.parent) for path in self.folder.glob(f"*/{NIGHT}"))
         return sorted((night for night in found if night), key=lambda night: night.number)
 
-    def latest_baseline(self) -> Night | None:
+    def latest_baseline(self) -> NightlyRun | None:
         """The newest night that others can be compared with."""
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
-    def tonight(self, suite: str) -> tuple[Night, bool]:
+    def tonight(self, suite: str) -> tuple[NightlyRun, bool]:
         """The newest night where it was interrupted and asked for the same, else a new one; and whether it is gone on.
 
         Raises:
@@ -83,7 +83,7 @@ class Nights:
         now = datetime.now(timezone.utc)
         if known and _goes_on(known[-1], suite, now):
             return known[-1], True
-        night = Night(
+        night = NightlyRun(
             self._new_folder(now), known[-1].number + 1 if known else 1, now.isoformat(timespec="seconds"), suite
         )
         night.save()
@@ -105,17 +105,17 @@ class Nights:
 
 
 @contextmanager
-def nights_in(folder: Path) -> Iterator[Nights]:
+def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
     """The nights of a folder, made if need be, as long as no other process has them.
 
     Raises:
         BadInput: the folder cannot be written, or another process has it.
     """
     with locked(make_folder(folder, _OPTION), _OPTION):
-        yield Nights(folder)
+        yield NightlyRuns(folder)
 
 
-def _goes_on(night: Night, suite: str, now: datetime) -> bool:
+def _goes_on(night: NightlyRun, suite: str, now: datetime) -> bool:
     try:
         age = now - datetime.fromisoformat(night.began)
     except (TypeError, ValueError):
@@ -123,10 +123,10 @@ def _goes_on(night: Night, suite: str, now: datetime) -> bool:
     return night.status == RUNNING and night.suite == suite and abs(age) < _GONE_ON_WITH
 
 
-def _night(folder: Path) -> Night | None:
+def _nightly_run(folder: Path) -> NightlyRun | None:
     try:
         record = json.loads((folder / NIGHT).read_bytes())
-        night = Night(folder, **record)
+        night = NightlyRun(folder, **record)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     return night if isinstance(night.number, int) else None

@@ -11,12 +11,12 @@ from time import perf_counter
 from trt_bisect.analyzer.changes import BETTER, FAILING, LAYER, Change, changes, confirmed, missed_targets
 from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
-from trt_bisect.cluster.settings import RETRIES, Cluster
+from trt_bisect.cluster.settings import RETRIES, ClusterOptions
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.history.store import HISTORY
-from trt_bisect.jobs.regress.baseline_source import LATEST, Standard, find_standard, refuse_update
-from trt_bisect.jobs.regress.nightly_folders import Night, nights_in
+from trt_bisect.jobs.regress.baseline_source import LATEST, ReferenceRun, find_reference, refuse_update
+from trt_bisect.jobs.regress.nightly_folders import NightlyRun, nightly_runs_in
 from trt_bisect.jobs.regress.remote import Elsewhere
 from trt_bisect.jobs.regress.run_figures import figures_of, origin_of
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
@@ -80,12 +80,12 @@ def regress(
         EngineUnavailable: the cluster is gone. The same call goes on with the night.
     """
     suite = read_suite(config)
-    places = Cluster(cluster, cluster_cpus, retries)
+    places = ClusterOptions(cluster, cluster_cpus, retries)
     elsewhere = Elsewhere(places) if cluster and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
-    with nights_in(suite.output) as nights, Showing(progress or default_progress()) as shown:
-        standard = find_standard(baseline, nights, suite, must_exist=not update_baseline)
+    with nightly_runs_in(suite.output) as nights, Showing(progress or default_progress()) as shown:
+        standard = find_reference(baseline, nights, suite, must_exist=not update_baseline)
         if update_baseline and standard.folder is not None:
             make_folder(standard.folder, "--baseline")
         for name in FILES:
@@ -96,7 +96,7 @@ def regress(
         if not standard.networks:
             shown.say("There is no baseline yet: tonight's figures become it.")
         measures = runner or elsewhere or partial(run_network, cluster=cluster)
-        desk = _Desk(suite, night, standard, update_baseline or not standard.networks, measures, shown)
+        desk = _RegressionRunner(suite, night, standard, update_baseline or not standard.networks, measures, shown)
         if elsewhere is not None:
             elsewhere.ahead(list(desk.wanted()), shown)
         found = [desk.result(task) for task in suite.networks]
@@ -109,7 +109,7 @@ def regress(
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _RegressionRunner:
     """What a night's networks are measured with and compared with.
 
     Attributes:
@@ -117,8 +117,8 @@ class _Desk:
     """
 
     suite: Suite
-    night: Night
-    standard: Standard
+    night: NightlyRun
+    standard: ReferenceRun
     accepts: bool
     runner: Runner
     progress: Progress
@@ -227,7 +227,7 @@ class _Repeats:
 
     def __init__(self, task: NetworkTask, night: Path, runner: Runner, progress: Progress) -> None:
         self.task = task
-        self._night = night
+        self._nightly_run = night
         self._runner = runner
         self._progress = progress
         self._reports: dict[int, Report] = {}
@@ -235,8 +235,8 @@ class _Repeats:
     def report(self, number: int) -> Report:
         """Run ``number``, from 1; raises NothingMeasured, too, where no plan of it could be measured."""
         if number not in self._reports:
-            folder = _folder(self._night, self.task, number)
-            with recorded(folder, self._night.parent / HISTORY, self._progress.say, self.task.name):
+            folder = _folder(self._nightly_run, self.task, number)
+            with recorded(folder, self._nightly_run.parent / HISTORY, self._progress.say, self.task.name):
                 report = _finished(folder) or self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))

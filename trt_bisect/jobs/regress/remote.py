@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trt_bisect.cluster.settings import Cluster
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.history.record_on_exit import NONE
 from trt_bisect.jobs.regress.suite import NetworkTask
@@ -17,7 +17,7 @@ from trt_bisect.support.progress import Progress
 class Elsewhere:
     """Measures networks on a cluster: those known to be wanted all together, the others when they are asked for."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterOptions) -> None:
         self._cluster = cluster
         self._ended: dict[Path, Report | TrtBisectError] = {}
 

@@ -24,13 +24,13 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
 from trt_bisect.cluster.ray_workers import needs
-from trt_bisect.cluster.settings import Cluster
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.data.datasets import open_dataset
-from trt_bisect.data.staged import Carried, name_of
+from trt_bisect.data.staged import StagedFile, name_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
 from trt_bisect.history.record_on_exit import BESIDE, NONE, recorded
-from trt_bisect.jobs.remote.worker import Parcel
+from trt_bisect.jobs.remote.worker import RunRequest
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.run_report import Report
 from trt_bisect.runs.cached_inputs import INPUTS, INPUTS_ABOUT, RANGES
@@ -52,7 +52,7 @@ class WantedRun:
 
 
 def run_elsewhere(
-    cluster: Cluster, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
+    cluster: ClusterOptions, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Does runs on a Ray cluster, as many at once as it has places; each folder ends as after a run here.
 
@@ -137,7 +137,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         asked[name] = _carried(asked.get(name), network, keep_masks=asked.get("keep_mask_ranges", False))
     engine = _engine(job)
     processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
-    parcel = Parcel(
+    parcel = RunRequest(
         replace(network, has_file=False),
         {**asked, "engine": engine, "history": NONE},
         str(job.folder),
@@ -151,7 +151,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     return Task(f"the run '{job.folder}'", folder, key, folder.so_far, folder.post)
 
 
-def _pickled(parcel: Parcel) -> bytes:
+def _pickled(parcel: RunRequest) -> bytes:
     try:
         return pickle.dumps(parcel, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -168,10 +168,10 @@ def _carried(given: Any, network: Network, *, keep_masks: bool) -> Any:
         return given
     if names_cache(given):
         if network.has_pairs:
-            return Carried(name, Ranges({}, {}, ""))
-        return Carried(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))
+            return StagedFile(name, Ranges({}, {}, ""))
+        return StagedFile(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))
     data = open_dataset(given, network.inputs)
-    return Carried(name, replace(data, samples=partial(_again, list(data.samples()))))
+    return StagedFile(name, replace(data, samples=partial(_again, list(data.samples()))))
 
 
 def _again(samples: list[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.cluster.messages import Ended, Raised, Ran, Refused, refusal
-from trt_bisect.data.staged import Carried
+from trt_bisect.data.staged import StagedFile
 from trt_bisect.errors import EngineUnavailable, TrtBisectError
 from trt_bisect.jobs.run.run import run
 from trt_bisect.model.network import Network
@@ -28,12 +28,12 @@ Send = Callable[[tuple[bytes, bytes]], None]
 
 
 @dataclass(frozen=True)
-class Parcel:
+class RunRequest:
     """A run that is to be done elsewhere.
 
     Attributes:
         network: which, by the name of its file.
-        asked: the other arguments of ``trt_bisect.run``; files are ``Carried``.
+        asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
         folder: the name of the run folder.
         facts: the versions of the machine that sends it.
         processors: that the run may take; None where it has a GPU.
@@ -55,7 +55,7 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
         send: takes what the journal has gained, in whole lines, and the progress.
         files: what the run folder holds already: the journal so far, and what was found before there were trials.
     """
-    parcel: Parcel = pickle.loads(fetch())
+    parcel: RunRequest = pickle.loads(fetch())
     refused = refusal(node, parcel.facts, versions())
     if refused is not None:
         return refused
@@ -67,7 +67,9 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
             (folder / name).write_bytes(content)
         try:
             with _Post(folder, send):
-                report = run(parcel.network, **parcel.asked, output=Carried(parcel.folder, folder), progress=Silent())
+                report = run(
+                    parcel.network, **parcel.asked, output=StagedFile(parcel.folder, folder), progress=Silent()
+                )
         except EngineUnavailable as error:
             return Refused(node, error.problem)
         except TrtBisectError as error:

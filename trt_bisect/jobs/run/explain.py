@@ -23,9 +23,9 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import first_line
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
-from trt_bisect.jobs.experiment import Bench
+from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options import EXPLAIN_FULL, EXPLAIN_NOTHING
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import cache_version
 from trt_bisect.jobs.run.remedies import try_remedies
 from trt_bisect.jobs.sensitivity import measure_alone
@@ -59,7 +59,7 @@ class Given:
     folder: str
 
 
-def explained(job: Job, bench: Bench, report: Report, given: Given) -> Report:
+def explained(job: Preparation, bench: Experiment, report: Report, given: Given) -> Report:
     """``report`` with its explanation, as far as the request asks for one; what goes wrong there is a note in it.
 
     Args:
@@ -93,7 +93,7 @@ def explained(job: Job, bench: Bench, report: Report, given: Given) -> Report:
     )
 
 
-def _explanation(job: Job, bench: Bench, report: Report, given: Given) -> tuple[Explanation, list[str]]:
+def _explanation(job: Preparation, bench: Experiment, report: Report, given: Given) -> tuple[Explanation, list[str]]:
     culprits = [bench.network.layer_named(name) for name in report.culprits]
     tensors, weights = _compared(bench, job.progress, job.request.way.memory)
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
@@ -118,7 +118,9 @@ def _explanation(job: Job, bench: Bench, report: Report, given: Given) -> tuple[
     return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried, header), notes
 
 
-def _compared(bench: Bench, progress: Progress, memory: int) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
+def _compared(
+    bench: Experiment, progress: Progress, memory: int
+) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
     """The tensors, and the weights, with their histograms.
 
     Of several inputs no more than one's tensors are held, and of one no more than ``memory`` bytes of both runs: the
@@ -174,7 +176,7 @@ def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     return ExplainedTensor(compared, histogram, channels_of(values, compared))
 
 
-def _alone(job: Job, bench: Bench, culprits: Sequence[Layer]) -> dict[str, Alone]:
+def _alone(job: Preparation, bench: Experiment, culprits: Sequence[Layer]) -> dict[str, Alone]:
     """The losses of layers alone, by name: of the culprits, or of all with what each gives back.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
@@ -203,7 +205,7 @@ def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
 
 
 def _layers(
-    bench: Bench,
+    bench: Experiment,
     tensors: Sequence[ExplainedTensor],
     weights: Sequence[ExplainedTensor],
     alone: Mapping[str, Alone],
@@ -233,7 +235,7 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
     return by_layer
 
 
-def _setting(bench: Bench, given: Given) -> Setting:
+def _setting(bench: Experiment, given: Given) -> Setting:
     return Setting(
         model=bench.network.source,
         calibration=given.options.get("--calibration", ("",))[0],

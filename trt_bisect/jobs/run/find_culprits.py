@@ -9,17 +9,17 @@ from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
-from trt_bisect.results.manifest import Asked
+from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 
 
-def _broken_off(bench: Bench) -> list[str]:
+def _broken_off(bench: Experiment) -> list[str]:
     """What is to be said of passes that could not be finished."""
     failures = bench.evaluator.failures if isinstance(bench.evaluator, BranchEvaluator) else []
     if not failures:
@@ -27,7 +27,7 @@ def _broken_off(bench: Bench) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(job: Job, bench: Bench, command: str = "") -> tuple[Report, Measured]:
+def verdict(job: Preparation, bench: Experiment, command: str = "") -> tuple[Report, Measured]:
     """The culprits, the recipe, and all that was measured on the way; and the trials behind it.
 
     Args:
@@ -67,7 +67,7 @@ def verdict(job: Job, bench: Bench, command: str = "") -> tuple[Report, Measured
     return report, measured
 
 
-def _asked(job: Job, bench: Bench, command: str) -> Asked:
+def _asked(job: Preparation, bench: Experiment, command: str) -> RunManifest:
     """What is known before anything is measured."""
     way = job.request.way
     blank = blank_report(
@@ -85,4 +85,4 @@ def _asked(job: Job, bench: Bench, command: str) -> Asked:
     )
     mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
     blank = replace(blank, command=command, started=job.started)
-    return Asked(blank, bench.rule, way.every_boundary, mark, job.started)
+    return RunManifest(blank, bench.rule, way.every_boundary, mark, job.started)

@@ -10,8 +10,8 @@ from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.jobs.experiment import Bench
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.results.advice import CALIBRATOR, HIGH, Tried
@@ -29,7 +29,9 @@ CALIBRATORS = (
 )
 
 
-def try_remedies(job: Job, bench: Bench, culprits: Sequence[Layer]) -> tuple[tuple[Tried, ...], tuple[str, ...]]:
+def try_remedies(
+    job: Preparation, bench: Experiment, culprits: Sequence[Layer]
+) -> tuple[tuple[Tried, ...], tuple[str, ...]]:
     """What can be tried for the culprits, each judged as the run's plans are, with everything else in INT8.
 
     Trials with other ranges are journaled under the fingerprint of a run with those ranges.
@@ -60,7 +62,7 @@ def try_remedies(job: Job, bench: Bench, culprits: Sequence[Layer]) -> tuple[tup
     return tuple(tried), (f"calibrators were not tried: {why_not}",) if why_not else ()
 
 
-def _why_no_calibrator(bench: Bench) -> str:
+def _why_no_calibrator(bench: Experiment) -> str:
     if bench.network.has_pairs:
         return "the scales are those of the network's own Q/DQ pairs"
     if bench.data is None:
@@ -68,13 +70,13 @@ def _why_no_calibrator(bench: Bench) -> str:
     return ""
 
 
-def _high_precisions(bench: Bench) -> tuple[Precision, ...]:
+def _high_precisions(bench: Experiment) -> tuple[Precision, ...]:
     """FP16 beside the run's own where that is one session more; an engine is built for its own high precision."""
     own = bench.whole.high
     return tuple(HIGH) if bench.builder.arithmetic == EMULATED else (own,)
 
 
-def _seen(bench: Bench, progress: Progress) -> Magnitudes:
+def _seen(bench: Experiment, progress: Progress) -> Magnitudes:
     assert bench.data is not None
     progress.stage("Calibrating for the remedies", bench.data.length)
     return magnitudes(bench.network, bench.data, on_sample=lambda done: progress.step(f"sample {done}"))
@@ -85,7 +87,9 @@ def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:
     return tuple(name for name in names if name in ranges.scales)
 
 
-def _by_calibrator(job: Job, bench: Bench, ranges: Ranges, calibrator: Calibrator, layer: Layer | None) -> Tried:
+def _by_calibrator(
+    job: Preparation, bench: Experiment, ranges: Ranges, calibrator: Calibrator, layer: Layer | None
+) -> Tried:
     where = "the whole network" if layer is None else f"what '{layer.name}' reads"
     what = f"{calibrator} for {where}"
     job.progress.step(what)
@@ -98,13 +102,15 @@ def _by_calibrator(job: Job, bench: Bench, ranges: Ranges, calibrator: Calibrato
     return replace(tried, culprit=layer.name, cache=own, ranges=ranges if meets else None)
 
 
-def _by_precision(progress: Progress, bench: Bench, layer: Layer, high: Precision) -> Tried:
+def _by_precision(progress: Progress, bench: Experiment, layer: Layer, high: Precision) -> Tried:
     what = f"'{layer.name}' alone in {HIGH[high]}"
     progress.step(what)
     full = int8_set(len(bench.network.layers), bench.network.quantizable, bench.whole.high)
     return Tried(layer.name, HIGH[high], what, *_judged(bench, bench.whole, full.keeping({layer.index}, high)))
 
 
-def _judged(bench: Bench, evaluator: RebuildEvaluator, plan: PrecisionPlan) -> tuple[float | None, float | None, bool]:
+def _judged(
+    bench: Experiment, evaluator: RebuildEvaluator, plan: PrecisionPlan
+) -> tuple[float | None, float | None, bool]:
     trial = evaluator.measure(plan)
     return bench.rule.similarity(trial), bench.rule.loss(trial), bench.rule.meets(trial)

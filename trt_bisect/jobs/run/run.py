@@ -10,11 +10,11 @@ from typing import Any
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
-from trt_bisect.cluster.settings import RETRIES, Cluster
-from trt_bisect.data.staged import Carried, content_of, name_of
+from trt_bisect.cluster.settings import RETRIES, ClusterOptions
+from trt_bisect.data.staged import StagedFile, content_of, name_of
 from trt_bisect.history.record_on_exit import BESIDE
-from trt_bisect.jobs.options import AUTO, EXPLAIN_TENSORS, FULL, MEMORY, Request, Way, high_precision
-from trt_bisect.jobs.preparation import Job
+from trt_bisect.jobs.options import AUTO, EXPLAIN_TENSORS, FULL, MEMORY, RunOptions, SearchOptions, high_precision
+from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.explain import Given, explained
 from trt_bisect.jobs.run.find_culprits import verdict
 from trt_bisect.jobs.workspace import working_in
@@ -63,7 +63,7 @@ def run(
     cluster: str = "",
     cluster_cpus: int = 1,
     retries: int = RETRIES,
-    output: str | Path | Carried | None = None,
+    output: str | Path | StagedFile | None = None,
     history: str | Path = BESIDE,
     tensorboard: str | Path | None = None,
     tensorboard_channels: int = 0,
@@ -131,10 +131,10 @@ def run(
         NothingMeasured: the FP32 network itself could not be run.
     """
     options = options_of(run, locals())
-    request = Request(
+    request = RunOptions(
         engine=engine,
         typing=typing,
-        way=Way(strategy, curve, memory),
+        way=SearchOptions(strategy, curve, memory),
         metric=metric,
         direction=direction,
         threshold=threshold,
@@ -156,7 +156,7 @@ def run(
         explain=explain,
         try_remedies=try_remedies,
         trt_version=trt_version,
-        cluster=Cluster(cluster, cluster_cpus, retries),
+        cluster=ClusterOptions(cluster, cluster_cpus, retries),
     )
     make_rule(find_metric(metric, direction), threshold, share)
     output = Path(output) if isinstance(output, str) else output
@@ -164,7 +164,7 @@ def run(
     board = open_board(tensorboard, tensorboard_channels)
     with working_in(folder, progress or default_progress(), history) as shown:
         network = model if isinstance(model, Network) else load_network(model, shapes)
-        job = Job(request, network, folder, shown)
+        job = Preparation(request, network, folder, shown)
         with job.opened(calibration, inputs, dataset) as bench:
             graph = network_facts(bench.network, bench.ranges.scales)
             if folder is not None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.concurrent import drive_abreast
+from trt_bisect.driver.culprits.concurrent import drive_concurrently
 from trt_bisect.driver.culprits.exhaustive import exhaustive
 from trt_bisect.driver.culprits.repair import Recipe, repair
 from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, drive
-from trt_bisect.driver.culprits.speculative import Either, Rises, drive_ahead
+from trt_bisect.driver.culprits.speculative import Either, Rises, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.jobs.options import Way
+from trt_bisect.jobs.options import SearchOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.search_result import Measured
 from trt_bisect.support.progress import Progress
@@ -28,7 +28,7 @@ _REACH = 4
 
 
 def search(
-    way: Way,
+    way: SearchOptions,
     question: Question,
     evaluator: RebuildEvaluator | BranchEvaluator,
     rule: Rule,
@@ -52,7 +52,7 @@ def search(
 
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
-        findings = _search_ahead(way, question, evaluator, rule, progress)
+        findings = _search_speculatively(way, question, evaluator, rule, progress)
         if evaluator.mark:
             in_pieces = findings
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
@@ -102,14 +102,16 @@ def _on_whole_engines(
     return in_pieces.decided_by(decided)
 
 
-def _search_ahead(way: Way, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress) -> Findings:
+def _search_speculatively(
+    way: SearchOptions, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
+) -> Findings:
     def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
         progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
     if way.every_boundary:
-        return drive_ahead(lambda: exhaustive(question), measure_all, Rises(question))
-    return drive_ahead(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
+        return drive_speculatively(lambda: exhaustive(question), measure_all, Rises(question))
+    return drive_speculatively(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
 
 
 @dataclass
@@ -157,7 +159,7 @@ def _search_wholes(
     def start() -> Search[Findings]:
         return exhaustive(question) if every_boundary else bisect(question, suspects=suspects)
 
-    if not whole.has_crew:
+    if not whole.has_workers:
 
         def measure(plan: PrecisionPlan) -> Loss:
             progress.step(_last(plan, names))
@@ -166,9 +168,9 @@ def _search_wholes(
         return drive(start(), measure)
     places = _Places(whole, rule, names, progress)
     if every_boundary:
-        findings, in_vain = drive_abreast(start, places, Rises(question), _REACH)
+        findings, in_vain = drive_concurrently(start, places, Rises(question), _REACH)
     else:
-        findings, in_vain = drive_abreast(start, places, Either(question))
+        findings, in_vain = drive_concurrently(start, places, Either(question))
     if in_vain:
         progress.say(f"{in_vain} plans were measured ahead, and not needed; the journal keeps them")
     return findings
