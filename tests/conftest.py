@@ -43,7 +43,7 @@ def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ray_nodes():
     """A Ray cluster of this machine: a head, and two nodes of one processor each."""
     pytest.importorskip("ray")
-    from ray_nodes import ray_cluster
+    from tests.support.ray_nodes import ray_cluster
 
     with ray_cluster() as nodes:
         yield nodes
@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
     """A running Chromium, for one module: the event loop that Playwright keeps running would be in others' way."""
     import os
 
-    from browser import REQUIRED, chromium, find_chromium
+    from tests.support.browser import REQUIRED, chromium, find_chromium
 
     if find_chromium() is None:
         reason = "there is no Chromium here; tools/get_browser.sh installs Debian's"

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from playwright.sync_api import Browser, Page
 
-from tests.browser import chromium, open_page
+from tests.support.browser import chromium, open_page
 
 LARGEST = 400_000
 """Bytes that a picture may have."""

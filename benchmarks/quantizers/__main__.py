@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=REQUIREMENTS, default=list(REQUIREMENTS), help="these tools only")
     parser.add_argument("--home", type=Path, default=_cache(), help="for environments and networks (%(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures there")
-    parser.add_argument("--keep", type=Path, help="write one small file of each kind there, as in tests/data/quantized")
+    parser.add_argument("--keep", type=Path, help="write one small file of each kind there (tests/files/quantized)")
     asked = parser.parse_args()
     networks = (asked.home / "networks").resolve()
     networks.mkdir(parents=True, exist_ok=True)

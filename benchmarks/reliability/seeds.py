@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper, parser
 
 from benchmarks.reliability.forked import run
-from tests import networks
+from tests.support import networks
 
 _PARSED = {
     "branches": """<ir_version: 8, opset_import: ["": 17]>

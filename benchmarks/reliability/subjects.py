@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests import networks
+from tests.support import networks
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
 JOURNAL = "journal.jsonl"

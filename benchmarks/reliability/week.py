@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reliability.subjects import SAMPLES
-from tests import networks
+from tests.support import networks
 from trt_bisect import History
 from trt_bisect.history.queries import Wanted
 from trt_bisect.history.rows import PastReport

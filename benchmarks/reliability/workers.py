@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tests import networks
+from tests.support import networks
 from trt_bisect.analyzer.judge import comparison
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import Builder, BuildOptions, Engine

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import networks
 import numpy as np
 import onnx
 
+from tests.support import networks
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
 from trt_bisect.builder.tensorrt_module import TENSORRT, version_of

@@ -1,0 +1,202 @@
+"""``kl`` and ``top1``: the axis of the classes, and what is made a probability, against NumPy."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect import BadInput, similarity
+from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
+from trt_bisect.cli import main
+from trt_bisect.jobs.regress.suite import read_suite
+
+RANDOM = np.random.default_rng(8)
+
+
+def softmax(values, axis):
+    powers = np.exp(values - values.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def entropy(p, q, axis):
+    """``scipy.stats.entropy``: both divided by their sums, then the sum of p log(p / q)."""
+    p, q = p / p.sum(axis=axis, keepdims=True), q / q.sum(axis=axis, keepdims=True)
+    return np.mean(np.sum(p * np.log(p / q), axis=axis))
+
+
+def bernoulli(p, q):
+    return np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+
+
+def test_one_probability_a_row_is_a_yes_or_no():
+    p, q = RANDOM.uniform(0.1, 0.9, (2, 8, 1))
+    assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
+    assert similarity(np.array([[0.9]]), np.array([[0.2]]), "kl") > 1.0
+    assert similarity(p, q, "top1") == np.mean((p > 0.5) == (q > 0.5))
+
+
+def test_one_logit_a_row_goes_through_a_sigmoid():
+    r, o = RANDOM.normal(0, 3, (2, 8, 1))
+    p, q = 1 / (1 + np.exp(-r)), 1 / (1 + np.exp(-o))
+    assert similarity(r, o, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
+    assert similarity(r, o, "top1") == np.mean((r > 0) == (o > 0))
+
+
+def test_probabilities_of_their_own_are_each_a_yes_or_no():
+    """What sigmoids give for several labels: rows that do not sum to 1."""
+    p, q = RANDOM.uniform(0.1, 0.9, (2, 1, 20))
+    assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
+
+
+@pytest.mark.parametrize("total", [0.985, 1.015, 1.2])
+def test_a_softmax_goes_on_neither_side_where_fp32_gives_probabilities(total):
+    """INT8 rounds probabilities, and their sum is another: as shares they are the same, or nearly."""
+    p = softmax(RANDOM.normal(0, 2, (16, 10)), -1)
+    q = softmax(np.log(p) + 0.05 * RANDOM.normal(size=p.shape), -1)
+    assert similarity(p, total * p, "kl") == pytest.approx(0.0, abs=1e-12)
+    assert similarity(p, total * q, "kl") == pytest.approx(entropy(p, q, -1), rel=1e-9)
+
+
+def test_a_softmax_goes_on_both_sides_where_fp32_gives_logits():
+    """Also where INT8's happen to sum to 1."""
+    r = RANDOM.normal(0, 2, (4, 10))
+    o = softmax(r, -1)
+    assert similarity(r, o, "kl") == pytest.approx(entropy(softmax(r, -1), softmax(o, -1), -1), rel=1e-9)
+
+
+def test_probabilities_that_int8_rounds_to_zero_are_no_agreement():
+    p = np.full((1, 1000), 1e-3)
+    assert similarity(p, np.zeros_like(p), "kl") > 10
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_axis_of_probabilities_is_the_one_along_which_they_sum_to_one(axis):
+    p, q = (softmax(RANDOM.normal(0, 2, (1, 6, 9)), axis) for _ in range(2))
+    assert find_classes([p]) == Classes(axis, SHARES)
+    assert similarity(p, q, "kl") == pytest.approx(entropy(p, q, axis), rel=1e-9)
+    assert similarity(p, q, "top1") == np.mean(p.argmax(axis) == q.argmax(axis))
+    logarithms, others = np.log(p), np.log(q)
+    assert find_classes([logarithms]) == Classes(axis, LOGITS)
+    assert similarity(logarithms, others, "kl") == pytest.approx(entropy(p, q, axis), rel=1e-9)
+
+
+def test_an_image_of_logits_has_its_classes_on_axis_1():
+    r, o = RANDOM.normal(0, 1, (2, 1, 5, 12, 16))
+    assert similarity(r, o, "top1") == np.mean(r.argmax(1) == o.argmax(1))
+    assert similarity(r, o, "kl") == pytest.approx(entropy(softmax(r, 1), softmax(o, 1), 1), rel=1e-9)
+
+
+PLAIN = {
+    (1, 10): 1,
+    (10,): 0,
+    (1, 1000, 1, 1): 1,
+    (1, 1, 1, 10): 3,
+    (1, 21, 64, 64): 1,
+    (1, 21, 48, 64): 1,
+    (1, 1000, 7, 7): 1,
+    (1, 1, 32, 32): 1,
+    (4, 1): 1,
+}
+AMBIGUOUS = [(1, 64, 64, 21), (1, 48, 64, 21), (1, 7, 7, 1000), (1, 84, 8400), (1, 3, 20, 20, 85), (1, 1, 40, 97)]
+
+
+@pytest.mark.parametrize("shape", PLAIN)
+def test_the_axis_is_found_in_the_shape_of_logits(shape):
+    assert find_classes([RANDOM.normal(0, 3, shape)]).axis == PLAIN[shape]
+
+
+@pytest.mark.parametrize("shape", AMBIGUOUS)
+def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape):
+    r, o = RANDOM.normal(0, 3, (2, *shape))
+    for name in ("top1", "kl"):
+        with pytest.raises(BadInput, match="cannot be told"):
+            similarity(r, o, name)
+    assert similarity(r, o, "top1", class_axis=-1) == np.mean(r.argmax(-1) == o.argmax(-1))
+    assert similarity(r, o) < 1
+
+
+def test_a_mask_of_probabilities_needs_no_axis_for_kl():
+    p, q = RANDOM.uniform(0.1, 0.9, (2, 1, 40, 97))
+    assert find_classes([p]).kind == OWN
+    assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
+
+
+def test_classes_that_fp32_rules_out_are_ruled_out_on_both_sides():
+    """-inf in FP32, as a mask writes it: that class has no part in the comparison."""
+    r, o = RANDOM.normal(0, 2, (2, 3, 6))
+    masked = r.copy()
+    masked[:, 4] = -np.inf
+    kept = [0, 1, 2, 3, 5]
+    expected = entropy(softmax(r[:, kept], -1), softmax(o[:, kept], -1), -1)
+    assert similarity(masked, o, "kl") == pytest.approx(expected, rel=1e-9)
+    other = np.where(np.isfinite(masked), o, -np.inf)
+    assert similarity(masked, o, "top1") == np.mean(masked.argmax(-1) == other.argmax(-1))
+
+
+@pytest.fixture(scope="module")
+def segmenting(tmp_path_factory):
+    """A network whose output ``[N, 4, 12, 12]`` holds logits, with a culprit."""
+    sketch = networks.Sketch(5)
+    x = sketch.conv(sketch.node("Relu", [sketch.conv("x", "conv0", 3, 8)], "relu0"), "conv1", 8, 8)
+    y = sketch.conv(sketch.node("Relu", [x], "relu1"), "head", 8, 4)
+    sketch.nodes.append(networks.helper.make_node("Identity", [y], ["y"], name="y_out"))
+    model = sketch.model({"x": ["n", 3, 12, 12]}, {"y": ["n", 4, 12, 12]})
+    networks.plant_between(model, "conv0", "conv1")
+    return networks.save(model, tmp_path_factory.mktemp("segmenting")), networks.samples(model, 4)
+
+
+def outputs_of(path, samples):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [session.run(["y"], {"x": sample[None]})[0] for sample in samples]
+
+
+def test_a_run_judges_pixels_by_their_classes(segmenting, tmp_path):
+    """The recipe's own Q/DQ file on ONNX Runtime, and NumPy's argmax over axis 1."""
+    path, data = segmenting
+    report = trt_bisect.run(
+        path, data, data, metric="top1", threshold=0.9, engine="onnxruntime", output=tmp_path / "run", history="none"
+    )
+    reference = outputs_of(path, data["x"])
+    restored = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data["x"])
+    agreement = [np.mean(r.argmax(1) == o.argmax(1)) for r, o in zip(reference, restored, strict=True)]
+    assert report.by_input["recipe"]["values"] == pytest.approx(agreement, abs=0.02)
+    assert report.similarity["recipe"] == min(report.by_input["recipe"]["values"])
+    assert report.similarity["int8"] < 0.9
+    assert any("axis 1" in note for note in report.notes)
+
+
+def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmenting, tmp_path, monkeypatch, capsys):
+    path, data = segmenting
+    np.savez(tmp_path / "data.npz", **data)
+    run = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--output", tmp_path / "run"]
+    monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, run), "--class-axis", "4"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == BadInput.exit_code
+    assert "no axis 4" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "report.json").exists()
+
+
+def test_another_axis_takes_no_figures_of_the_first(segmenting, tmp_path):
+    path, data = segmenting
+    keywords = {"metric": "top1", "threshold": 0.9, "engine": "onnxruntime", "history": "none", "explain": "none"}
+    first = trt_bisect.run(path, data, data, output=tmp_path / "run", **keywords)
+    second = trt_bisect.run(path, data, data, output=tmp_path / "run", class_axis=-1, **keywords)
+    assert first.fingerprint != second.fingerprint
+    assert first.similarity["int8"] != second.similarity["int8"]
+
+
+def test_a_suite_may_give_the_axis(segmenting, tmp_path):
+    path, data = segmenting
+    np.savez(tmp_path / "data.npz", **data)
+    suite = tmp_path / "trt-bisect.toml"
+    suite.write_text(f'[[network]]\nmodel = "{path}"\ncalibration = "data.npz"\nclass_axis = -1\n')
+    assert read_suite(suite).networks[0].keywords["class_axis"] == -1
+    suite.write_text(f'[[network]]\nmodel = "{path}"\ncalibration = "data.npz"\nclass_axis = "last"\n')
+    with pytest.raises(BadInput, match="class_axis"):
+        read_suite(suite)

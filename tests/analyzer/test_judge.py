@@ -1,0 +1,221 @@
+"""Metrics by hand, and what the judge makes of odd outputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect import BadInput, find_metric, similarity
+from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference, sqnr_disagreement
+from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
+from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.session import make_session
+
+R, G = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]])
+
+BY_HAND = {
+    "cosine": 24 / 25,
+    "mse": 1.0,
+    "l1": 1.0,
+    "sqnr": 10 * math.log10(25 / 2),
+    "centered_sqnr": 10 * math.log10(0.5 / 2),
+    "max_abs": 1.0,
+    "max_rel": 1 / 3,
+    "top1": 0.0,
+    # softmax of (3, 4) is (s, 1 - s) with s = 1 / (1 + e); the other is turned around: KL = (1 - 2 s) ln((1 - s) / s)
+    "kl": (1 - 2 / (1 + math.e)) * 1.0,
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_metrics_by_hand(name):
+    assert similarity(R, G, name) == pytest.approx(BY_HAND[name], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_equal_outputs_are_perfect_and_lose_nothing(name):
+    value = similarity(R, R, name)
+    assert value == BUILT_IN[name].perfect
+    assert BUILT_IN[name].loss(value) == 0.0
+
+
+def test_probabilities_are_taken_as_they_are():
+    p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.5, 0.25])
+    assert similarity(p, q, "kl") == pytest.approx(0.5 * math.log(2) + 0.25 * math.log(0.5))
+
+
+def test_zero_vectors():
+    zero = np.zeros(3)
+    assert similarity(zero, zero) == 1.0
+    assert similarity(zero, np.ones(3)) == 0.0
+    assert similarity(zero, np.ones(3), "sqnr") == -EXACT_SQNR
+
+
+def test_a_function_of_the_user():
+    def hits(reference, output):
+        return 100.0 * np.mean(reference.argmax(-1) == output.argmax(-1))
+
+    metric = find_metric(hits, "higher").knowing_perfect(R)
+    rule = make_rule(metric, 99.0)
+    assert rule.budget == 1.0
+    assert metric.loss(metric.function(R, G)) == 100.0
+    assert similarity(R, G, hits) == 0.0
+    with pytest.raises(BadInput, match="threshold"):
+        make_rule(metric, None)
+
+
+def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx",
+        lenet / "calibration.npz",
+        engine="onnxruntime",
+        metric=f"{script}:worst",
+        direction="lower",
+        threshold=0.1,
+    )
+    assert report.culprits == ("ip2",)
+    script.write_text("def worst(r, o):\n    return 'a lot'\n")
+    with pytest.raises(BadInput, match="failed"):
+        trt_bisect.run(
+            lenet / "lenet.onnx",
+            lenet / "calibration.npz",
+            metric=f"{script}:worst",
+            threshold=0.1,
+            engine="onnxruntime",
+        )
+
+
+def figures(reference, output):
+    return compare_arrays([np.asarray(reference)], [np.asarray(output)], BUILT_IN)
+
+
+def test_nan_where_the_reference_has_none_is_an_outcome():
+    found = figures([1.0, 2.0], [1.0, np.nan])
+    assert not found.finite
+    assert make_rule(BUILT_IN["cosine"], None).loss(Trial("", NOT_FINITE, {"y": found})) == math.inf
+
+
+def test_nan_in_the_reference_is_left_out_and_said():
+    found = figures([1.0, np.nan, 2.0, np.inf], [1.0, 5.0, 2.0, 7.0])
+    assert found.finite
+    assert found.values["cosine"] == 1.0
+    said = nonfinite_in_reference([{"a": np.array([1.0]), "b": np.array([np.nan, 1.0])}])
+    assert list(said) == ["b"]
+    assert "1 NaN or infinite values in output 'b' (1 of 1 inputs)" in said["b"]
+
+
+def test_outputs_of_another_shape_are_compared_where_both_have_values():
+    found = figures(np.ones((1, 5, 2)), np.ones((1, 3, 2)))
+    assert found.values["cosine"] == 1.0
+    assert "shape [1, 3, 2] instead of [1, 5, 2]" in found.note
+    nothing = figures(np.ones((0, 2)), np.ones((3, 2)))
+    rule = make_rule(BUILT_IN["cosine"], None)
+    assert rule.loss(Trial("", MEASURED, {"y": nothing})) == math.inf
+    assert figures(np.ones((0, 2)), np.ones((0, 2))).values["cosine"] == 1.0
+
+
+def test_the_worst_output_decides_and_outputs_can_be_chosen():
+    trial = Trial("", MEASURED, {"a": OutputFigures({"cosine": 0.9}), "b": OutputFigures({"cosine": 0.999})})
+    assert make_rule(BUILT_IN["cosine"], None).similarity(trial) == 0.9
+    assert make_rule(BUILT_IN["cosine"], None, outputs=["b"]).similarity(trial) == 0.999
+
+
+def test_cosine_and_sqnr_that_disagree_give_a_warning():
+    random = np.random.default_rng(0)
+    signal = random.normal(size=1000)
+    noisy = signal + 0.5 * random.normal(size=1000)
+    offset = figures(signal + 100, noisy + 100)
+    rule = make_rule(BUILT_IN["cosine"], None)
+    assert "offset" in sqnr_disagreement(rule, Trial("", MEASURED, {"y": offset}))
+    plain = figures(signal, signal + 0.01 * random.normal(size=1000))
+    assert sqnr_disagreement(rule, Trial("", MEASURED, {"y": plain})) == ""
+
+
+def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path):
+    """Log of a negative number is NaN in FP32 already; the other output is judged all the same."""
+    model = networks.chain(depth=2)
+    model.graph.node.append(helper.make_node("Log", ["conv0_out"], ["bad"], name="log"))
+    model.graph.output.append(helper.make_tensor_value_info("bad", 1, ["n", 8, 16, 16]))
+    networks.plant_between(model, "conv0", "conv1")
+    report = trt_bisect.run(
+        networks.save(model, tmp_path),
+        networks.samples(model),
+        engine="onnxruntime",
+        calibrator="minmax",
+        metric="sqnr",
+        outputs=["y"],
+    )
+    assert report.culprits == ("conv1",)
+    assert any("FP32 reference itself" in note and "'bad'" in note for note in report.notes)
+
+
+def test_a_reference_of_nothing_but_nan_measures_nothing(tmp_path):
+    model = networks.chain(depth=1)
+    model.graph.node[-1].output[0] = "before"
+    negative = [helper.make_node("Abs", ["before"], ["abs"]), helper.make_node("Neg", ["abs"], ["neg"])]
+    model.graph.node.extend([*negative, helper.make_node("Sqrt", ["neg"], ["y"])])
+    with pytest.raises(trt_bisect.NothingMeasured, match="nothing but NaN") as caught:
+        trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), engine="onnxruntime")
+    assert caught.value.exit_code == 3
+
+
+def test_a_decoy_is_not_blamed(tmp_path):
+    """A branch with a huge rounding error that hardly reaches the output, beside the real culprit."""
+    sketch = networks.Sketch(11)
+    main = sketch.conv(sketch.node("Relu", [sketch.conv("x", "main0", 3, 8)], "main_relu"), "main1", 8, 8)
+    decoy = sketch.conv(sketch.node("Relu", [sketch.conv("x", "decoy0", 3, 8)], "decoy_relu"), "decoy1", 8, 8)
+    faint = sketch.node("Mul", [decoy, sketch.constant("faint", 1e-4)], "faint")
+    both = sketch.node("Add", [main, faint], "both")
+    sketch.nodes.append(helper.make_node("Flatten", [both], ["y"], name="flatten"))
+    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 512]})
+    for branch in ("main", "decoy"):
+        networks.plant_between(model, f"{branch}0", f"{branch}1")
+    path = networks.save(model, tmp_path)
+    data = networks.samples(model)
+    report = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", metric="sqnr", threshold=15)
+    assert report.culprits == ("main1",)
+    culprit = next(row for row in report.layers if row.culprit)
+    assert next((r.tensor, r.producer) for r in culprit.rounds) == ("main_relu_out", "main_relu")
+    decoy_error = compare_arrays(*inner_outputs(path, data, "decoy1_out"), BUILT_IN).values["sqnr"]
+    assert decoy_error < 15, "the decoy is none: its own error is small"
+
+
+def inner_outputs(path, data, tensor):
+    """A tensor inside the network, in FP32 and in full INT8, over the first sample."""
+    network = trt_bisect.load_network(path)
+    samples = list(trt_bisect.open_dataset(data, network.inputs))
+    scales = trt_bisect.calibrate(network, samples, "minmax").scales
+    everything = trt_bisect.prefix(len(network.layers), len(network.layers) - 1)
+    found = []
+    for plan in (everything.keeping(range(len(network.layers))), everything):
+        written = PlanWriter(network, scales, Target.ONNXRUNTIME).write(plan)
+        written.model.graph.output.append(helper.make_tensor_value_info(tensor, 1, None))
+        found.append([make_session(written).run([tensor], samples[0])[0]])
+    return found
+
+
+def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
+    sketch = networks.Sketch(12)
+    scores = sketch.dense("x", "scores", 8, 8)
+    masked = sketch.node("Add", [scores, "mask"], "masked")
+    sketch.nodes.append(helper.make_node("Softmax", [masked], ["y"], name="softmax", axis=-1))
+    path = networks.save(sketch.model({"x": ["n", 4, 8], "mask": ["n", 1, 8]}, {"y": ["n", 4, 8]}), tmp_path)
+    mask = np.zeros((4, 1, 8), np.float32)
+    mask[:, :, 5:] = -3e38
+    data = {"x": np.random.default_rng(0).normal(size=(4, 4, 8)).astype(np.float32), "mask": mask}
+    report = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax")
+    row = next(row for row in report.layers if row.name == "masked")
+    assert not row.quantizable
+    assert "mask" in row.why_not
+    assert "mask" in report.ranges["unusable"]
+    assert any("'masked'" in note for note in report.notes)
+    wrecked = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", keep_mask_ranges=True)
+    assert next(row for row in wrecked.layers if row.name == "masked").quantizable

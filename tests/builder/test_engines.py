@@ -1,0 +1,295 @@
+"""Which engine and which typing a run takes, and why another cannot be used."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import sys
+from types import ModuleType
+
+import numpy as np
+import onnxruntime
+import pytest
+from rich.console import Console
+
+from tests.support.networks import chain, save
+from trt_bisect.builder import engines, gpu
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.engines import (
+    EngineStatus,
+    choose_engine,
+    choose_typing,
+    engine_status,
+    list_engines,
+    make_builder,
+)
+from trt_bisect.builder.gpu import Gpu, find_gpu
+from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
+from trt_bisect.cli.engines import engines_command, engines_table
+from trt_bisect.errors import BadInput, EngineUnavailable
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import prefix
+
+H200 = Gpu("NVIDIA H200", "9.0", "12.4")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine made to order: modules by name and version, and a GPU or none."""
+
+    def make(modules=(), answers=True, pycuda=True):
+        for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings"):
+            module = ModuleType(name)
+            module.__version__ = dict(modules).get(name, "")
+            monkeypatch.setitem(sys.modules, name, module if module.__version__ else None)
+        monkeypatch.setitem(sys.modules, "pycuda", ModuleType("pycuda") if pycuda else None)
+        monkeypatch.setitem(sys.modules, "pycuda.driver", ModuleType("pycuda.driver") if pycuda else None)
+
+        def found():
+            if answers:
+                return H200
+            raise EngineUnavailable("No NVIDIA GPU answers: cuInit returned 100 (CUDA_ERROR_NO_DEVICE).", "Get one.")
+
+        monkeypatch.setattr(engines, "find_gpu", found)
+
+    return make
+
+
+def test_auto_takes_tensorrt_where_it_imports_and_a_gpu_answers(machine):
+    machine({"tensorrt": "8.6.1"})
+    assert choose_engine("auto") == "tensorrt"
+
+
+@pytest.mark.parametrize(
+    ("modules", "answers", "pycuda"),
+    [
+        ({}, True, True),
+        ({"tensorrt": "8.6.1"}, False, True),
+        ({"tensorrt": "8.6.1"}, True, False),
+        ({"tensorrt": "8.4.3"}, True, True),
+        ({"tensorrt_rtx": "1.7.1"}, True, True),
+    ],
+)
+def test_auto_takes_onnx_runtime_elsewhere(machine, modules, answers, pycuda):
+    machine(modules, answers, pycuda)
+    assert choose_engine("auto") == "onnxruntime"
+
+
+def test_an_engine_asked_for_by_name_is_taken_or_refused_with_the_reason(machine):
+    machine({"tensorrt_rtx_bindings": "1.7.1"})
+    assert choose_engine("tensorrt-rtx") == "tensorrt-rtx"
+    assert choose_engine("onnxruntime") == "onnxruntime"
+    with pytest.raises(EngineUnavailable, match=r"(?s)tensorrt is not installed.*trt-bisect\[tensorrt\]"):
+        choose_engine("tensorrt")
+    machine({"tensorrt": "8.6.1"}, answers=False)
+    with pytest.raises(EngineUnavailable, match="cuInit returned 100"):
+        choose_engine("tensorrt")
+    machine({"tensorrt": "8.6.1"}, pycuda=False)
+    with pytest.raises(EngineUnavailable, match="PyCUDA"):
+        choose_engine("tensorrt")
+    with pytest.raises(BadInput, match="no engine 'openvino'"):
+        choose_engine("openvino")
+
+
+def test_the_list_names_every_engine(machine):
+    machine({"tensorrt": "10.3.0"})
+    listed = {status.name: status for status in list_engines()}
+    assert list(listed) == ["onnxruntime", "tensorrt", "tensorrt-rtx"]
+    assert listed["tensorrt"] == EngineStatus("tensorrt", "10.3.0", ("weak", "strong"), str(H200))
+    assert "H200" in listed["tensorrt"].device
+    assert not listed["tensorrt-rtx"].usable
+    assert "pip install 'trt-bisect[rtx]'" in listed["tensorrt-rtx"].why_not
+    assert listed["onnxruntime"].usable
+
+
+def test_all_that_is_missing_is_named_at_once(machine):
+    machine({"tensorrt": "8.6.1"}, answers=False, pycuda=False)
+    status = engine_status("tensorrt")
+    assert (status.version, status.device, status.usable) == ("8.6.1", "", False)
+    assert "cuInit" in status.why_not
+    assert "pip install pycuda" in status.why_not
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "typing"),
+    [
+        ("8.5.2", "auto", "weak"),
+        ("8.6.1", "weak", "weak"),
+        ("10.0.1", "auto", "weak"),
+        ("10.0.1", "strong", "strong"),
+        ("10.11.0", "auto", "weak"),
+        ("10.12.0", "auto", "strong"),
+        ("10.12.0.36", "weak", "weak"),
+        ("10.9.0", "auto", "weak"),
+        ("11.0.0", "auto", "strong"),
+        ("11.4.1", "strong", "strong"),
+    ],
+)
+def test_the_version_decides_the_typing_and_the_user_may_override(version, asked, typing):
+    assert choose_typing("tensorrt", asked, version) == typing
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "asked", "message"),
+    [
+        ("tensorrt", "11.0.0", "weak", "11.0.0 has no weak typing: it is gone in TensorRT 11"),
+        ("tensorrt", "8.6.1", "strong", "8.6.1 has no strong typing: it came with TensorRT 10"),
+        ("tensorrt-rtx", "1.7.1", "weak", "tensorrt-rtx 1.7.1 has no weak typing"),
+        ("onnxruntime", "1.20.0", "weak", "onnxruntime 1.20.0 has no weak typing"),
+        ("tensorrt", "8.6.1", "loose", "no typing 'loose'"),
+    ],
+)
+def test_a_typing_that_is_not_there_is_refused(engine, version, asked, message):
+    with pytest.raises(BadInput, match=message):
+        choose_typing(engine, asked, version)
+
+
+def test_the_engine_itself_is_asked_for_its_version(machine):
+    machine({"tensorrt": "11.2.0"})
+    assert choose_typing("tensorrt") == "strong"
+    with pytest.raises(BadInput, match=r"11\.2\.0 has no weak typing"):
+        choose_typing("tensorrt", "weak")
+    assert choose_typing("onnxruntime", "auto") == "strong"
+    with pytest.raises(EngineUnavailable, match="not installed"):
+        choose_typing("tensorrt-rtx")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("8.6.1.6", (8, 6)), ("10.12.0", (10, 12)), ("11", (11, 0)), ("10.0.0b6", (10, 0))]
+)
+def test_versions(text, version):
+    assert version_of(text) == version
+
+
+def test_tensorrt_rtx_is_found_under_both_its_names(machine):
+    machine({"tensorrt_rtx": "1.9", "tensorrt_rtx_bindings": "1.7"})
+    assert import_tensorrt("tensorrt-rtx").__version__ == "1.9"
+    machine({"tensorrt_rtx_bindings": "1.7"})
+    assert import_tensorrt("tensorrt-rtx").__version__ == "1.7"
+
+
+def test_a_library_that_does_not_load_is_not_called_missing(monkeypatch):
+    def refuse(name):
+        raise OSError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    with pytest.raises(EngineUnavailable, match=r"(?s)tensorrt does not load: .*libcudart"):
+        import_tensorrt("tensorrt")
+
+
+class FakeDriver:
+    """``libcuda`` with one GPU, or with an error from one of its functions."""
+
+    def __init__(self, failing="", code=0, count=1):
+        self.failing, self.code, self.count = failing, code, count
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            if name == self.failing:
+                return self.code
+            if name == "cuDeviceGetCount":
+                arguments[0]._obj.value = self.count
+            if name == "cuDeviceGetName":
+                arguments[0].value = b"NVIDIA H200"
+            if name == "cuDriverGetVersion":
+                arguments[0]._obj.value = 12040
+            if name == "cuDeviceGetAttribute":
+                arguments[0]._obj.value = {75: 9, 76: 0}[arguments[1]]
+            if name == "cuGetErrorName":
+                arguments[1]._obj.value = b"CUDA_ERROR_NO_DEVICE"
+            return 0
+
+        return call
+
+
+def test_the_driver_names_the_gpu(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
+    assert find_gpu() == Gpu("NVIDIA H200", "9.0", "12.4")
+
+
+@pytest.mark.parametrize(
+    ("driver", "message"),
+    [
+        (FakeDriver("cuInit", 100), r"cuInit returned 100 \(CUDA_ERROR_NO_DEVICE\)"),
+        (FakeDriver(count=0), "there is none"),
+    ],
+)
+def test_the_driver_says_why_there_is_no_gpu(monkeypatch, driver, message):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    with pytest.raises(EngineUnavailable, match=message):
+        find_gpu()
+
+
+def test_no_driver_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(gpu, "_LIBRARY", "libno-such-driver.so.1")
+    with pytest.raises(EngineUnavailable, match=r"libno-such-driver\.so\.1"):
+        find_gpu()
+
+
+def test_onnx_runtimes_builder_needs_no_shapes(tmp_path):
+    network = load_network(save(chain(2), tmp_path))
+    builder = make_builder(
+        "onnxruntime", "strong", network, {n: np.float32(0.1) for n in network.activations}, BuildOptions()
+    )
+    assert (builder.engine, builder.arithmetic) == ("onnxruntime", "emulated")
+    with builder.build(prefix(len(network.layers), 0)) as engine:
+        assert engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})["y"].shape == (1, 10)
+
+
+def test_tensorrt_that_is_not_there_is_refused_when_its_builder_is_made(machine, tmp_path):
+    machine()
+    network = load_network(save(chain(2), tmp_path))
+    scales = {name: np.float32(0.1) for name in network.activations}
+    for typing in ("weak", "strong"):
+        with pytest.raises(EngineUnavailable, match="tensorrt is not installed"):
+            make_builder("tensorrt", typing, network, scales, BuildOptions(), {"x": ((1, 3, 16, 16),) * 3})
+
+
+def test_the_table_shows_the_reason_and_the_remedy():
+    console = Console(width=200, record=True)
+    console.print(
+        engines_table(
+            (
+                EngineStatus("onnxruntime", "1.20.0", ("strong",), "CPU"),
+                EngineStatus("tensorrt", why_not="tensorrt is not installed.\npip install 'trt-bisect[tensorrt]'"),
+            )
+        )
+    )
+    text = console.export_text()
+    assert "pip install 'trt-bisect[tensorrt]'" in text
+    assert "CPU" in text
+
+
+def test_the_command_prints_a_row_an_engine(capsys):
+    engines_command()
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("onnxruntime", "tensorrt", "tensorrt-rtx"))
+
+
+@pytest.mark.parametrize(
+    ("driver", "variable", "found"),
+    [
+        (FakeDriver(count=3), None, ("0", "1", "2")),
+        (FakeDriver(count=2), "3, 1", ("3", "1")),
+        (FakeDriver(count=1), "GPU-aa,nonsense", ("GPU-aa",)),
+        (FakeDriver("cuInit", 100), None, ()),
+    ],
+)
+def test_gpus_are_those_that_this_process_may_use(monkeypatch, driver, variable, found):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    if variable is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert gpu.visible_gpus() == found
+
+
+def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
+    """``onnxruntime-gpu`` has no metadata under the name ``onnxruntime``."""
+
+    def unknown(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    assert engines.engine_version("onnxruntime") == onnxruntime.__version__

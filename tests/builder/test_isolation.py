@@ -1,0 +1,309 @@
+"""A build or an inference that crashes, hangs or runs out of memory takes its worker process and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import fake_builders, networks
+from tests.support.fake_builders import FakeBuilder
+from tests.support.waiting import LIMIT, is_running, wait_until
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.engines import make_builder, open_builder
+from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_module import RTX
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.jobs import preparation as job
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import prefix
+from trt_bisect.runs.journal import Journal, MemoryStore
+
+FEEDS = {"x": np.arange(3, dtype=np.float32)}
+
+
+def isolated(timeout=30.0, **faults):
+    """``plan={"build": fault}``; a plan named ``good`` has none."""
+    return IsolatedBuilder(partial(FakeBuilder, faults), timeout)
+
+
+def pid_of(builder):
+    with builder.build("good") as engine:
+        return int(engine.infer(FEEDS)["pid"])
+
+
+def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
+    builder = isolated()
+    assert (builder.engine, builder.typing, builder.arithmetic) == ("fake", "strong", "measured")
+    assert builder.versions == {"fake": "1"}
+    with builder.build("good") as engine:
+        assert engine.messages == ("a warning of the build",)
+        assert engine.ran == {}
+        np.testing.assert_array_equal(engine.infer(FEEDS)["y"], [0, 2, 4])
+        assert engine.ran == {0: "int8"}
+        assert engine.latency(FEEDS).mean_ms == 2.0
+    assert pid_of(builder) == pid_of(builder) != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "message"),
+    [
+        (fake_builders.segfault, "build failed", "by signal SIGSEGV.\nthe last thing it printed"),
+        (fake_builders.say_and_segfault, "build failed", "Error Code 1: Cuda Driver\na warning\nthe last thing"),
+        (fake_builders.killed_by_the_system, "out of memory", "SIGKILL, as Linux does when memory runs out"),
+        (fake_builders.leave, "build failed", "with exit code 3"),
+        (fake_builders.eat_all_memory, "out of memory", "Out of memory. Unable to allocate 1 TiB"),
+        (fake_builders.say_and_run_out_of_memory, "out of memory", "std::bad_alloc\nError Code 2: OutOfMemory"),
+        (fake_builders.refuse, "build failed", "no implementation for node fc"),
+    ],
+)
+def test_a_build_that_fails_costs_its_worker_and_one_trial(fault, outcome, message):
+    builder = isolated(bad={"build": fault})
+    before = pid_of(builder)
+    with pytest.raises(TrialFailed) as failure:
+        builder.build("bad")
+    assert failure.value.outcome == outcome
+    assert message in failure.value.message
+    assert pid_of(builder) != before
+    assert not is_running(before)
+
+
+@pytest.mark.parametrize("request_", ["infer", "latency"])
+def test_an_inference_that_crashes_costs_one_trial_too(request_):
+    builder = isolated(bad={request_: fake_builders.segfault})
+    with pytest.raises(TrialFailed, match="SIGSEGV") as failure, builder.build("bad") as engine:
+        getattr(engine, request_)(FEEDS)
+    assert failure.value.outcome == "inference failed"
+    assert pid_of(builder)
+
+
+@pytest.mark.parametrize("request_", ["build", "infer"])
+def test_a_hang_is_ended_at_the_limit(request_):
+    builder = isolated(timeout=2.0, bad={request_: fake_builders.hang})
+    before = pid_of(builder)
+    with pytest.raises(TrialFailed, match=r"took over 2 s") as failure, builder.build("bad") as engine:
+        engine.infer(FEEDS)
+    assert failure.value.outcome == "timed out"
+    assert not is_running(before)
+    assert pid_of(builder) != before
+
+
+def test_a_worker_that_dies_between_builds_costs_nothing():
+    builder = isolated()
+    before = pid_of(builder)
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    assert pid_of(builder) != before
+
+
+def test_what_crashes_after_it_was_measured_was_measured():
+    builder = isolated(bad={"close": fake_builders.segfault})
+    with builder.build("bad") as engine:
+        outputs = engine.infer(FEEDS)
+    np.testing.assert_array_equal(outputs["y"], [0, 2, 4])
+    assert pid_of(builder)
+
+
+def test_an_engine_lost_by_the_failure_of_another_is_built_again():
+    builder = isolated(bad={"build": fake_builders.segfault})
+    with builder.build("good") as engine:
+        before = int(engine.infer(FEEDS)["pid"])
+        with pytest.raises(TrialFailed):
+            builder.build("bad")
+        outputs = engine.infer(FEEDS)
+    np.testing.assert_array_equal(outputs["y"], [0, 2, 4])
+    assert outputs["pid"] != before
+
+
+def test_builders_share_a_worker_and_its_failures():
+    workshop = WorkerProcess()
+    first, second = (
+        IsolatedBuilder(partial(FakeBuilder, faults), 30.0, workshop)
+        for faults in ({"bad": {"build": fake_builders.segfault}}, {})
+    )
+    before = pid_of(first)
+    assert pid_of(second) == before
+    with second.build("good") as engine:
+        with pytest.raises(TrialFailed):
+            first.build("bad")
+        after = int(engine.infer(FEEDS)["pid"])
+    assert after != before
+    assert pid_of(first) == pid_of(second) == after
+
+
+def test_errors_for_the_user_and_bugs_are_no_outcomes():
+    builder = isolated(bad={"build": fake_builders.bad_input}, worse={"build": fake_builders.bug})
+    with pytest.raises(BadInput, match="dynamic") as error:
+        builder.build("bad")
+    assert error.value.remedy == "Give shapes."
+    with pytest.raises(RuntimeError, match=r"KeyError: 'a bug'[\s\S]*fake_builders.py"):
+        builder.build("worse")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (fake_builders.bad_input, BadInput, "dynamic"),
+        (
+            fake_builders.segfault,
+            EngineUnavailable,
+            "does not start: The start ended the worker process by signal SIGSEGV",
+        ),
+    ],
+)
+def test_a_builder_that_does_not_start(fault, error, message):
+    with pytest.raises(error, match=message):
+        isolated(start=fault)
+
+
+def test_the_worker_ends_when_its_builder_is_forgotten():
+    builder = isolated()
+    pid = pid_of(builder)
+    assert is_running(pid)
+    del builder
+    assert not is_running(pid)
+
+
+SCRIPT = """
+    import sys
+    from functools import partial
+    from pathlib import Path
+    sys.path.insert(0, {root!r})
+    from tests.support import fake_builders
+    from trt_bisect.builder.isolation import IsolatedBuilder
+
+    hang = partial(fake_builders.begun_and_wait, Path({begun!r}), Path("never"))
+    builder = IsolatedBuilder(partial(fake_builders.FakeBuilder, {{"bad": {{"build": hang}}}}))
+    print(builder._worker.pid, flush=True)
+    builder.build("bad")
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_that_hangs_ends_with_its_parent(tmp_path, stop):
+    """Ctrl-C reaches the whole process group; the script, which has no main guard, runs once."""
+    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    begun.mkdir()
+    script.write_text(textwrap.dedent(SCRIPT.format(root=str(Path(__file__).parents[2]), begun=str(begun))))
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    worker = int(parent.stdout.readline())
+    wait_until(lambda: list(begun.iterdir()))
+    assert is_running(worker)
+    (os.killpg if stop == signal.SIGINT else os.kill)(parent.pid, stop)
+    assert parent.wait(LIMIT) != 0
+    assert parent.stdout.read() == b""
+    parent.stdout.close()
+    wait_until(lambda: not is_running(worker))
+
+
+def compare(outputs):
+    return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
+
+
+def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(tmp_path):
+    network = load_network(networks.save(networks.chain(3), tmp_path))
+    plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
+    store = MemoryStore()
+    faults = {
+        1: {"build": fake_builders.say_and_segfault},
+        2: {"infer": fake_builders.hang},
+        3: {"build": fake_builders.eat_all_memory},
+    }
+    canonical = RebuildEvaluator(network, None, [], compare, store).canonical
+    builder = IsolatedBuilder(partial(FakeBuilder, {canonical(plans[k]): fault for k, fault in faults.items()}), 2.0)
+    evaluator = RebuildEvaluator(network, builder, [FEEDS], compare, store)
+    trials = [evaluator.measure(plan) for plan in plans]
+    assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", "out of memory", "measured"]
+    assert "Error Code 1" in trials[1].message
+    assert trials[0].outputs["y"].values == {"mean": 2.0}
+    assert trials[4].message == "a warning of the build"
+    assert len(store.trials) == 5
+
+
+def test_onnxruntime_stays_in_this_process(tmp_path):
+    network = load_network(networks.save(networks.chain(3), tmp_path))
+    scales = {name: np.float32(0.05) for name in network.activations}
+    builder = open_builder("onnxruntime", "strong", network, scales, BuildOptions(timeout=1.0))
+    assert isinstance(builder, OnnxRuntimeBuilder)
+
+
+def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(tmp_path):
+    pytest.importorskip("tensorrt_rtx_bindings")
+    network = load_network(networks.save(networks.chain(3), tmp_path))
+    scales = {name: np.float32(0.05) for name in network.activations}
+    shapes = {"x": ((1, 3, 16, 16),) * 3}
+    plans = [prefix(len(network.layers), k) for k in network.quantizable[:3]]
+    make = partial(make_builder, RTX, "strong", network, scales, BuildOptions(), shapes)
+    builder = IsolatedBuilder(partial(_crashing_at, make, plans[1].key()), 300.0)
+    outcomes = []
+    for plan in plans:
+        try:
+            with builder.build(plan) as engine:
+                outcomes.append(engine.messages)
+        except TrialFailed as failure:
+            outcomes.append(failure.outcome)
+    assert outcomes == [(), "build failed", ()]
+    assert builder.engine == RTX
+
+
+def _crashing_at(make, key):
+    return fake_builders.MaySegfault(make(), key)
+
+
+def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
+    pytest.importorskip("tensorrt_rtx_bindings")
+    network = load_network(networks.save(networks.chain(3), tmp_path))
+    shapes = {"x": ((1, 3, 16, 16),) * 3}
+    scales = {name: np.float32(0.05) for name in network.activations}
+    builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes)
+    if builder.versions["device"] != "no GPU":
+        pytest.skip("there is a GPU")
+    with builder.reference() as engine, pytest.raises(EngineUnavailable, match="No NVIDIA GPU answers"):
+        engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
+
+
+def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, lenet, tmp_path):
+    """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
+    crashing = prefix(9, 3).key()
+
+    def open_isolated(engine, typing, network, scales, options, shapes, workshop=None):
+        return IsolatedBuilder(partial(_crashing_at, partial(OnnxRuntimeBuilder, network, scales, options), crashing))
+
+    monkeypatch.setattr(job, "open_builder", open_isolated)
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx",
+        lenet / "calibration.npz",
+        engine="onnxruntime",
+        strategy="exhaustive",
+        output=tmp_path / "run",
+    )
+    rows = {row.name: row for row in report.layers}
+    assert rows["pool2"].outcome == "build failed"
+    assert "SIGSEGV" in rows["pool2"].message
+    assert report.culprits == ("ip2",)
+    assert report.recipe["meets"]
+    assert "SIGSEGV" in (tmp_path / "run/journal.jsonl").read_text()
+
+
+def test_a_trial_that_timed_out_or_ran_out_of_memory_is_tried_again_when_the_run_goes_on(tmp_path):
+    with Journal(tmp_path, "run", {}) as journal:
+        journal.keep(Trial("slow", "timed out"), Trial("large", "out of memory"))
+        journal.keep(Trial("broken", "build failed"))
+        assert journal.find("slow") is not None
+    with Journal(tmp_path, "run", {}) as journal:
+        assert journal.find("slow") is None
+        assert journal.find("large") is None
+        assert journal.find("broken").outcome == "build failed"

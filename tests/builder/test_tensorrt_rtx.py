@@ -1,0 +1,279 @@
+"""Strong typing: real engines built by TensorRT-RTX, which needs no GPU to build."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.support.networks import Sketch, save
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.engines import make_builder
+from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
+from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
+from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
+from trt_bisect.builder.tensorrt_walk import largest_constant, steps_of
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import Precision, all_but, int8_set, prefix
+
+trt = pytest.importorskip("tensorrt_rtx_bindings")
+
+SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
+LAYERS = ["conv1", "relu1", "pool1", "conv2", "add", "flatten", "fc"]
+QUANTIZABLE = {"conv1": 2, "pool1": 1, "conv2": 2, "add": 1, "fc": 2}
+"""The layers that TensorRT can run in INT8 and how many of their inputs are rounded, written down by hand.
+
+The sum has a pair on its skip alone: its other side comes from ``conv2``.
+"""
+
+
+def residual_model() -> onnx.ModelProto:
+    """Conv, Relu, MaxPool, Conv, Add across the Conv, Gemm with a bias."""
+    sketch = Sketch(7)
+    pooled = sketch.node(
+        "MaxPool",
+        [sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")],
+        "pool1",
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    )
+    added = sketch.node("Add", [sketch.conv(pooled, "conv2", 4, 4), pooled], "add")
+    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (64, 5)))
+    bias = sketch.constant("fc.bias", sketch.random.normal(0, 0.3, 5))
+    flat = sketch.node("Flatten", [added], "flatten")
+    sketch.nodes.append(helper.make_node("Gemm", [flat, weight, bias], ["y"], name="fc"))
+    return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 5]})
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return load_network(save(residual_model(), tmp_path_factory.mktemp("rtx")))
+
+
+def scales_of(network, scale=0.05):
+    return {name: np.float32(scale) for name in network.activations}
+
+
+@pytest.fixture(scope="module")
+def builder(network):
+    return TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
+
+
+def layers_of(definition):
+    return [definition.network.get_layer(i) for i in range(definition.network.num_layers)]
+
+
+def makers_of(layers):
+    return {layer.get_output(o).name: layer for layer in layers for o in range(layer.num_outputs)}
+
+
+def rounded_inputs(definition):
+    """By layer name, how many inputs TensorRT sees dequantized from INT8."""
+    layers = layers_of(definition)
+    makers = makers_of(layers)
+    found = {}
+    for layer in layers:
+        if layer.name not in LAYERS:
+            continue
+        inputs = [layer.get_input(i) for i in range(layer.num_inputs)]
+        made = [makers.get(tensor.name) for tensor in inputs if tensor is not None]
+        found[layer.name] = sum(m is not None and m.type == trt.LayerType.DEQUANTIZE for m in made)
+    return found
+
+
+@pytest.mark.parametrize("k", range(-1, len(LAYERS)))
+def test_a_prefix_rounds_the_inputs_of_exactly_its_quantizable_layers(builder, network, k):
+    definition = builder.network_definition(prefix(len(LAYERS), k))
+    expected = {name: QUANTIZABLE.get(name, 0) if place <= k else 0 for place, name in enumerate(LAYERS)}
+    assert [layer.name for layer in network.layers] == LAYERS
+    assert rounded_inputs(definition) == expected
+
+
+@pytest.mark.parametrize("k", [0, 2, len(LAYERS) - 1])
+def test_a_prefix_becomes_an_engine_without_a_gpu(builder, k):
+    with builder.build(prefix(len(LAYERS), k)) as engine:
+        assert len(engine.serialized.data) > 10_000
+        assert engine.messages == ()
+        assert engine.ran == {}
+
+
+def test_any_set_of_layers_can_stay_high(builder):
+    definition = builder.network_definition(all_but(len(LAYERS), {3}))
+    assert rounded_inputs(definition) == {**dict.fromkeys(LAYERS, 0), **QUANTIZABLE, "conv2": 0}
+
+
+def test_the_scales_stand_in_what_tensorrt_parsed(network):
+    scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
+    builder = TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES, engine=RTX)
+    layers = layers_of(builder.network_definition(prefix(len(LAYERS), 2)))
+    makers = makers_of(layers)
+    found = {}
+    for layer in layers:
+        if layer.type == trt.LayerType.QUANTIZE:
+            constant = makers[layer.get_input(1).name]
+            found[layer.get_input(0).name] = largest_constant(trt, constant)
+    weight = network.constant("conv1.weight")
+    assert found["x"] == scales["x"]
+    assert found["relu1_out"] == scales["relu1_out"]
+    assert found["conv1.weight_output"] == pytest.approx(np.abs(weight).max() / 127, rel=1e-6)
+    assert set(found) == {"x", "relu1_out", "conv1.weight_output"}
+
+
+def test_fp16_layers_are_fp16_and_the_output_stays_fp32(builder):
+    plan = prefix(len(LAYERS), 2, Precision.FP16)
+    definition = builder.network_definition(plan)
+    types = {layer.name: layer.get_output(0).dtype for layer in layers_of(definition) if layer.name in LAYERS}
+    assert types == {
+        "conv1": trt.DataType.FLOAT,
+        "relu1": trt.DataType.FLOAT,
+        "pool1": trt.DataType.FLOAT,
+        **dict.fromkeys(["conv2", "add", "flatten", "fc"], trt.DataType.HALF),
+    }
+    assert definition.network.get_output(0).dtype == trt.DataType.FLOAT
+    assert len(builder.serialize(plan).data) > 10_000
+
+
+def test_the_reference_has_no_int8(builder):
+    definition = builder.network_definition(int8_set(len(LAYERS), ()))
+    kinds = {layer.type for layer in layers_of(definition)}
+    assert not kinds & {trt.LayerType.QUANTIZE, trt.LayerType.DEQUANTIZE}
+    assert definition.network.get_flag(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    half = builder.build(prefix(len(LAYERS), -1, Precision.FP16)).serialized.data
+    sizes = [len(builder.reference().serialized.data), len(builder.build(prefix(len(LAYERS), -1)).serialized.data)]
+    assert sizes[0] == sizes[1] != len(half)
+
+
+def test_options_are_taken(network, tmp_path):
+    options = BuildOptions(
+        workspace_bytes=1 << 26, optimization_level=1, timing_cache=tmp_path / "run" / "timing.cache"
+    )
+    builder = TensorRTStrongBuilder(network, scales_of(network), options, SHAPES, engine=RTX)
+    assert len(builder.serialize(prefix(len(LAYERS), 3)).data) > 10_000
+    assert not options.timing_cache.exists(), "TensorRT-RTX keeps no timings"
+
+
+def test_tensorrt_says_why_a_scale_is_refused(network):
+    builder = TensorRTStrongBuilder(network, scales_of(network, np.nan), BuildOptions(), SHAPES, engine=RTX)
+    assert len(builder.reference().serialized.data) > 10_000
+    with pytest.raises(TrialFailed, match="Scale coefficients must all be positive") as failure:
+        builder.build(prefix(len(LAYERS), 0))
+    assert failure.value.outcome == "build failed"
+
+
+def test_tensorrt_names_the_node_that_it_does_not_know(network, tmp_path):
+    model = residual_model()
+    model.graph.node[1].op_type, model.graph.node[1].domain = "Wonder", "acme"
+    model.opset_import.append(helper.make_opsetid("acme", 1))
+    path = tmp_path / "odd.onnx"
+    onnx.save(model, str(path))
+    odd = load_network(path)
+    builder = TensorRTStrongBuilder(odd, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
+    with pytest.raises(TrialFailed, match=r"(?s)relu1.*Wonder.*Plugin not found") as failure:
+        builder.reference()
+    assert failure.value.outcome == "build failed"
+
+
+def test_one_failed_build_leaves_nothing_to_the_next(network, builder):
+    broken = TensorRTStrongBuilder(network, scales_of(network, -1.0), BuildOptions(), SHAPES, engine=RTX)
+    with pytest.raises(TrialFailed):
+        broken.build(prefix(len(LAYERS), 0))
+    assert builder.build(prefix(len(LAYERS), 0)).messages == ()
+
+
+def test_tensorrt_says_why_it_cannot_build(network):
+    builder = TensorRTStrongBuilder(network, scales_of(network), BuildOptions(workspace_bytes=1), SHAPES, engine=RTX)
+    with pytest.raises(TrialFailed, match="workspace limit") as failure:
+        builder.build(prefix(len(LAYERS), 0))
+    assert failure.value.outcome == "build failed"
+
+
+def test_tensorrt_says_what_is_wrong_with_a_profile(network):
+    falling = {"x": SHAPES["x"][::-1]}
+    builder = TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), falling, engine=RTX)
+    with pytest.raises(TrialFailed, match="MIN<=OPT<=MAX"):
+        builder.build(prefix(len(LAYERS), 0))
+
+
+def test_errors_and_warnings_are_kept_apart():
+    logger = logger_of(trt)
+    drain(logger)
+    for severity, text in [
+        (trt.ILogger.WARNING, "odd"),
+        (trt.ILogger.INFO, "chatter"),
+        (trt.ILogger.ERROR, "broken\n"),
+        (trt.ILogger.WARNING, "odd"),
+        (trt.ILogger.INTERNAL_ERROR, "worse"),
+    ]:
+        logger.log(severity, text)
+    messages = drain(logger)
+    assert errors_in(messages, "nothing") == "broken\nworse"
+    assert warnings_in(messages) == ("odd",)
+    assert errors_in(drain(logger), "nothing") == "nothing"
+    assert logger_of(trt) is logger, "TensorRT takes one logger a process"
+
+
+def test_without_a_gpu_an_inference_says_so(builder):
+    try:
+        find_gpu()
+    except EngineUnavailable:
+        pass
+    else:
+        pytest.skip("there is a GPU")
+    with (
+        builder.build(prefix(len(LAYERS), 0)) as engine,
+        pytest.raises(EngineUnavailable, match="No NVIDIA GPU answers"),
+    ):
+        engine.infer({"x": np.zeros((1, 3, 8, 8), np.float32)})
+
+
+def test_a_dynamic_input_needs_shapes_that_fit(network):
+    with pytest.raises(BadInput, match=r"'x' .* is dynamic"):
+        TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), {}, engine=RTX)
+    with pytest.raises(BadInput, match="1x4x8x8 does not fit"):
+        dynamic_shapes(network, {"x": ((1, 4, 8, 8),) * 3})
+    with pytest.raises(BadInput, match="3x8x8 does not fit"):
+        dynamic_shapes(network, {"x": ((3, 8, 8),) * 3})
+    assert dynamic_shapes(network, {**SHAPES, "unknown": ((1,),) * 3}) == SHAPES
+
+
+def test_a_network_of_fixed_shapes_needs_none(tmp_path):
+    network = load_network(save(residual_model(), tmp_path), {"x": (1, 3, 8, 8)})
+    builder = TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
+    assert len(builder.serialize(prefix(len(LAYERS), 6)).data) > 10_000
+
+
+def test_the_builder_of_tensorrt_rtx(network):
+    builder = make_builder(RTX, "strong", network, scales_of(network), BuildOptions(), SHAPES)
+    assert (builder.engine, builder.typing, builder.arithmetic) == ("tensorrt-rtx", "strong", "measured")
+    assert builder.versions["tensorrt-rtx"] == trt.__version__
+
+
+def test_flags_that_a_version_lacks_are_left_out():
+    assert creation_flags(trt, ("STRONGLY_TYPED",)) == 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    assert creation_flags(trt, ("EXPLICIT_BATCH",)) == 0
+
+
+def test_the_walk_maps_a_parsed_network_to_its_layers(builder, network):
+    """The owners, on real TensorRT layers: every layer of the Gemm and of the Flatten is found."""
+    steps = steps_of(builder.network_definition(prefix(len(LAYERS), -1)).network, network.layers)
+    owners = {}
+    for step in steps:
+        owners.setdefault(step.owner, []).append(step.kind)
+    assert [name for name, step in ((s.layer.name, s) for s in steps) if step.main] == LAYERS
+    assert owners[0] == ["CONVOLUTION"]
+    assert owners[3] == ["CONVOLUTION"]
+    assert "MATRIX_MULTIPLY" in owners[6]
+    assert "ELEMENTWISE" in owners[6], "the Gemm's bias"
+    assert "SHUFFLE" in owners[5]
+    assert None not in owners
+    assert [s.kind for s in steps if s.computes and s.owner == 6] == ["MATRIX_MULTIPLY"]
+
+
+def test_the_largest_value_of_a_constant_layer(builder, network):
+    definition = builder.network_definition(prefix(len(LAYERS), -1))
+    constants = {layer.name: layer for layer in layers_of(definition) if layer.type == trt.LayerType.CONSTANT}
+    expected = np.abs(network.constant("fc.weight")).max()
+    assert largest_constant(trt, constants["fc.weight"]) == pytest.approx(expected)

@@ -1,0 +1,173 @@
+"""Weak typing: what the walk asks of a TensorRT network, on objects with TensorRT's interface."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, parsed
+from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, steps_of
+from trt_bisect.precision import Precision, int8_set, prefix
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return make_network(tmp_path_factory.mktemp("walk"))
+
+
+def laid(network, plan, definition=None, **options):
+    definition = definition or parsed()
+    steps = steps_of(definition, network.layers)
+    constrain(TRT, definition, steps, network, plan, **options)
+    return definition
+
+
+def test_every_tensorrt_layer_finds_its_owner(network):
+    steps = steps_of(parsed(), network.layers)
+    assert {step.layer.name: step.owner for step in steps} == {
+        "conv1": 0,
+        "relu1": 1,
+        "pool1": 2,
+        "conv2": 3,
+        "add": 4,
+        "(Unnamed Layer* 5) [Shape]": 4,
+        "flatten": 5,
+        "fc.weight": 6,
+        "fc": 6,
+        "fc.bias": 6,
+        "(Unnamed Layer* 10) [Shuffle]": 6,
+        "fc_10": 6,
+        "softmax": 7,
+    }
+    assert {step.layer.name for step in steps if step.computes} == {layer.name for layer in network.layers}
+
+
+def test_metadata_counts_where_a_name_was_changed(network):
+    definition = Definition(["x"], ["conv1_out"])
+    definition.add("renamed", "CONVOLUTION", ["x"], "conv1_out", metadata="[ONNX Layer: conv1]")
+    definition.add("other", "ACTIVATION", ["conv1_out"], "relu1_out", metadata="[ONNX Layer: unknown]")
+    first, second = steps_of(definition, network.layers)
+    assert (first.owner, first.named, first.computes) == (0, True, True)
+    assert (second.owner, second.named, second.computes) == (0, False, False)
+
+
+def test_all_high_leaves_shapes_and_constants_alone(network):
+    """Everything but the layer of shapes, the two constants, and the shuffle of the second is FP32."""
+    asked = laid(network, prefix(8, -1)).asked()
+    expected = [layer.name for layer in parsed().layers]
+    for left in ("(Unnamed Layer* 5) [Shape]", "fc.weight", "fc.bias", "(Unnamed Layer* 10) [Shuffle]"):
+        expected.remove(left)
+    assert asked == dict.fromkeys(expected, FLOAT)
+
+
+def test_all_int8_leaves_what_lies_between_int8_layers_free(network):
+    """fc's product is a tensor of its own only until its bias is added; what follows fc is FP32."""
+    assert laid(network, prefix(8, 7)).asked() == {
+        "fc": (None, {0: "FLOAT"}),
+        "fc_10": FLOAT,
+        "softmax": FLOAT,
+    }
+
+
+def test_a_boundary_adds_no_rounding(network):
+    """prefix(0): conv1 is INT8, and relu1, which nothing in INT8 reads, is high: conv1 puts out floats."""
+    asked = laid(network, prefix(8, 0)).asked()
+    assert asked["conv1"] == (None, {0: "FLOAT"})
+    assert asked["relu1"] == asked["pool1"] == asked["conv2"] == FLOAT
+
+
+def test_an_int8_layer_read_by_int8_and_high_layers_is_left_alone(network):
+    """prefix(3): pool1 is read by conv2 in INT8 and by add in FP32; conv2 by add alone."""
+    asked = laid(network, prefix(8, 3)).asked()
+    assert "pool1" not in asked
+    assert asked["conv2"] == (None, {0: "FLOAT"})
+    assert asked["add"] == FLOAT
+
+
+def test_a_boundary_seen_through_a_shuffle_adds_no_rounding(network):
+    """prefix(4): add is INT8, fc high; the flatten between them must not become INT8."""
+    asked = laid(network, prefix(8, 4)).asked()
+    assert asked["add"] == (None, {0: "FLOAT"})
+    assert asked["flatten"] == FLOAT
+    between = laid(network, int8_set(8, {4, 6})).asked()
+    assert "add" not in between
+    assert "flatten" not in between
+
+
+def test_what_a_plan_says_of_layers_that_only_follow_changes_nothing(network):
+    followers = {layer.index for layer in network.layers if not layer.quantizable}
+    assert followers == {1, 5, 7}
+    for k in range(-1, 8):
+        plan = prefix(8, k)
+        high = plan.keeping(followers)
+        low = int8_set(8, plan.int8 | followers)
+        assert laid(network, plan).asked() == laid(network, high).asked() == laid(network, low).asked()
+
+
+def test_fp16_is_the_high_precision_where_the_plan_says_so(network):
+    definition = laid(network, prefix(8, 0, Precision.FP16))
+    asked = definition.asked()
+    assert asked["conv1"] == (None, {0: "FLOAT"})
+    assert asked["conv2"] == ("HALF", {0: "HALF"})
+    assert asked["softmax"] == ("HALF", {0: "FLOAT"}), "an output of the network"
+    assert definition.get_output(0).dtype is DataType.FLOAT
+
+
+def test_a_network_output_is_made_fp32_on_the_tensor(network):
+    definition = parsed()
+    definition.tensors["softmax_out"].dtype = DataType.HALF
+    laid(network, prefix(8, 7), definition)
+    assert definition.tensors["softmax_out"].dtype is DataType.FLOAT
+
+
+def test_int8_can_be_forced_on_the_layers_that_compute(network):
+    asked = laid(network, prefix(8, 7), force_int8=True).asked()
+    forced = {name for name, (precision, _) in asked.items() if precision == "INT8"}
+    assert forced == {"conv1", "pool1", "conv2", "add", "fc"}
+    assert {name for name, (p, _) in laid(network, prefix(8, 2), force_int8=True).asked().items() if p == "INT8"} == {
+        "conv1",
+        "pool1",
+    }
+
+
+def test_integer_outputs_keep_their_type(network):
+    definition = Definition(["x"], ["values", "places"])
+    dtypes = [DataType.FLOAT, DataType.INT32]
+    definition.add("softmax", "TOPK", ["x"], "values", "places", dtypes=dtypes)
+    definition.add("flatten", "CAST", ["places"], "flags", dtypes=[DataType.BOOL])
+    definition.add("relu1", "ACTIVATION", ["flags"], "more_flags", dtypes=[DataType.BOOL])
+    asked = laid(network, prefix(8, -1), definition).asked()
+    assert asked == {"softmax": FLOAT}
+    assert definition.tensors["places"].dtype is DataType.INT32
+
+
+def test_every_float_tensor_of_a_quantizable_layer_gets_a_range(network):
+    definition = parsed()
+    scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
+    set_ranges(TRT, definition, steps_of(definition, network.layers), network, scales)
+    for name, scale in scales.items():
+        lowest, largest = definition.tensors[name].dynamic_range
+        assert largest == pytest.approx(127 * float(scale), rel=1e-6)
+        assert lowest == -largest
+    ranges = {name: tensor.dynamic_range for name, tensor in definition.tensors.items()}
+    assert ranges["product"] == ranges["fc_out"]
+    assert ranges["w"] == (-2.0, 2.0)
+    assert ranges["b"] == ranges["b_shuffled"] == (-0.25, 0.25)
+    assert ranges["s"] is None
+
+
+def test_tensors_inside_layers_that_only_follow_get_no_made_up_range(network):
+    definition = Definition(["x"], ["softmax_out"])
+    definition.add("softmax_1", "ELEMENTWISE", ["x"], "inner")
+    definition.add("softmax", "SOFTMAX", ["inner"], "softmax_out")
+    set_ranges(TRT, definition, steps_of(definition, network.layers), network, {"softmax_out": np.float32(1)})
+    assert definition.tensors["inner"].dynamic_range is None
+    assert definition.tensors["softmax_out"].dynamic_range == (-127.0, 127.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
+def test_a_scale_that_is_none_makes_no_range(network, scale):
+    definition = Definition(["x"], ["conv1_out"])
+    definition.add("conv1", "CONVOLUTION", ["x"], "conv1_out")
+    set_ranges(TRT, definition, steps_of(definition, network.layers), network, {"x": np.float32(scale)})
+    assert definition.tensors["x"].dynamic_range is None

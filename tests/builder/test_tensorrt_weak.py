@@ -1,0 +1,293 @@
+"""The weak builder's flags, profile, calibrator and timing cache, on a stand-in for TensorRT 8.6."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
+from trt_bisect.builder import tensorrt_strong, tensorrt_weak
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
+from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.jobs.recipe_of import cache_version
+from trt_bisect.precision import Precision, int8_set, prefix
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return make_network(tmp_path_factory.mktemp("weak"))
+
+
+class FakeConfig:
+    """``IBuilderConfig``, remembering what was set."""
+
+    def __init__(self):
+        self.flags, self.limits, self.profiles, self.sources = {"TF32"}, {}, [], None
+        self.profiling_verbosity = self.int8_calibrator = self.calibration_profile = None
+        self.builder_optimization_level = 3
+        self.timings = b""
+
+    def set_flag(self, flag):
+        self.flags.add(flag)
+
+    def clear_flag(self, flag):
+        self.flags.discard(flag)
+
+    def set_memory_pool_limit(self, pool, size):
+        self.limits[pool] = size
+
+    def add_optimization_profile(self, profile):
+        self.profiles.append(profile)
+
+    def set_calibration_profile(self, profile):
+        self.calibration_profile = profile
+
+    def set_tactic_sources(self, bits):
+        self.sources = bits
+
+    def create_timing_cache(self, kept):
+        return None if kept == b"spoilt" else TimingCache(kept)
+
+    def set_timing_cache(self, cache, ignore_mismatch):
+        self.cache = cache
+        return True
+
+    def get_timing_cache(self):
+        return self.cache
+
+
+class TimingCache:
+    """Its timings are words; ``other device`` cannot be combined, as with TensorRT."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def combine(self, other, ignore_mismatch):
+        if b"other device" in other.data:
+            return False
+        self.data += b"|" + other.data
+        return True
+
+    def serialize(self):
+        return self.data + b"+built"
+
+
+class Calibrator:
+    def __init__(self):
+        self.started = True
+
+
+def names(*members):
+    return SimpleNamespace(__members__={name: name for name in members}, **{name: name for name in members})
+
+
+class FakeTensorRT:
+    """TensorRT 8.6 as a module and a builder; every config and network that it made is kept."""
+
+    def __init__(self, version="8.6.0", fails=False):
+        self.configs, self.networks, self.files, self.fails = [], [], [], fails
+        self.logger = SimpleNamespace(records=[])
+        self.module = SimpleNamespace(
+            __version__=version,
+            DataType=DataType,
+            IConstantLayer=FakeLayer,
+            IInt8EntropyCalibrator2=Calibrator,
+            BuilderFlag=names("TF32", "INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES"),
+            ProfilingVerbosity=names("DETAILED"),
+            MemoryPoolType=names("WORKSPACE"),
+            TacticSource=SimpleNamespace(__members__={"CUBLAS": 0, "CUDNN": 2, "JIT_CONVOLUTIONS": 4}),
+            NetworkDefinitionCreationFlag=SimpleNamespace(__members__={"EXPLICIT_BATCH": 0}),
+            OnnxParser=self._parser,
+        )
+
+    def _parser(self, network, logger):
+        def parse(path):
+            self.files.append(path)
+            return True
+
+        return SimpleNamespace(parse_from_file=parse, num_errors=0)
+
+    def create_network(self, flags):
+        assert flags == 1, "explicit batch"
+        self.networks.append(parsed())
+        return self.networks[-1]
+
+    def create_builder_config(self):
+        self.configs.append(FakeConfig())
+        return self.configs[-1]
+
+    def create_optimization_profile(self):
+        shapes = {}
+        return SimpleNamespace(shapes=shapes, set_shape=lambda name, *three: shapes.update({name: three}))
+
+    def build_serialized_network(self, network, config):
+        self.timings_during_build = getattr(config, "cache", None)
+        return None if self.fails else b"engine"
+
+
+SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
+
+
+@pytest.fixture
+def weak(network, monkeypatch):
+    def make(options=None, rt=None, **more):
+        rt = rt or FakeTensorRT()
+        started = TensorRT("tensorrt", rt.module, rt.logger, rt)
+        monkeypatch.setattr(tensorrt_weak, "start_tensorrt", lambda engine: started)
+        scales = {name: np.float32(0.1) for name in network.activations}
+        return TensorRTWeakBuilder(network, scales, options or BuildOptions(), SHAPES, **more), rt
+
+    return make
+
+
+def test_the_weak_builder_says_what_it_is(weak):
+    builder, _ = weak()
+    assert (builder.engine, builder.typing, builder.arithmetic) == ("tensorrt", "weak", "measured")
+    assert builder.versions["tensorrt"] == "8.6.0"
+    assert builder.versions["rules"] != "1", "trials under the constraints of before are not reused"
+
+
+def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
+    builder, rt = weak(BuildOptions(workspace_bytes=1 << 20, optimization_level=2))
+    assert builder.build(prefix(8, 3)).serialized.data == b"engine"
+    config = rt.configs[-1]
+    assert config.flags == {"INT8", "OBEY_PRECISION_CONSTRAINTS"}
+    assert config.limits == {"WORKSPACE": 1 << 20}
+    assert (config.builder_optimization_level, config.profiling_verbosity) == (2, "DETAILED")
+    assert [profile.shapes for profile in config.profiles] == [SHAPES]
+    assert config.int8_calibrator is None
+    assert rt.networks[-1].asked()["add"] == FLOAT
+    assert rt.networks[-1].tensors["x"].dynamic_range == pytest.approx((-12.7, 12.7))
+
+
+def test_fp16_is_allowed_only_where_a_plan_asks_for_it(weak):
+    builder, rt = weak(BuildOptions(high=Precision.FP16))
+    builder.build(prefix(8, 3, Precision.FP16))
+    assert rt.configs[-1].flags == {"INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS"}
+
+
+def test_full_fp16_is_what_a_user_would_build_without_int8(weak):
+    builder, rt = weak()
+    builder.build(int8_set(8, (), Precision.FP16))
+    assert rt.configs[-1].flags == {"FP16", "OBEY_PRECISION_CONSTRAINTS"}
+
+
+def test_the_reference_allows_neither_int8_nor_fp16(weak):
+    builder, rt = weak(BuildOptions(high=Precision.FP16))
+    builder.reference()
+    assert rt.configs[-1].flags == set()
+    assert rt.networks[-1].asked() == {}
+
+
+def test_the_network_is_written_once_and_parsed_for_every_plan(weak):
+    builder, rt = weak()
+    builder.build(prefix(8, 0))
+    builder.build(prefix(8, 3))
+    assert len(rt.networks) == 2
+    assert len(set(rt.files)) == 1
+
+
+def test_a_calibration_cache_can_stand_for_the_ranges(weak):
+    builder, rt = weak(calibration_cache=b"TRT-8600-EntropyCalibration2\nx: 3c008912\n")
+    builder.build(prefix(8, 3))
+    config = rt.configs[-1]
+    assert config.int8_calibrator.started
+    assert config.int8_calibrator.read_calibration_cache().startswith(b"TRT-8600")
+    assert config.int8_calibrator.get_batch(["x"]) is None
+    assert config.calibration_profile.shapes == SHAPES
+    assert rt.networks[-1].tensors["x"].dynamic_range is None
+
+
+def test_the_calibrator_starts_tensorrts_own():
+    assert cache_calibrator(SimpleNamespace(IInt8EntropyCalibrator2=Calibrator), b"cache").started
+
+
+def test_timings_are_shared_by_the_builds_of_a_run(weak, tmp_path):
+    path = tmp_path / "run" / "timing.cache"
+    builder, rt = weak(BuildOptions(timing_cache=path))
+    builder.build(prefix(8, 0))
+    assert path.read_bytes() == b"+built"
+    builder.build(prefix(8, 1))
+    assert rt.timings_during_build.data == b"+built"
+    path.write_bytes(b"spoilt")
+    builder.build(prefix(8, 2))
+    assert rt.timings_during_build.data == b""
+    assert [file.name for file in path.parent.iterdir()] == ["timing.cache"]
+
+
+def test_timings_from_other_machines_are_merged_by_the_next_build(weak, tmp_path):
+    """A stand-in's word for it: no TensorRT has combined caches here."""
+    path = tmp_path / "timing.cache"
+    for place, timings in (("a1", b"one"), ("b2", b"spoilt"), ("c3", b"other device"), ("d4", b"two")):
+        timings_of(path, place).write_bytes(timings)
+    builder, _ = weak(BuildOptions(timing_cache=path))
+    builder.build(prefix(8, 0))
+    assert path.read_bytes() == b"one|two+built"
+
+
+def test_tactic_sources_can_be_left_out(weak):
+    builder, rt = weak(BuildOptions(tactic_sources=("JIT_CONVOLUTIONS", "CUDNN")))
+    builder.build(prefix(8, 0))
+    assert rt.configs[-1].sources == 1 << 4 | 1 << 2
+
+
+def test_a_tactic_source_that_this_version_has_not_is_named(weak):
+    builder, _ = weak(BuildOptions(tactic_sources=("JIT_CONVOLUTIONS", "CUBLAS_LT")))
+    with pytest.raises(BadInput, match="no tactic source 'CUBLAS_LT'") as error:
+        builder.build(prefix(8, 0))
+    assert error.value.remedy == "Use CUBLAS, CUDNN, JIT_CONVOLUTIONS."
+
+
+def test_a_failed_build_is_an_outcome(weak):
+    builder, _ = weak(rt=FakeTensorRT(fails=True))
+    with pytest.raises(TrialFailed, match="gave no reason") as failure:
+        builder.build(prefix(8, 0))
+    assert failure.value.outcome == "build failed"
+
+
+def test_tensorrt_11_has_no_weak_typing(weak):
+    with pytest.raises(EngineUnavailable, match=r"11\.0\.0 has no weak typing"):
+        weak(rt=FakeTensorRT("11.0.0"))
+
+
+def test_tensorrt_8_has_no_strong_typing(network, monkeypatch):
+    rt = FakeTensorRT("8.6.0")
+    monkeypatch.setattr(tensorrt_strong, "start_tensorrt", lambda engine: TensorRT(engine, rt.module, rt.logger, rt))
+    scales = {name: np.float32(0.1) for name in network.activations}
+    with pytest.raises(EngineUnavailable, match=r"8\.6\.0 has no strong typing"):
+        TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
+
+
+def test_precisions_are_obeyed_by_the_flag_that_the_version_has():
+    assert obey_flag(SimpleNamespace(BuilderFlag=names("INT8", "STRICT_TYPES"))) == "STRICT_TYPES"
+    assert obey_flag(FakeTensorRT().module) == "OBEY_PRECISION_CONSTRAINTS"
+
+
+def test_the_builder_tells_the_plan_that_it_sets(weak, network):
+    """Every layer of the parsed network that was told something is in the plan that recipes are written from."""
+    builder, rt = weak(BuildOptions(force_int8=True))
+    plan = prefix(8, 4)
+    builder.network_definition(plan)
+    set_on = rt.networks[-1].asked()
+    told = builder.weak_plan(plan)
+    assert {each.layer for each in told.constraints} == set(set_on)
+    assert {each.layer: each.precision and str(each.precision) for each in told.constraints} == {
+        name: {"FLOAT": "fp32", "INT8": "int8", None: None}[precision] for name, (precision, _) in set_on.items()
+    }
+    assert told.parser == "TensorRT 8.6.0"
+    assert told.layers == tuple(layer.name for layer in parsed().layers)
+    assert told.scales["product"] == pytest.approx(0.1)
+
+
+def test_the_cache_is_for_the_tensorrt_in_use(weak):
+    builder, _ = weak(rt=FakeTensorRT("10.7.0.23"))
+    request = SimpleNamespace(trt_version="")
+    assert cache_version(request, builder).header == "TRT-100700-EntropyCalibration2"
+    assert cache_version(SimpleNamespace(trt_version="8.6.1"), builder).header == "TRT-8601-EntropyCalibration2"
+    emulated = SimpleNamespace(engine="onnxruntime", versions={"onnxruntime": "1.20.0"})
+    assert cache_version(request, emulated).header == "TRT-100300-EntropyCalibration2"

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnxruntime.quantization.calibrate import HistogramCollector
+
+from tests.support import networks
+from tests.support.plain_entropy import best_bins
+from trt_bisect import BadInput, calibrate, load_network, read_cache
+from trt_bisect.calibration.cache import format_cache, parse_cache, version_asked, version_of_engine
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.collect import magnitudes, recalibrated
+from trt_bisect.calibration.histogram import (
+    BINS,
+    AbsHistogram,
+    entropy_threshold,
+    minmax_threshold,
+    percentile_threshold,
+)
+
+
+def histogram_of(*parts):
+    histogram = AbsHistogram()
+    for part in parts:
+        histogram.add(np.asarray(part, np.float32))
+    return histogram
+
+
+def test_histogram_keeps_counts_and_size_whatever_comes():
+    random = np.random.default_rng(0)
+    parts = [random.normal(0, 10.0**power, 1000) for power in (-3, 0, 2, -1)]
+    histogram = histogram_of(*parts)
+    everything = np.abs(np.concatenate(parts).astype(np.float32))
+    assert histogram.counts.shape == (BINS,)
+    assert histogram.counts.sum() == 4000
+    assert histogram.absmax == everything.max()
+    edges = np.arange(BINS + 1) * histogram.width
+    expected, _ = np.histogram(everything, edges)
+    assert np.abs(np.cumsum(histogram.counts) - np.cumsum(expected)).max() <= 2  # values on an edge, in float32
+
+
+def test_tiny_first_sample_does_not_blow_up_memory():
+    histogram = histogram_of([1e-30], [1e30])
+    assert histogram.counts.size == BINS
+    assert histogram.absmax == np.float32(1e30)
+
+
+def test_nonfinite_values_are_counted_apart():
+    histogram = histogram_of([1.0, np.nan, np.inf, -2.0])
+    assert histogram.nonfinite == 2
+    assert histogram.absmax == 2.0
+
+
+def test_percentile_is_numpys_to_a_bin():
+    values = np.random.default_rng(1).laplace(size=100_000)
+    histogram = histogram_of(*np.split(values, 10))
+    assert percentile_threshold(histogram, 99.9) == pytest.approx(
+        np.quantile(np.abs(values), 0.999), abs=2 * histogram.width
+    )
+    assert percentile_threshold(histogram, 100) == pytest.approx(np.abs(values).max(), rel=1e-6)
+
+
+def test_percentile_is_onnxruntimes_to_a_bin():
+    values = np.random.default_rng(2).normal(size=50_000).astype(np.float32)
+    collector = HistogramCollector("percentile", True, BINS, 128, 99.9, "same")
+    collector.collect({"t": [values]})
+    theirs = float(collector.compute_percentile()["t"][1])
+    histogram = histogram_of(values)
+    assert percentile_threshold(histogram, 99.9) == pytest.approx(theirs, abs=2 * histogram.width)
+
+
+def test_entropy_clips_an_outlier_and_is_not_minmax():
+    values = np.append(np.random.default_rng(3).normal(size=200_000), 100.0)
+    histogram = histogram_of(values)
+    assert minmax_threshold(histogram) == 100.0
+    assert 3.0 < entropy_threshold(histogram) < 20.0
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace"])
+def test_entropy_agrees_with_a_plain_loop_over_every_threshold(kind):
+    values = getattr(np.random.default_rng(4), kind)(size=200_000).astype(np.float32)
+    histogram = histogram_of(values)
+    assert entropy_threshold(histogram) == pytest.approx(best_bins(histogram.used()) * histogram.width, rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
+def test_thresholds_lie_within_what_was_seen(seed, scale):
+    histogram = histogram_of(np.random.default_rng(seed).standard_t(2, 5000) * scale)
+    for threshold in (entropy_threshold(histogram), percentile_threshold(histogram, 99.9)):
+        assert 0 < threshold <= histogram.absmax
+
+
+def test_minmax_scales_are_numpys(tmp_path):
+    model = networks.chain(depth=2)
+    network = load_network(networks.save(model, tmp_path))
+    stacked = networks.samples(model)["x"]
+    ranges = calibrate(network, [{"x": sample[None]} for sample in stacked], "minmax")
+    assert ranges.scales["x"] == np.float32(np.abs(stacked).max()) / np.float32(127)
+    assert set(ranges.scales) == set(network.activations)
+
+
+def test_entropy_of_a_network_is_not_minmax(lenet):
+    network = load_network(lenet / "lenet.onnx")
+    samples = [{"data": d[None]} for d in np.load(lenet / "calibration.npz")["data"].reshape(-1, 1, 28, 28)[:40]]
+    entropy, minmax = calibrate(network, samples, "entropy"), calibrate(network, samples, "minmax")
+    assert any(entropy.scales[t] < 0.95 * minmax.scales[t] for t in network.rounded_activations)
+
+
+def test_cache_bits_round_trip():
+    scales = {
+        "data": np.float32(1 / 127),
+        "(Unnamed Layer* 4) [Shuffle]_output": np.float32(3.1e-7),
+        "a:b": np.float32(2),
+    }
+    text = format_cache(scales)
+    assert text.splitlines()[0] == "TRT-100300-EntropyCalibration2"
+    assert text.splitlines()[1] == "data: 3c010204"  # 1/127 = 0x3c010204 in IEEE 754
+    assert parse_cache(text, "it") == scales
+
+
+@given(st.floats(width=32, min_value=2.0**-120, max_value=2.0**20))
+def test_any_scale_survives_the_cache_to_the_bit(value):
+    parsed = parse_cache(f"TRT-8600-MinMaxCalibration\nt: {struct.pack('>f', value).hex()}\n", "it")
+    assert struct.pack(">f", parsed["t"]) == struct.pack(">f", value)
+
+
+def test_cache_ranges_are_used_to_the_bit(lenet, tmp_path):
+    import onnx
+    from onnx import numpy_helper
+
+    import trt_bisect
+
+    names = load_network(lenet / "lenet.onnx").activations
+    bits = {name: f"3c{place:02x}89{place:02x}" for place, name in enumerate(names, 16)}
+    cache = tmp_path / "deployed.cache"
+    cache.write_text("TRT-8601-EntropyCalibration2\n" + "".join(f"{n}: {b}\n" for n, b in bits.items()))
+    report = trt_bisect.run(
+        lenet / "lenet.onnx", cache, lenet / "digits.npz", samples=1, engine="onnxruntime", output=tmp_path / "run"
+    )
+    assert report.ranges["origin"] == "cache deployed.cache"
+    written = (tmp_path / "run/recipe/calibration.cache").read_text().splitlines()[1:]
+    assert written == [f"{n}: {b}" for n, b in bits.items()]
+    model = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")
+    scale = next(t for t in model.graph.initializer if t.name == "data__int8_scale")
+    assert numpy_helper.to_array(scale).astype(">f4").tobytes().hex() == bits["data"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello\n", "TRT-8600-EntropyCalibration2\n", "TRT-8600-X\nname 3c008912\n", "TRT-8600-X\nname: xyz\n"]
+)
+def test_broken_caches_are_named(text, tmp_path):
+    path = tmp_path / "broken.cache"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=r"broken\.cache"):
+        read_cache(path, ("data",))
+
+
+def test_cache_of_another_network(tmp_path):
+    path = tmp_path / "other.cache"
+    path.write_text("TRT-8600-EntropyCalibration2\nother: 3c008912\n")
+    with pytest.raises(BadInput, match="another network"):
+        read_cache(path, ("data", "prob"))
+
+
+def test_unusable_scales_are_named(tmp_path):
+    path = tmp_path / "odd.cache"
+    lines = {"zero": "0", "denormal": "00000001", "nan": "7fc00000", "mask": "7b000000", "good": "3c008912"}
+    path.write_text("TRT-8600-X\n" + "".join(f"{n}: {b}\n" for n, b in lines.items()))
+    ranges = read_cache(path, tuple(lines))
+    assert list(ranges.scales) == ["good"]
+    assert set(ranges.unusable) == {"zero", "denormal", "nan", "mask"}
+    assert "mask" in read_cache(path, tuple(lines), keep_masks=True).scales
+
+
+def test_tensors_calibrated_anew_take_that_calibrators_scale_and_leave_the_others(tmp_path):
+    model = networks.chain()
+    network = load_network(networks.save(model, tmp_path))
+    samples = [{"x": sample[None]} for sample in networks.samples(model, 6)["x"]]
+    entropy, minmax, most = (
+        calibrate(network, samples, *how) for how in (("entropy",), ("minmax",), ("percentile", 99.0))
+    )
+    seen = magnitudes(network, samples)
+    assert seen.ranges(Calibrator("percentile", 99.0)) == most
+    first, second = network.rounded_activations[1:3]
+    anew = recalibrated(entropy, seen, {first: Calibrator("minmax"), second: Calibrator("percentile", 99.0)})
+    assert anew.scales[first] == minmax.scales[first] != entropy.scales[first]
+    assert anew.scales[second] == most.scales[second] != entropy.scales[second]
+    others = set(entropy.scales) - {first, second}
+    assert {name: anew.scales[name] for name in others} == {name: entropy.scales[name] for name in others}
+    assert anew.origin == "entropy, 1 tensor by minmax, 1 tensor by percentile 99"
+    assert recalibrated(entropy, seen, {}).digest() == entropy.digest() != anew.digest()
+    with pytest.raises(BadInput, match="'nowhere'"):
+        recalibrated(entropy, seen, {"nowhere": Calibrator()})
+
+
+@pytest.mark.parametrize(
+    ("version", "header"),
+    [
+        ("8.5.2", "TRT-8502-EntropyCalibration2"),
+        ("8.6.1", "TRT-8601-EntropyCalibration2"),
+        ("10.3", "TRT-100300-EntropyCalibration2"),
+        ("10.3.0.26", "TRT-100300-EntropyCalibration2"),
+        ("10.13.3", "TRT-101303-EntropyCalibration2"),
+    ],
+)
+def test_a_cache_says_the_version_that_is_to_read_it(version, header):
+    """NV_TENSORRT_VERSION of NvInferRuntimeBase.h: thousands up to 8, ten thousands from 10 on."""
+    assert version_asked(version).header == version_of_engine(version).header == header
+
+
+@pytest.mark.parametrize("version", ["ten", "10", "", "11.0.0", "4.0", "10.3rc1"])
+def test_a_version_that_reads_no_cache_is_refused(version):
+    with pytest.raises(BadInput):
+        version_asked(version)
+
+
+def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
+    data, cache = lenet / "calibration.npz", tmp_path / "own.cache"
+    model = lenet / "lenet.onnx"
+    code, out, _ = command("calibrate", model, "--calibration", data, "-o", cache, "--trt-version", "10.7.0")
+    assert code == 0
+    assert "TensorRT 10.7.0" in out
+    code, _, err = command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "8.6.1",
+                           "--explain", "none", "--engine", "onnxruntime")  # fmt: skip
+    assert code in (0, 1), err
+    written = tmp_path / "run/recipe/calibration.cache"
+    headers = [path.read_text().splitlines()[0] for path in (cache, written)]
+    assert headers == ["TRT-100700-EntropyCalibration2", "TRT-8601-EntropyCalibration2"]
+    assert "8.6.1" in (tmp_path / "run/recipe/README.md").read_text()
+    before = written.read_bytes()
+    assert command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "11")[0] == 2
+    assert written.read_bytes() == before

@@ -1,0 +1,87 @@
+"""Attention masks: their ranges are of no use to INT8, which is said once, and nothing overflows on the way."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.model.quantizer import symmetric
+
+LEAST = float(np.finfo(np.float32).min)
+"""-3.4028235e38, what PyTorch's exporters write into masks."""
+HEADS = 6
+
+
+@pytest.fixture
+def masked(tmp_path, monkeypatch):
+    """In a folder of its own, a network whose mask is added in six layers, and data for it."""
+    monkeypatch.chdir(tmp_path)
+    sketch = networks.Sketch(3)
+    x = "x"
+    for head in range(HEADS):
+        scores = sketch.node("Add", [sketch.dense(x, f"dense{head}", 8, 8), "mask"], f"masked{head}")
+        x = sketch.node("Softmax", [scores], f"softmax{head}", axis=-1)
+    sketch.nodes.append(helper.make_node("MatMul", [x, sketch.constant("w", np.eye(8))], ["y"], name="head"))
+    path = networks.save(sketch.model({"x": ["n", 4, 8], "mask": ["n", 1, 8]}, {"y": ["n", 4, 8]}), tmp_path)
+    mask = np.zeros((4, 1, 8), np.float32)
+    mask[:, :, 5:] = LEAST
+    data = tmp_path / "data.npz"
+    np.savez(data, x=np.random.default_rng(0).normal(size=(4, 4, 8)).astype(np.float32), mask=mask)
+    return path, data
+
+
+@pytest.mark.parametrize("calibrator", ["entropy", "minmax", "percentile"])
+@pytest.mark.parametrize("name", ["run", "compare", "recover"])
+def test_a_masks_range_is_said_once_with_its_value_and_without_pythons_warnings(command, masked, name, calibrator):
+    path, data = masked
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, out, err = command(name, path, "--calibration", data, "--calibrator", calibrator)
+    assert code in (0, 1), err
+    said = " ".join(f"{out} {err}".split())
+    assert said.count("no usable range") == 1
+    assert f"{HEADS} layers ('masked0', 'masked1', 'masked2' and 3 more) are kept in high precision" in said
+    assert f"it reaches {-LEAST:.3g}, as a mask does" in said
+    assert "reaches inf" not in said
+
+
+def test_calibrate_counts_the_tensors_without_a_range(command, masked, tmp_path):
+    path, data = masked
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, _, err = command("calibrate", path, "--calibration", data, "--output", tmp_path / "c.cache")
+    assert code == 0, err
+    assert err.count("no usable range") == 1
+    assert f"{1 + HEADS} tensors have no usable range" in err
+
+
+def test_a_run_that_keeps_a_masks_scale_is_explained_without_pythons_warnings(masked):
+    path, data = masked
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = trt_bisect.run(
+            path, data, inputs=data, engine="onnxruntime", calibrator="minmax", keep_mask_ranges=True, explain="full"
+        )
+    assert report.explanation is not None, report.notes
+
+
+@pytest.mark.parametrize("reach", [LEAST, 0.9 * LEAST, -1e30])
+def test_a_masks_scale_rounds_as_onnx_runtime_does_without_pythons_warnings(reach):
+    scale = np.float32(-reach) / np.float32(127)
+    values = np.array([LEAST, reach, -5.0, 0.0, -reach, -LEAST], np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rounded = symmetric(scale).round_trip(values)
+    sketch = networks.Sketch()
+    parameters = [sketch.constant("scale", scale), sketch.constant("zero", 0, np.int8)]
+    levels = sketch.node("QuantizeLinear", ["x", *parameters], "q")
+    sketch.nodes.append(helper.make_node("DequantizeLinear", [levels, *parameters], ["y"]))
+    model = sketch.model({"x": ["n"]}, {"y": ["n"]})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(rounded, session.run(None, {"x": values})[0])

@@ -1,0 +1,373 @@
+"""The command line as a user meets it: exit codes, messages, files, going on after a stop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.support import networks
+from tests.support.waiting import LIMIT, wait_until
+from trt_bisect.cli import main
+from trt_bisect.results.run_report import LayerRow, Report
+
+COMMAND = [sys.executable, "-c", "from trt_bisect.cli import main; main()"]
+
+
+@pytest.fixture
+def trt_bisect(monkeypatch, capsys):
+    """Runs the command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return stopped.value.code or 0, out, err
+
+    return call
+
+
+def without_times(report):
+    """What must be equal of two reports of the same run: all but what it took, and where it was to be written."""
+    apart = ("seconds", "builds", "peak_bytes", "command", "started")
+    return {name: value for name, value in report.items() if name not in apart}
+
+
+def test_the_planted_lenet(trt_bisect, lenet, tmp_path):
+    code, out, _ = trt_bisect(
+        "run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
+    )
+    assert code == 1
+    lines = [line.split() for line in out.splitlines() if line.strip()]
+    assert lines[0][:3] == ["LayerName", "LayerShape", "Similarity%"]
+    assert lines[8][0] == "prob_ip2"
+    assert lines[8][-1] == "culprit"
+    assert "'ip2' is the culprit" in out
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    contract = (
+        "schema model engine strategy arithmetic metric threshold versions layers culprits similarity builds "
+        "inferences seconds typing"
+    )
+    assert set(contract.split()) <= set(report)
+    row = "index name op_type shape quantizable similarity drop culprit outcome asked ran"
+    assert all(set(row.split()) <= set(layer) for layer in report["layers"])
+    assert report["schema"] == 1
+    assert report["culprits"] == ["ip2"]
+    assert report["similarity"]["int8"] < 0.99 <= report["similarity"]["recipe"]
+    assert set(report["seconds"]) == {"calibrate", "build", "infer", "explain", "total"}
+    assert Report.from_json(report).to_json() == report
+    header = (tmp_path / "run/layers.csv").read_text().splitlines()[0]
+    assert header == ",".join(LayerRow.__dataclass_fields__)
+
+
+def test_exit_code_0_when_full_int8_is_good(trt_bisect, lenet, tmp_path):
+    code, out, _ = trt_bisect(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
+    )
+    assert code == 0
+    assert "no layer is to blame" in out
+
+
+def test_layers_and_calibrate(trt_bisect, lenet, tmp_path):
+    code, out, _ = trt_bisect("layers", lenet / "lenet.onnx")
+    assert code == 0
+    assert "9 layers, 6 of them quantizable." in out
+    code, out, _ = trt_bisect("layers", lenet / "lenet.onnx", "--json")
+    assert [row["name"] for row in json.loads(out) if row["quantizable"]] == [
+        "conv1", "pool1", "conv2", "pool2", "ip1", "ip2",
+    ]  # fmt: skip
+    cache = tmp_path / "it.cache"
+    code, _, _ = trt_bisect("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", cache)
+    assert code == 0
+    code, out, _ = trt_bisect(
+        "run", lenet / "lenet.onnx", "--calibration", cache, "--input", lenet / "digits.npz", "-o", tmp_path / "r"
+    )
+    assert code == 0
+
+
+BAD = {
+    "no such network": (["run", "none.onnx"], "none.onnx"),
+    "no ranges": (["run", "{lenet}"], "--calibration"),
+    "no such data": (["run", "{lenet}", "--calibration", "none.npz"], "none.npz"),
+    "unknown engine": (["run", "{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
+    "unknown strategy": (["run", "{lenet}", "--calibration", "{data}", "--strategy", "guess"], "guess"),
+    "unknown curve": (["run", "{lenet}", "--calibration", "{data}", "--curve", "half"], "half"),
+    "no memory": (["run", "{lenet}", "--calibration", "{data}", "--memory", "0"], "--memory 1"),
+    "unknown metric": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mape"], "mape"),
+    "metric without threshold": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mse"], "--threshold"),
+    "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "nothing to lose"),
+    "unknown output": (["run", "{lenet}", "--calibration", "{data}", "--outputs", "logits"], "logits"),
+    "unknown shape": (["run", "{lenet}", "--calibration", "{data}", "--shape", "data:axb"], "data:axb"),
+    "wrong shape": (["layers", "{lenet}", "--shape", "data:1x3x28x28"], "1x3x28x28"),
+    "no samples": (["run", "{lenet}", "--calibration", "{data}", "--samples", "0"], "0 samples"),
+    "unknown calibrator": (["run", "{lenet}", "--calibration", "{data}", "--calibrator", "magic"], "magic"),
+    "bad percentile": (
+        ["run", "{lenet}", "--calibration", "{data}", "--calibrator", "percentile", "--percentile", "0"],
+        "Percentile 0",
+    ),
+    "unknown precision": (["run", "{lenet}", "--calibration", "{data}", "--precision", "int4"], "int4"),
+    "no time to build": (["run", "{lenet}", "--calibration", "{data}", "--build-timeout", "0"], "0 seconds"),
+    "worst without data": (["worst", "{lenet}"], "--calibration"),
+    "worst in an unknown order": (["worst", "{lenet}", "--calibration", "{data}", "--order", "odd"], "odd"),
+    "worst into a file": (["worst", "{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
+    "check into a file": (["check", "{lenet}", "-o", "{data}"], "calibration.npz"),
+    "folder is a file": (["run", "{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_use_gives_exit_2_and_two_lines(trt_bisect, case, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, said = BAD[case]
+    filled = [a.format(lenet=lenet / "lenet.onnx", data=lenet / "calibration.npz") for a in arguments]
+    code, _, err = trt_bisect(*filled)
+    assert code == 2
+    message = err[err.index("trt-bisect:") :]
+    assert said in message
+    assert len(message.strip().splitlines()) <= 2
+    assert "Traceback" not in err
+
+
+def test_an_unknown_option_is_explained_by_typer(trt_bisect):
+    code, _, err = trt_bisect("run", "x.onnx", "--nonsense")
+    assert code == 2
+    assert "--nonsense" in err
+
+
+def test_what_was_measured_survives_bad_input(trt_bisect, lenet, tmp_path):
+    run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    trt_bisect(*run)
+    before = (tmp_path / "run/journal.jsonl").read_bytes()
+    assert trt_bisect(*run, "--outputs", "nonsense")[0] == 2
+    assert (tmp_path / "run/journal.jsonl").read_bytes() == before
+
+
+def test_the_same_command_again_measures_nothing_twice(trt_bisect, lenet, tmp_path):
+    run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    trt_bisect(*run)
+    first = json.loads((tmp_path / "run/report.json").read_text())
+    lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
+    _, _, err = trt_bisect(*run)
+    assert "Going on with 10 trials" in err
+    assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
+    assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
+
+
+def test_another_runs_trials_are_never_taken(trt_bisect, lenet, tmp_path):
+    run = ["run", lenet / "lenet_planted.onnx", "-o", tmp_path / "run", "--calibration", lenet / "calibration.npz"]
+    trt_bisect(*run)
+    first = (tmp_path / "run/journal.jsonl").read_text().splitlines()
+    _, _, err = trt_bisect(*run, "--calibrator", "minmax")
+    assert "Going on" not in err
+    both = (tmp_path / "run/journal.jsonl").read_text().splitlines()
+    assert both[: len(first)] == first
+    assert len({json.loads(line)["run"] for line in both}) == 2
+
+
+def test_the_report_says_what_its_fingerprint_is_made_of(trt_bisect, lenet, tmp_path):
+    for name, more in (("plain", ()), ("forced", ("--force-int8",))):
+        trt_bisect(
+            "run",
+            lenet / "lenet.onnx",
+            "--calibration",
+            lenet / "calibration.npz",
+            "--output",
+            tmp_path / name,
+            *more,
+        )
+    plain, forced = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("plain", "forced"))
+    ordered = json.dumps(plain["made_of"], sort_keys=True)
+    assert hashlib.sha256(ordered.encode()).hexdigest() == plain["fingerprint"]
+    assert {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value} == {"force_int8"}
+
+
+def test_two_runs_in_one_folder_are_refused(trt_bisect, lenet, tmp_path):
+    import fcntl
+
+    (tmp_path / "run").mkdir()
+    held = os.open(tmp_path / "run", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    code, _, err = trt_bisect(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
+    )
+    os.close(held)
+    assert code == 2
+    assert "Another run" in err
+
+
+def lines_in(file):
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+@pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
+def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
+    """kill -9 again and again, each time some trials later than the last time, until the run gets to its end."""
+    model = networks.depthwise()
+    networks.plant_between(model, "block1.depthwise", "block1.project")
+    path = networks.save(model, tmp_path)
+    np.savez(tmp_path / "data.npz", **networks.samples(model))
+    arguments = ["run", str(path), "--calibration", str(tmp_path / "data.npz"), "--metric", "sqnr"]
+    arguments += ["--strategy", strategy]
+    subprocess.run([*COMMAND, *arguments, "-o", str(tmp_path / "whole")], capture_output=True, check=False)
+    journal, kills = tmp_path / "cut/journal.jsonl", 0
+    while True:
+        known = lines_in(journal)
+        process = subprocess.Popen(
+            [*COMMAND, *arguments, "-o", str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda process=process, more=known + kills: process.poll() is not None or lines_in(journal) > more)
+        time.sleep(0.01 * kills)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills
+    assert process.returncode == 1
+    whole, cut = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("whole", "cut"))
+    assert without_times(cut) == without_times(whole)
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    plans = [record["trial"]["plan"] for record in records if "trial" in record]
+    assert len(plans) == len(set(plans)), "a trial was done twice"
+
+
+def test_a_journal_cut_in_the_middle_of_a_line(trt_bisect, lenet, tmp_path):
+    run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    trt_bisect(*run)
+    first = json.loads((tmp_path / "run/report.json").read_text())
+    journal = tmp_path / "run/journal.jsonl"
+    content = journal.read_bytes()
+    journal.write_bytes(content[: len(content) - 40])
+    _, _, err = trt_bisect(*run)
+    assert "Going on with 9 trials" in err
+    assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
+    assert all(json.loads(line) for line in journal.read_text().splitlines())
+
+
+def endless_feeds(folder, begun):
+    """A module with a generator of digits that never ends; it makes the file ``begun`` after 60 of them."""
+    script = folder / "feeds.py"
+    script.write_text(
+        "import numpy as np, pathlib\n"
+        "def endless():\n"
+        "    random = np.random.default_rng(0)\n"
+        "    for count in range(10**9):\n"
+        "        if count == 60:\n"
+        f"            pathlib.Path({str(begun)!r}).touch()\n"
+        "        yield {'data': random.random((1, 1, 28, 28), np.float32)}\n"
+    )
+    return f"{script}:endless"
+
+
+def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
+    feeds = endless_feeds(tmp_path, tmp_path / "begun")
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(lenet / "lenet.onnx"), "--calibration", feeds, "-o", str(tmp_path / "r")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((tmp_path / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+    assert "goes on from what was measured" in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_where_nothing_is_kept_says_so(trt_bisect, lenet, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trt_bisect.calibration.collect.calibrate", stopped)
+    arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
+    code, _, err = trt_bisect("calibrate", lenet / "lenet.onnx", *arguments)
+    assert (code, err.splitlines()[-1]) == (130, "Nothing is kept of it; the same command begins anew.")
+    assert not (tmp_path / "own.cache").exists()
+
+
+def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):
+    code, out, _ = trt_bisect("check", lenet / "lenet.onnx")
+    assert code == 0
+    assert "0 errors" in out
+    model = networks.chain(depth=2)
+    model.graph.node[1].op_type = "Det"
+    model.graph.node[1].name = "[red]odd[/red]"
+    (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
+    code, out, err = trt_bisect("check", tmp_path / "odd.onnx", "-o", tmp_path / "out")
+    assert code == 1
+    assert err == ""
+    assert "error: operator refused (1)" in out
+    assert "[red]odd[/red]: operator Det" in out
+    assert "1 error, 0 warnings, 0 notes" in out
+    assert json.loads((tmp_path / "out/check.json").read_text())["findings"][0]["layer"] == "[red]odd[/red]"
+    assert (tmp_path / "out/check.csv").read_text().count("\n") == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not ONNX", b"\x08\x07"])
+def test_check_of_what_is_no_network(trt_bisect, content, tmp_path):
+    if content is not None:
+        (tmp_path / "odd.onnx").write_bytes(content)
+    code, _, err = trt_bisect("check", tmp_path / "odd.onnx")
+    assert code == 2
+    assert "odd.onnx" in err
+    assert len(err.strip().splitlines()) == 2
+
+
+def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
+    search = ["worst", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--steps", "20"]
+    code, out, _ = trt_bisect(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")
+    assert code == 0
+    assert "20 samples" in out
+    for title in ("best", "median", "99 % reach", "worst", "Sample", "█"):
+        assert title in out
+    record = json.loads((tmp_path / "w/worst.json").read_text())
+    assert record["verdict"][:20] in out
+    assert len(record["values"]) == 20
+    run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    code, _, _ = trt_bisect(*run, "--input", tmp_path / "w/worst.npz")
+    assert code == 1
+    assert json.loads((tmp_path / "run/report.json").read_text())["inputs"]["judged"] == 2
+
+
+def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(lenet, tmp_path):
+    feeds = endless_feeds(tmp_path, tmp_path / "begun")
+    arguments = ["worst", str(lenet / "lenet.onnx"), "--calibration", str(lenet / "calibration.npz")]
+    arguments += ["--dataset", feeds, "-o", str(tmp_path / "w")]
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "the search was stopped" in out
+    record = json.loads((tmp_path / "w/worst.json").read_text())
+    assert record["stopped"]
+    assert len(record["values"]) > 10
+
+
+def test_names_are_printed_as_they_are(trt_bisect, tmp_path):
+    model = networks.chain(depth=2)
+    model.graph.node[0].name = "[red]conv[/red] <script>alert(1)</script>: a, b*"
+    path = networks.save(model, tmp_path)
+    np.savez(tmp_path / "data.npz", **networks.samples(model, 2))
+    _, out, _ = trt_bisect("run", path, "--calibration", tmp_path / "data.npz", "-o", tmp_path / "run")
+    assert "[red]conv[/red]" in out.replace("\n", "")
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    assert report["layers"][0]["name"] == "[red]conv[/red] <script>alert(1)</script>: a, b*"
+
+
+def test_starting_is_quick():
+    """``import trt_bisect`` and ``--help`` load neither ONNX Runtime nor pandas; speed itself is a benchmark's."""
+    heavy = "('onnxruntime', 'pandas', 'onnx', 'numpy')"
+    code = f"import sys, trt_bisect, trt_bisect.cli.app; print([m for m in {heavy} if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"

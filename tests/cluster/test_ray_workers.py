@@ -1,0 +1,391 @@
+"""Plans as tasks of a real Ray cluster, whose workers and nodes are killed while they are at work."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import fake_builders, networks
+from tests.support.waiting import is_running, wait_until
+from tests.support.worker_runs import journaled, without_times
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_build import timings_of
+from trt_bisect.cluster.ray_workers import RayCluster
+from trt_bisect.cluster.settings import GOES_ON, ClusterOptions
+from trt_bisect.errors import BadInput, EngineUnavailable
+from trt_bisect.evaluator.attempt import Answers, Failure
+from trt_bisect.evaluator.trial import LOST
+from trt_bisect.evaluator.workers import TrialSpec
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import int8_set
+
+FEEDS = {"x": np.arange(3, dtype=np.float32)}
+ROOT = Path(__file__).parents[2]
+
+
+def plan(number: int, layers: int = 16):
+    return int8_set(layers, {number})
+
+
+def subject(make, engine="onnxruntime", timeout=60.0, facts=None):
+    """Engines of fakes; the name of the engine says what a task is given."""
+    return TrialSpec(engine, facts or {"fake": "1"}, make, BuildOptions(timeout=timeout), [FEEDS])
+
+
+def faulty(**faults):
+    """A maker of builders whose build of ``plan_<number>`` does something else."""
+    return partial(
+        fake_builders.made, {plan(int(name.removeprefix("plan_"))): {"build": fault} for name, fault in faults.items()}
+    )
+
+
+@pytest.fixture
+def fleet(ray_nodes):
+    """Opens a connection; what it said is in ``said``."""
+    opened = []
+
+    def open_cluster(address=ray_nodes.address, cpus=1, retries=2):
+        said = []
+        made = RayCluster(ClusterOptions(address, cpus, retries), said.append)
+        made.said = said
+        opened.append(made)
+        return made
+
+    yield open_cluster
+    for made in opened:
+        made.__exit__(None, None, None)
+
+
+def all_ended(crew, count):
+    return dict(crew.ended() for _ in range(count))
+
+
+@pytest.fixture
+def node(ray_nodes):
+    """Adds nodes for one test."""
+    added = []
+
+    def add(processors, **environment):
+        added.append(ray_nodes.add(processors, **environment))
+        return added[-1]
+
+    yield add
+    for each in added:
+        ray_nodes.remove(each)
+
+
+def test_every_plan_is_answered_and_both_nodes_work(fleet):
+    crew = fleet().crew(subject(faulty()), None)
+    assert crew.size == 2
+    for number in range(8):
+        crew.begin(plan(number))
+    found = all_ended(crew, 8)
+    assert set(found) == {plan(number) for number in range(8)}
+    for answers in found.values():
+        assert isinstance(answers, Answers)
+        np.testing.assert_array_equal(answers.outputs[0]["y"], [0, 2, 4])
+        assert answers.ran == {0: "int8"}
+        assert answers.messages == ("a warning of the build",)
+    assert len({int(answers.outputs[0]["pid"]) for answers in found.values()}) == 2
+
+
+def test_the_subject_travels_once(fleet):
+    """16 MB of inputs: in the object store, and in no task."""
+    open_cluster = fleet()
+    sent = []
+    ask = open_cluster._connection.ask
+    open_cluster._connection.ask = lambda *request: (
+        sent.append((request[0], len(pickle.dumps(request)))),
+        ask(*request),
+    )[1]
+    big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
+    crew = open_cluster.crew(big, None)
+    for number in range(6):
+        crew.begin(plan(number))
+    assert len(all_ended(crew, 6)) == 6
+    assert [size > 16 << 20 for name, size in sent if name == "put"] == [True]
+    assert all(size < 2000 for name, size in sent if name != "put")
+
+
+def test_a_network_travels_without_losing_a_bit(tmp_path):
+    network = load_network(networks.save(networks.residual(), tmp_path))
+    again = pickle.loads(pickle.dumps(network, protocol=5))
+    assert again.digest() == network.digest()
+
+
+def test_a_worker_that_is_killed_costs_its_try(fleet, tmp_path):
+    """The first try of a plan kills its worker; the second one finds a file and goes on."""
+    crew = (opened := fleet()).crew(subject(faulty(plan_3=partial(fake_builders.kill_once, tmp_path / "killed"))), None)
+    for number in range(6):
+        crew.begin(plan(number))
+    found = all_ended(crew, 6)
+    assert all(isinstance(answers, Answers) for answers in found.values())
+    lost = [text for text in opened.said if "lost" in text]
+    assert len(lost) == 1
+    assert lost[0].startswith("Try 1 of 3 of a plan was lost with its worker: ")
+
+
+def test_a_plan_whose_worker_is_lost_every_time_is_lost(fleet):
+    crew = (opened := fleet(retries=1)).crew(subject(faulty(plan_1=fake_builders.kill_the_ray_worker)), None)
+    for number in range(4):
+        crew.begin(plan(number))
+    found = all_ended(crew, 4)
+    lost = found.pop(plan(1))
+    assert isinstance(lost, Failure)
+    assert lost.outcome == LOST
+    assert lost.message.startswith("a plan was tried 2 times, and each time the worker or its node was lost: ")
+    assert all(isinstance(answers, Answers) for answers in found.values())
+    assert len([text for text in opened.said if "was lost" in text]) == 2
+
+
+def test_a_node_that_dies_in_the_middle_costs_its_trial_only(fleet, node, ray_nodes, tmp_path):
+    """Two nodes of two processors, each in the middle of a trial for sure when one is killed."""
+    nodes = [node(2), node(2)]
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
+    begun.mkdir()
+    opened = fleet(cpus=2)
+    wait = partial(fake_builders.begun_and_wait, begun, go_on)
+    crew = opened.crew(subject(faulty(plan_0=wait, plan_1=wait)), None)
+    assert crew.size == 2
+    for number in range(5):
+        crew.begin(plan(number))
+    wait_until(lambda: len(list(begun.iterdir())) == 2)
+    ray_nodes.kill(nodes[0])
+    go_on.touch()
+    found = all_ended(crew, 5)
+    assert all(isinstance(answers, Answers) for answers in found.values())
+    assert len([text for text in opened.said if text.startswith("Try 1 of 3 of a plan was lost")]) == 1
+
+    def is_missed():
+        crew.begin(plan(6))
+        crew.ended()
+        return any("is gone: 1 place on 1 node left" in text for text in opened.said)
+
+    wait_until(is_missed)
+    assert crew.size == 1
+
+
+def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(fleet, node):
+    node(2, OTHER_FIGURES="2"), node(2)
+    opened = fleet(cpus=2)
+    crew = opened.crew(subject(fake_builders.made_by_node), None)
+    assert crew.size == 2
+    for number in range(6):
+        crew.begin(plan(number))
+    found = all_ended(crew, 6)
+    assert all(isinstance(answers, Answers) for answers in found.values())
+    assert crew.size == 1
+    refused = [text for text in opened.said if "is not used" in text]
+    assert len(refused) == 1
+    assert refused[0].endswith("its figures would be others: fake 2 instead of 1")
+
+
+def test_where_every_node_is_refused_it_says_so(fleet):
+    crew = fleet().crew(subject(faulty(), facts={"fake": "3"}), None)
+    crew.begin(plan(0))
+    crew.begin(plan(1))
+    with pytest.raises(EngineUnavailable, match=r"No node of '.*' can be used: fake 1 instead of 3"):
+        all_ended(crew, 2)
+
+
+def test_an_engine_that_does_not_start_there(fleet):
+    crew = fleet().crew(subject(partial(fake_builders.made, {"start": fake_builders.unavailable})), None)
+    crew.begin(plan(0))
+    with pytest.raises(EngineUnavailable, match="The driver is too old"):
+        crew.ended()
+
+
+def test_errors_for_the_user_come_back_as_themselves_and_bugs_as_bugs(fleet):
+    crew = fleet().crew(subject(faulty(plan_0=fake_builders.bad_input, plan_1=fake_builders.bug)), None)
+    crew.begin(plan(0))
+    with pytest.raises(BadInput, match="dynamic") as error:
+        crew.ended()
+    assert error.value.remedy == "Give shapes."
+    crew.begin(plan(1))
+    with pytest.raises(RuntimeError, match="KeyError: 'a bug'"):
+        crew.ended()
+
+
+def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(fleet):
+    made = subject(faulty(plan_0=fake_builders.segfault, plan_1=fake_builders.hang), timeout=5.0)
+    crew = (opened := fleet()).crew(made, None)
+    for number in range(3):
+        crew.begin(plan(number))
+    found = all_ended(crew, 3)
+    assert found[plan(0)].outcome == "build failed"
+    assert "SIGSEGV" in found[plan(0)].message
+    assert found[plan(1)].outcome == "timed out"
+    assert isinstance(found[plan(2)], Answers)
+    assert not [text for text in opened.said if "lost" in text]
+
+
+def test_what_is_abandoned_frees_its_places(fleet, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    wait = partial(fake_builders.begun_and_wait, begun, tmp_path / "never")
+    crew = fleet().crew(subject(faulty(plan_0=wait, plan_1=wait)), None)
+    for number in range(4):
+        crew.begin(plan(number))
+    wait_until(lambda: len(list(begun.iterdir())) == 2)
+    crew.abandon()
+    crew.begin(plan(9))
+    assert crew.ended()[0] == plan(9)
+    wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
+
+
+def test_timings_come_back_and_go_along(fleet, tmp_path):
+    """A stand-in's: each build adds a word to the cache that it is given."""
+    cache = tmp_path / "timing.cache"
+    cache.write_bytes(b"known")
+    options = BuildOptions(timing_cache=cache, timeout=60.0)
+    crew = fleet().crew(
+        TrialSpec("onnxruntime", {"fake": "1"}, fake_builders.made_with_timings, options, [FEEDS]), None
+    )
+    for number in range(4):
+        crew.begin(plan(number))
+    all_ended(crew, 4)
+    parts = [file for file in tmp_path.iterdir() if file != cache]
+    found = [file.read_text() for file in parts]
+    assert cache.read_text() == "known"
+    assert all(text.startswith("known built") for text in found)
+    assert sum(text.count("built") for text in found) == 4
+    assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
+
+
+def test_no_place_for_a_gpu(fleet, monkeypatch):
+    monkeypatch.setattr("trt_bisect.cluster.tasks._NOBODY_SECONDS", 2.0)
+    crew = fleet().crew(subject(faulty(), engine="tensorrt"), None)
+    assert crew.size == 0
+    crew.begin(plan(0))
+    with pytest.raises(EngineUnavailable, match="has had room for a task") as error:
+        crew.ended()
+    assert "GPU" in error.value.remedy
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
+def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, strategy):
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    here = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "run")
+    elsewhere = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "b" / "run", cluster=ray_nodes.address)
+    assert without_times(elsewhere) == without_times(here)
+    for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
+        assert (tmp_path / "b" / "run" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+
+
+def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_nodes):
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    here = trt_bisect.run(*arguments, strategy="exhaustive", explain="none")
+    there = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", cluster=ray_nodes.client_address)
+    assert without_times(there) == without_times(here)
+
+
+def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
+    """What a task's processors rest on: ONNX Runtime splits rows and columns among threads, never a sum."""
+    network = load_network(ocr / "network.onnx")
+    data = trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs)
+    ranges = trt_bisect.calibrate(network, data.first(2))
+    feeds = next(iter(data))
+    full = int8_set(len(network.layers), network.quantizable)
+    found = []
+    for threads in (None, 1, 3):
+        with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions(threads=threads)).build(full) as engine:
+            found.append(engine.infer(feeds))
+    for other in found[1:]:
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(other[name], array)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_where_nobody_listens(command, lenet, tmp_path, address):
+    from tests.support.ray_nodes import free_port
+
+    there = address.format(free_port())
+    data = lenet / "calibration.npz"
+    code, _, said = command("run", lenet / "lenet.onnx", "--calibration", data, "--cluster", there, "-o", tmp_path)
+    assert code == 2
+    assert "Nothing answers at" in said
+    assert "Traceback" not in said
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="needs Ray") as error:
+        RayCluster(ClusterOptions("auto"), print)
+    assert "trt-bisect[cluster]" in error.value.remedy
+
+
+def test_ray_is_not_imported_without_being_asked_for():
+    code = "import sys, trt_bisect.jobs.run.run, trt_bisect.cluster.open; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+RUN = """
+import sys
+sys.path.insert(0, {root!r})
+sys.argv = ["trt-bisect", "run", {model!r}, "--calibration", {data!r}, "--strategy", "exhaustive", "--explain", "none",
+            "--output", {folder!r}, "--cluster", {address!r}]
+from tests.support.fake_builders import Waiting
+import trt_bisect.jobs.preparation
+trt_bisect.jobs.preparation.make_builder = Waiting(trt_bisect.jobs.preparation.make_builder, {begun!r}, {go_on!r})
+from trt_bisect.cli import main
+main()
+"""
+"""A run on LeNet in which two plans, after the first four, take until a file is there."""
+
+
+def start_waiting_run(lenet, tmp_path, address):
+    places = {name: str(tmp_path / name) for name in ("folder", "begun", "go_on")}
+    Path(places["begun"]).mkdir()
+    samples = {"model": str(lenet / "lenet_planted.onnx"), "data": str(lenet / "calibration.npz")}
+    code = RUN.format(root=str(ROOT), address=address, **samples, **places)
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, monkeypatch):
+    """A cluster of its own. The same command goes on here, with what the journal has, to the report of a run here."""
+    from tests.support.ray_nodes import ray_cluster
+
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+    with ray_cluster() as nodes:
+        run = start_waiting_run(lenet, tmp_path, nodes.address)
+        begun, folder = tmp_path / "begun", tmp_path / "folder"
+        wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
+        nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        _, said = run.communicate(timeout=150)
+    assert run.returncode == 2
+    assert "Traceback" not in said
+    problem, remedy = said.splitlines()[-2:]
+    assert problem.startswith("trt-bisect: The cluster ")
+    assert remedy == GOES_ON
+    before = journaled(folder)
+    assert len(before) == 4
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
+    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
+    assert journaled(folder)[:4] == before
+
+
+def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
+    run = start_waiting_run(lenet, tmp_path, ray_nodes.address)
+    begun, folder = tmp_path / "begun", tmp_path / "folder"
+    wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "Traceback" not in said
+    before = journaled(folder)
+    assert len(before) == len(set(before)) == 4
+    wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
+    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
+    assert journaled(folder)[:4] == before

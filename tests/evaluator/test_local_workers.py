@@ -1,0 +1,317 @@
+"""Plans at several places of this machine at once: the sequential verdict, whatever ends first."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import subprocess
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trt_bisect
+from tests.support import fake_builders, networks
+from tests.support.waiting import is_running, wait_until
+from tests.support.worker_runs import without_times
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.isolation import IsolatedBuilder
+from trt_bisect.cluster.open import STAYS_HERE
+from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.driver.culprits.bisect import bisect
+from trt_bisect.driver.culprits.concurrent import drive_concurrently
+from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.search import Question, drive
+from trt_bisect.driver.culprits.speculative import Either, Rises
+from trt_bisect.errors import BadInput, EngineUnavailable
+from trt_bisect.evaluator import local_workers as local
+from trt_bisect.evaluator.attempt import Answers, Failure
+from trt_bisect.evaluator.local_workers import LocalCluster
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
+from trt_bisect.evaluator.workers import TrialSpec
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import int8_set, prefix
+from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.support import machine
+
+FEEDS = {"x": np.arange(3, dtype=np.float32)}
+BUDGET = 0.01
+
+
+def compare(outputs):
+    return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
+
+
+class Shuffled:
+    """Places where plans end in an order that is drawn; ``most`` is how many were under way."""
+
+    def __init__(self, loss, places, draw):
+        self.loss, self.places, self.draw = loss, places, draw
+        self.under_way, self.begun, self.most, self.abandoned = [], [], 0, False
+
+    def begin(self, plan):
+        self.under_way.append(plan)
+        self.begun.append(plan)
+        self.most = max(self.most, len(self.under_way))
+
+    def ended(self):
+        plan = self.under_way.pop(self.draw(len(self.under_way)))
+        return plan, self.loss(plan)
+
+    def abandon(self):
+        self.abandoned = True
+
+
+LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=20)
+
+
+@settings(max_examples=150)
+@given(
+    costs=LOSSES,
+    failing=st.sets(st.integers(0, 19), max_size=2),
+    places=st.integers(1, 7),
+    data=st.data(),
+    way=st.sampled_from(["exhaustive", "bisect"]),
+)
+def test_any_order_gives_the_sequential_verdict(costs, failing, places, data, way):
+    question = Question(20, tuple(range(20)), BUDGET, BUDGET / 2)
+
+    def loss(plan):
+        if plan.int8 & failing:
+            return None
+        return 1.0 - math.exp(-math.fsum(costs.get(k, 0.0) for k in plan.int8))
+
+    def draw(count):
+        return data.draw(st.integers(0, count - 1))
+
+    shuffled = Shuffled(loss, places, draw)
+    if way == "exhaustive":
+        search, forecast, reach = partial(exhaustive, question), Rises(question), 4
+    else:
+        search, forecast, reach = partial(bisect, question), Either(question), 1
+    asked = []
+
+    def measure(plan):
+        asked.append(plan)
+        return loss(plan)
+
+    expected = drive(search(), measure)
+    found, in_vain = drive_concurrently(search, shuffled, forecast, reach)
+    assert found == expected
+    assert shuffled.most <= places
+    assert shuffled.abandoned
+    ended = len(shuffled.begun) - len(shuffled.under_way)
+    assert len(shuffled.begun) == len(set(shuffled.begun)), "a plan was begun twice"
+    assert in_vain == ended - len(set(asked))
+
+
+def test_every_place_has_work_as_long_as_no_forecast_fails():
+    """A healthy network: no plan is in vain, and all places are at work from first to last."""
+    question = Question(40, tuple(range(40)), BUDGET, BUDGET / 2)
+    places = Shuffled(lambda plan: 1e-6 * len(plan.int8), 4, lambda _: 0)
+    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, Rises(question), 4)
+    assert (in_vain, places.most, len(places.begun)) == (0, 4, 41)
+
+
+def subject(make, facts=None, timeout=30.0):
+    return TrialSpec("fake", facts or {"fake": "1"}, make, BuildOptions(timeout=timeout), [FEEDS])
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    def have(*names):
+        monkeypatch.setattr(local, "visible_gpus", lambda: names)
+
+    return have
+
+
+def evaluator_with(fleet, made_subject, network, store):
+    builder = IsolatedBuilder(partial(made_subject.make, made_subject.options))
+    return RebuildEvaluator(network, builder, [FEEDS], compare, store, crew=fleet.crew(made_subject, builder))
+
+
+def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tmp_path, gpus):
+    """The first two builds end only when both have begun, each in a process that sees another GPU."""
+    network = load_network(networks.save(networks.chain(8), tmp_path))
+    plans = [prefix(len(network.layers), k) for k in network.quantizable[:8]]
+    canonical = RebuildEvaluator(network, None, [], compare, MemoryStore()).canonical
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    faults = {canonical(plan): {"build": partial(fake_builders.meet, meeting, 2)} for plan in plans[:2]}
+    faults[canonical(plans[5])] = {"build": fake_builders.segfault}
+    gpus("1", "0")
+    store, told = MemoryStore(), []
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    try:
+        with LocalCluster() as fleet:
+            evaluator = evaluator_with(fleet, subject(partial(fake_builders.made, faults)), network, store)
+            trials = evaluator.measure_all(plans, told.append)
+            assert evaluator.measure_all(plans, told.append) == trials
+    finally:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    assert [trial.outcome for trial in trials] == ["measured"] * 5 + ["build failed"] + ["measured"] * 2
+    assert sorted(file.read_text() for file in meeting.iterdir()) == ["0", "1"]
+    assert sorted(plan.key() for plan in told) == sorted(store.trials)
+    assert len(store.trials) == 8
+
+
+def test_a_gpu_of_another_kind_is_left_out(gpus):
+    gpus("0", "1", "2")
+    made = subject(partial(fake_builders.made_elsewhere, "1"))
+    plans = [int8_set(4, {k}) for k in range(4)]
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    try:
+        with LocalCluster() as fleet:
+            crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
+            assert crew.size == 3
+            for plan in plans:
+                crew.begin(plan)
+            ended = [crew.ended() for _ in plans]
+            assert crew.size == 2
+    finally:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    assert {plan for plan, _ in ended} == set(plans)
+    assert all(isinstance(found, Answers) for _, found in ended)
+
+
+def test_where_no_place_can_be_used_it_says_so(gpus):
+    gpus("0", "1")
+    made = subject(partial(fake_builders.made, {"start": fake_builders.segfault}))
+    with LocalCluster() as fleet:
+        crew = fleet.crew(made, None)
+        for k in range(4):
+            crew.begin(int8_set(4, {k}))
+        with pytest.raises(EngineUnavailable, match="starts in no worker process"):
+            crew.ended()
+        crew.abandon()
+
+
+def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
+    gpus("0", "1")
+    begun, never = tmp_path / "begun", tmp_path / "never"
+    begun.mkdir()
+    stuck = [int8_set(4, {k}) for k in range(3)]
+    wait = {"build": partial(fake_builders.begun_and_wait, begun, never)}
+    made = subject(partial(fake_builders.made, dict.fromkeys(stuck, wait)))
+    with LocalCluster() as fleet:
+        crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
+        for plan in stuck:
+            crew.begin(plan)
+        wait_until(lambda: len(list(begun.iterdir())) == 2)
+        crew.abandon()
+        workers = [int(file.name) for file in begun.iterdir()]
+        assert not any(map(is_running, workers))
+        crew.begin(int8_set(4, {3}))
+        plan, found = crew.ended()
+    assert plan == int8_set(4, {3})
+    np.testing.assert_array_equal(found.outputs[0]["y"], [0, 2, 4])
+
+
+def test_there_is_no_crew_of_one():
+    made = TrialSpec("onnxruntime", {}, None, BuildOptions(), [])
+    for count in (None, 1):
+        with LocalCluster(count) as fleet:
+            assert fleet.crew(made, None) is None
+
+
+class Losing:
+    """A crew that loses one plan, and answers the others."""
+
+    size = 2
+
+    def __init__(self, lost):
+        self.lost, self.begun = lost, []
+
+    def begin(self, plan):
+        self.begun.append(plan)
+
+    def ended(self):
+        plan = self.begun.pop()
+        if plan == self.lost:
+            return plan, Failure(LOST, "the node is gone")
+        return plan, Answers([{"y": np.ones(2)}], {}, (), Cost(1.0, 1.0, 1))
+
+    def abandon(self):
+        self.begun.clear()
+
+
+def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path):
+    network = load_network(networks.save(networks.chain(3), tmp_path))
+    plans = [int8_set(len(network.layers), {k}) for k in network.quantizable[:3]]
+    with Journal(tmp_path, "key", {}) as journal:
+        evaluator = RebuildEvaluator(network, None, [FEEDS], compare, journal, crew=Losing(plans[1]))
+        trials = evaluator.measure_all(plans, lambda _: None)
+    assert [(trial.outcome, trial.failed) for trial in trials] == [
+        ("measured", False),
+        ("lost", True),
+        ("measured", False),
+    ]
+    with Journal(tmp_path, "key", {}) as journal:
+        assert set(journal.trials) == {plans[0].key(), plans[2].key()}
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
+def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, strategy):
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    here = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "run")
+    elsewhere = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "other" / "run", cluster="local:2")
+    assert without_times(elsewhere) == without_times(here)
+    assert elsewhere.plans >= here.plans
+
+
+def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
+    arguments = ("--calibration", lenet / "calibration.npz", "--cluster", "local:2", "--output", tmp_path)
+    code, _, said = command("run", lenet / "lenet_planted.onnx", *arguments)
+    assert code == 1
+    assert STAYS_HERE in said
+
+
+def test_the_best_recipe_is_the_same(lenet):
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    here, elsewhere = (trt_bisect.recover(*arguments, cluster=cluster).to_json() for cluster in ("", "local:2"))
+    for record in (here, elsewhere):
+        for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences"):
+            record.pop(counted, None)
+    assert elsewhere == here
+
+
+def test_the_processor_is_named_by_its_vector_extensions():
+    architecture, *extensions = machine.processor().split()
+    assert architecture == platform.machine()
+    there = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.split()
+    assert set(extensions) <= set(there)
+    assert ("avx2" in there) == ("avx2" in extensions)
+
+
+def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monkeypatch):
+    monkeypatch.setattr(machine, "_most", None)
+    there = machine.cores()
+    assert machine.session_threads() is None
+    machine.use_at_most(1)
+    assert (machine.cores(), machine.session_threads()) == (1, 1)
+    machine.use_at_most(there + 1)
+    assert machine.cores() == there
+
+
+@pytest.mark.parametrize(
+    "address", ["local:0", "local:x", "nowhere", "http://a:1", "ray://", "ray://a", "a:1:2", ":1", " "]
+)
+def test_an_address_that_is_none(address):
+    with pytest.raises(BadInput, match="There is no cluster"):
+        ClusterOptions(address)
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local:3", "ray://head:10001", "10.0.0.1:6379", "[::1]:6379"])
+def test_an_address(address):
+    assert ClusterOptions(address).is_local == (address == "local:3")
+
+
+def test_counts_that_make_no_sense():
+    with pytest.raises(BadInput, match="processors"):
+        ClusterOptions("auto", cpus=0)
+    with pytest.raises(BadInput, match="again"):
+        ClusterOptions("auto", retries=-1)

@@ -1,0 +1,132 @@
+"""What the plans are worth in time, on a builder that emulates but claims to be measured, with times of its own."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.timing import LayerTime, latency_of
+from trt_bisect.cli.run import run_command
+from trt_bisect.errors import TrialFailed
+from trt_bisect.jobs import preparation as job
+from trt_bisect.precision import Precision
+from trt_bisect.report.screen.run import latency_lines
+from trt_bisect.results.run_report import Report
+
+MILLISECONDS = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.INT8: 1.0}
+"""Of each layer in each precision."""
+
+
+class TimedEngine:
+    def __init__(self, engine, plan, layers):
+        self.engine, self.plan, self.layers = engine, plan, layers
+        self.ran, self.messages = engine.ran, engine.messages
+
+    def infer(self, feeds):
+        return self.engine.infer(feeds)
+
+    def latency(self, feeds):
+        times = [MILLISECONDS[p] for p in self.plan.precisions] if self.plan else [4.0] * len(self.layers)
+        parts = [LayerTime(layer.name, (layer.name,), t) for layer, t in zip(self.layers, times, strict=True)]
+        return latency_of([sum(times)], (*parts, LayerTime("copy", (), 0.5)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+
+class TimedBuilder(OnnxRuntimeBuilder):
+    arithmetic = MEASURED
+    without_fp16 = False
+
+    def __init__(self, network, scales, options):
+        super().__init__(network, scales, options)
+        self.layers = network.layers
+
+    def build(self, plan):
+        if self.without_fp16 and Precision.FP16 in plan.precisions:
+            raise TrialFailed("build failed", "no fast FP16 here")
+        return TimedEngine(super().build(plan), plan, self.layers)
+
+    def reference(self):
+        return TimedEngine(super().reference().engine, None, self.layers)
+
+
+@pytest.fixture
+def run(monkeypatch, lenet):
+    monkeypatch.setattr(
+        job,
+        "open_builder",
+        lambda engine, typing, network, scales, options, shapes: TimedBuilder(network, scales, options),
+    )
+
+    def call(name="lenet_planted.onnx", **options):
+        return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="onnxruntime", **options)
+
+    return call
+
+
+def test_each_plan_is_timed(run, tmp_path):
+    """9 layers, 6 quantizable, one culprit: 36 ms in FP32, 18 in FP16, 6 + 3 * 4 in INT8, 3 more in the recipe."""
+    report = run(output=tmp_path / "run")
+    assert {plan: timed["mean_ms"] for plan, timed in report.latency.items()} == {
+        "fp32": 36.0,
+        "fp16": 18.0,
+        "int8": 18.0,
+        "recipe": 21.0,
+    }
+    assert report.layer_milliseconds("int8", "ip2") == 1.0
+    assert report.layer_milliseconds("recipe", "ip2") == 4.0
+    assert report.layer_milliseconds("recipe", "no such layer") is None
+    assert latency_lines(report) == [
+        "Latency, mean: fp32 36.000 ms (p99 36.000), fp16 18.000 ms (p99 18.000), int8 18.000 ms (p99 18.000), "
+        "recipe 21.000 ms (p99 21.000)",
+        "'ip2' and what is fused with it: 1.0000 ms in INT8, 4.0000 ms in the recipe",
+    ]
+    record = json.loads((tmp_path / "run/report.json").read_text())
+    assert record["latency"]["recipe"]["layers"][-1] == {"name": "copy", "layers": [], "milliseconds": 0.5}
+    assert Report.from_json(record).to_json() == record
+    assert Report.from_json(record).layer_milliseconds("recipe", "ip2") == 4.0
+
+
+def test_a_plan_that_cannot_be_built_has_no_time(run, monkeypatch):
+    monkeypatch.setattr(TimedBuilder, "without_fp16", True)
+    report = run()
+    assert report.latency["fp16"] is None
+    assert report.latency["recipe"]["mean_ms"] == 21.0
+    assert "fp16" not in latency_lines(report)[0]
+
+
+def test_emulation_tells_no_time(lenet, tmp_path):
+    report = trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", strategy="bisect", output=tmp_path
+    )
+    assert report.latency is None
+    assert json.loads((tmp_path / "report.json").read_text())["latency"] is None
+    assert latency_lines(report) == []
+
+
+def test_the_99th_percentile():
+    latency = latency_of(np.arange(1, 102, dtype=float))
+    assert (latency.mean_ms, latency.median_ms, latency.p99_ms, latency.runs) == (51, 51, 100, 101)
+
+
+def test_the_command_line_gives_a_build_as_long_as_the_interface_does():
+    defaults = [inspect.signature(call).parameters["build_timeout"].default for call in (trt_bisect.run, run_command)]
+    assert defaults == [DEFAULT_TIMEOUT, DEFAULT_TIMEOUT]
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_a_build_needs_time(tmp_path, seconds):
+    path = networks.save(networks.chain(3), tmp_path)
+    with pytest.raises(trt_bisect.BadInput, match="cannot be given"):
+        trt_bisect.run(path, networks.samples(networks.chain(3)), engine="onnxruntime", build_timeout=seconds)

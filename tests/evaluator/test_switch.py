@@ -1,0 +1,114 @@
+"""One session with an If at each layer against a session a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from tests.support import networks
+from trt_bisect.analyzer.judge import comparison
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.switch import SwitchEvaluator
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import Precision, int8_set
+from trt_bisect.runs.journal import MemoryStore
+
+MAKERS = {"residual": networks.residual, "depthwise": networks.depthwise, "transformer": networks.transformer}
+
+
+def prepared(make, folder, high=Precision.FP32):
+    model = make()
+    network = load_network(networks.save(model, folder))
+    feeds = {"x": networks.samples(model, 1)["x"]}
+    builder = OnnxRuntimeBuilder(network, calibrate(network, [feeds], "minmax").scales, BuildOptions(high=high))
+    return network, feeds, builder
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory):
+    found = {}
+    for name, make in MAKERS.items():
+        network, feeds, builder = prepared(make, tmp_path_factory.mktemp(name))
+        found[name] = network, feeds, builder, builder.switch()
+    return found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), name=st.sampled_from(sorted(MAKERS)))
+def test_any_plan_gives_what_its_own_session_gives(data, name, sessions):
+    """Up to values at the edge between two levels, which other sums put on the other side."""
+    network, feeds, builder, switch = sessions[name]
+    chosen = data.draw(st.sets(st.sampled_from(network.quantizable)))
+    plan = int8_set(len(network.layers), chosen)
+    own, switched = builder.build(plan).infer(feeds)["y"], switch.infer(plan, feeds)["y"]
+    exact = builder.reference().infer(feeds)["y"]
+    assert np.linalg.norm(switched - own) <= 0.3 * np.linalg.norm(own - exact) + 1e-5 * np.linalg.norm(exact)
+
+
+def test_fp16_as_the_high_precision(tmp_path):
+    network, feeds, builder = prepared(networks.residual, tmp_path, Precision.FP16)
+    plan = int8_set(len(network.layers), network.quantizable[::2], Precision.FP16)
+    own, switched = builder.build(plan).infer(feeds)["y"], builder.switch().infer(plan, feeds)["y"]
+    assert np.allclose(own, switched, rtol=0.02, atol=0.02)
+
+
+def test_a_network_with_pairs_at_its_output(tmp_path):
+    """What is rounded as a result is read inside as it was before."""
+    sketch = networks.Sketch(5)
+    scale, zero = sketch.constant("scale", 0.25), sketch.constant("zero", 0, np.int8)
+    conv = sketch.conv("x", "conv", 3, 4)
+    quantized = sketch.node("QuantizeLinear", [conv, scale, zero], "quantize")
+    sketch.nodes.append(helper.make_node("DequantizeLinear", [quantized, scale, zero], ["y"], name="dequantize"))
+    sketch.nodes.append(helper.make_node("Relu", [conv], ["z"], name="relu"))
+    shape = ["n", 4, 8, 8]
+    network = load_network(networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": shape, "z": shape}), tmp_path))
+    assert [rounding.at_output for rounding in network.layers[0].roundings] == [True]
+    builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
+    feeds = {spec.name: np.ones([d or 1 for d in spec.shape], np.float32) for spec in network.inputs}
+    switch = builder.switch()
+    for chosen in ([], network.quantizable):
+        plan = int8_set(len(network.layers), chosen)
+        own, switched = builder.build(plan).infer(feeds), switch.infer(plan, feeds)
+        assert all(np.allclose(own[name], switched[name], atol=1e-6) for name in own)
+        assert np.array_equal(own["z"] % 0.25 == 0, own["z"] == 0), "what is read inside is not rounded"
+
+
+def evaluators(builder, network, feeds):
+    store = MemoryStore()
+    compare = comparison([builder.reference().infer(feeds)])
+    whole = RebuildEvaluator(network, builder, [feeds], compare, store)
+    return SwitchEvaluator(builder, [feeds], compare, store, whole), whole, store
+
+
+def test_one_build_for_many_plans_and_whole_trials_come_first(tmp_path):
+    network, feeds, builder = prepared(networks.residual, tmp_path)
+    switch, whole, store = evaluators(builder, network, feeds)
+    layers, quantizable = len(network.layers), network.quantizable
+    known = whole.measure(int8_set(layers, quantizable[:3]))
+    assert switch.measure(int8_set(layers, quantizable[:3])) is known
+    plans = [int8_set(layers, quantizable[k:]) for k in range(4)]
+    trials = [switch.measure(plan) for plan in plans]
+    assert [trial.builds for trial in trials] == [1, 0, 0, 0]
+    assert [switch.measure(plan) for plan in plans] == trials
+    assert store.find(plans[0].key()) is None, "a switched trial must not stand for a whole engine's"
+    exact = [whole.measure(plan).outputs["y"].values["cosine"] for plan in plans]
+    assert [trial.outputs["y"].values["cosine"] for trial in trials] == pytest.approx(exact, abs=1e-4)
+
+
+def test_without_a_switch_whole_engines_measure(tmp_path, monkeypatch):
+    network, feeds, builder = prepared(networks.residual, tmp_path)
+    switch, _, store = evaluators(builder, network, feeds)
+
+    def fail():
+        raise TrialFailed("build failed", "no If")
+
+    monkeypatch.setattr(builder, "switch", fail)
+    plan = int8_set(len(network.layers), network.quantizable[1:])
+    assert switch.measure(plan) is store.find(plan.key())

@@ -1,0 +1,289 @@
+"""``trt-bisect history``: what it prints of nights with known causes, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from tests.support.nights import at, night
+from trt_bisect import History
+from trt_bisect.history.sparkline import heights, spark_text
+from trt_bisect.history.store import HISTORY
+from trt_bisect.history.trends import changes, trends
+
+START = at("2026-11-01T02:00")
+DAY = 86400.0
+
+
+def latency(int8: float) -> dict[str, dict[str, float]]:
+    return {plan: {"mean_ms": ms, "p99_ms": ms} for plan, ms in (("fp32", 4.0), ("int8", int8), ("recipe", 2.5))}
+
+
+@pytest.fixture
+def week(finished, tmp_path):
+    """Nights of one network: nothing new, another TensorRT, another culprit, none, slower, interrupted."""
+    versions = {"tensorrt": "10.1.0", "device": "Orin"}
+    newer = {**versions, "tensorrt": "10.2.0"}
+    nights = [
+        {"versions": versions, "int8": 0.5, "latency": latency(2.0)},
+        {"versions": versions, "int8": 0.5, "latency": latency(2.02)},
+        {"versions": newer, "int8": 0.25, "latency": latency(2.0), "fingerprint": "b" * 64},
+        {"versions": newer, "int8": 0.25, "culprits": ["conv1", "[red]ip2"], "latency": latency(2.0)},
+        {"versions": newer, "int8": 1.0, "culprits": [], "latency": latency(2.2)},
+        {"versions": newer, "answered": False},
+    ]
+    with History(tmp_path / HISTORY) as kept:
+        for day, changed in enumerate(nights):
+            kept.record(night(finished, tmp_path / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
+    return tmp_path
+
+
+def test_one_row_a_network_with_its_line_and_the_last_change(command, week, finished):
+    with History(week / HISTORY) as kept:
+        kept.record(finished, "other")
+    code, out, _ = command("history", week)
+    lines = out.splitlines()
+    assert code == 0
+    (ours,) = [line for line in lines if line.startswith("[b]net[/b]")]
+    assert "6  2026-11-06 02:00  100.0000%  ▃▃▁▁█" in ours
+    assert "2.200  ▁▂▁▁█" in ours
+    assert (
+        "2026-11-05: INT8 25.0000% → 100.0000%, no more culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms"
+    ) in " ".join(out.split())
+    (other,) = [line for line in lines if line.startswith("other")]
+    assert other.split()[1:4] == ["onnxruntime", "cosine", "1"]
+    assert other.rstrip().endswith("-")
+
+
+def test_one_row_a_run_with_what_differs(command, week):
+    code, out, _ = command("history", week, "--label", "[b]net[/b]")
+    _, *rows = out.splitlines()
+    assert code == 0
+    assert [row[:16] for row in rows] == [f"2026-11-0{day} 02:00" for day in range(1, 7)]
+    assert "'ip2'" in rows[0]
+    assert "→" not in rows[0] + rows[1]
+    assert "INT8 50.0000% → 25.0000%, TensorRT 10.1.0 → 10.2.0" in rows[2]
+    assert "new culprits 'conv1' and '[red]ip2', no more culprit 'ip2'" in rows[3]
+    assert "interrupted" in rows[5]
+    assert [row.rstrip().rpartition(" ")[2] for row in rows] == [f"night{day}" for day in range(6)]
+    lines = command("history", week, "--label", "[b]net[/b]", "--top", 2)[1].splitlines()
+    assert [line.split() for line in lines[1:3]] == [row.split() for row in rows[-2:]]
+    assert lines[3] == "2 of 6 rows; --top 0 shows all."
+
+
+def test_trials(command, week):
+    code, out, _ = command("history", week, "--trials", "--top", 3, "--fingerprint", "bb")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split()[:4] == ["Label", "Run", "Plan", "Outcome"]
+    assert all(line.split()[:2] == ["[b]net[/b]", "3"] for line in lines[1:4])
+    assert lines[4].startswith("3 of ")
+
+
+def test_since(command, finished, tmp_path):
+    with History(tmp_path / HISTORY) as kept:
+        for days in (10.0, 2.0, 0.1):
+            kept.record(night(finished, tmp_path / str(days), time.time() - days * DAY), "net")
+
+    def runs(since):
+        code, out, _ = command("history", tmp_path, "--since", since, "--label", "net")
+        assert code == 0
+        return [line.split()[-1] for line in out.splitlines()[1:]] if "Nothing" not in out else []
+
+    assert runs("7d") == ["2.0", "0.1"]
+    assert runs("2w") == ["10.0", "2.0", "0.1"]
+    assert runs("12h") == runs("720m") == ["0.1"]
+    assert runs("1m") == []
+
+
+@pytest.mark.parametrize(
+    ("since", "left"),
+    [
+        ("2026-11-03", 4),
+        ("2026-11-03T02:00", 4),
+        ("2026-11-03T02:00Z", 4),
+        ("2026-11-03T02:01Z", 3),
+        ("2026-11-03T03:30+01:00", 3),
+        ("2026-11-03T02:59+01:00", 4),
+    ],
+)
+def test_since_a_time_in_any_zone(command, week, since, left):
+    _, out, _ = command("history", week, "--since", since, "--label", "[b]net[/b]")
+    assert len(out.splitlines()) - 1 == left
+
+
+def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
+    code, out, _ = command("history", week, "--csv", week / "x.csv", "--parquet", week / "x.parquet")
+    assert (code, out.count("6 rows written")) == (0, 2)
+    report = json.loads((finished / "report.json").read_text())
+    csv, parquet = pd.read_csv(week / "x.csv"), pd.read_parquet(week / "x.parquet")
+    for table in (csv, parquet):
+        assert list(table["int8"][:5]) == [0.5, 0.5, 0.25, 0.25, 1.0]
+        assert pd.isna(table["int8"][5])
+        assert list(pd.to_datetime(table["started"]).map(lambda when: when.timestamp())) == [
+            START + day * DAY for day in range(6)
+        ]
+        assert json.loads(table["made_of"][2])["versions"]["tensorrt"] == "10.2.0"
+        assert json.loads(table["made_of"][2])["model"] == report["made_of"]["model"]
+        assert (table["exit_code"][0], table["recipe"][0]) == (1, report["similarity"]["recipe"])
+    assert json.loads(csv["culprits"][3]) == list(parquet["culprits"][3]) == ["conv1", "[red]ip2"]
+    assert str(parquet["started"].dtype).endswith("UTC]")
+
+
+def test_trials_as_a_table(command, week, finished):
+    code, _, _ = command("history", week, "--trials", "--csv", week / "t.csv", "--parquet", week / "t.parquet")
+    lines = [json.loads(line) for line in (finished / "journal.jsonl").read_text().splitlines()]
+    plans = [line["trial"]["plan"] for line in lines if "trial" in line]
+    assert code == 0
+    for table in (pd.read_csv(week / "t.csv"), pd.read_parquet(week / "t.parquet")):
+        assert list(table["plan"]) == plans * 6
+
+
+def test_tables_without_a_row_have_their_columns_and_types(command, week):
+    for trials in ((), ("--trials",)):
+        command("history", week, "--since", "2030-01-01", "--csv", week / "x.csv", *trials)
+        with History(week / HISTORY) as kept:
+            full = kept.trials() if trials else kept.reports()
+        assert list(pd.read_csv(week / "x.csv").columns) == list(full.columns)
+    code, out, _ = command("history", week, "--since", "2030-01-01")
+    assert (code, "Nothing of that kind is recorded" in out) == (0, True)
+
+
+def test_without_pyarrow(command, week, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, _, err = command("history", week, "--parquet", week / "x.parquet")
+    assert (code, err.splitlines()) == (
+        2,
+        ["trt-bisect: The package 'pyarrow' is not installed.", "pip install 'trt-bisect[history]'"],
+    )
+    assert not list(week.glob("*.parquet"))
+
+
+def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path):
+    for name, day in (("c", 1), ("a/deep", 3), ("b", 2)):
+        night(finished, tmp_path / "runs" / name, START + day * DAY)
+    (tmp_path / "runs/b/recipe").mkdir()
+    (tmp_path / "runs/other").mkdir()
+    (tmp_path / "runs/other/report.json").write_text("{}")
+    code, out, _ = command("history", tmp_path, "--add", tmp_path / "runs", "--label", "net")
+    assert (code, out.splitlines()[0]) == (0, "3 run folders taken in.")
+    assert [line.split()[-1] for line in out.splitlines()[2:]] == ["c", "b", "deep"]
+    command("history", tmp_path, "--add", tmp_path / "runs/c", "--add", tmp_path / "runs/b")
+    with History(tmp_path / HISTORY) as kept:
+        assert [report.label for report in kept.past()] == ["net"] * 3
+
+
+def test_the_history_of_a_run_folder_and_of_the_current_one(command, week, monkeypatch):
+    whole = command("history", week)[1]
+    assert command("history", week / "night2")[1] == whole
+    assert command("history", week / HISTORY)[1] == whole
+    monkeypatch.chdir(week)
+    assert command("history")[1] == whole
+
+
+def test_a_copy_by_command(command, week):
+    code, out, _ = command("history", week, "--copy", week / "copy.sqlite")
+    assert (code, out) == (0, f"Copied to {week / 'copy.sqlite'}\n")
+    with sqlite3.connect(week / "copy.sqlite") as base:
+        assert base.execute("SELECT count(*) FROM reports").fetchone() == (6,)
+    assert command("history", week / "copy.sqlite")[1] == command("history", week)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "There is no history"),
+        (["--since", "yesterday"], "The time 'yesterday' cannot be read."),
+        (["--since", "7000000000d"], "cannot be read"),
+        (["--since", ""], "cannot be read"),
+        (["--fingerprint", "xyz"], "'xyz' is no fingerprint."),
+        (["--csv", "."], "cannot be written"),
+        (["--parquet", "no/where.parquet"], "cannot be written"),
+        (["--copy", "no/where.sqlite"], "cannot be used"),
+        (["--copy", "."], "cannot be written"),
+        (["--copy", HISTORY], "the history itself"),
+        (["--add", "empty"], "There is no run in 'empty'."),
+        (["--add", "nowhere"], "There is no run in 'nowhere'."),
+    ],
+)
+def test_bad_use(command, week, monkeypatch, arguments, said):
+    monkeypatch.chdir(week)
+    (week / "empty").mkdir()
+    code, _, err = command("history", *arguments)
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) <= 2
+    assert "Traceback" not in err
+
+
+def test_run_and_recover_take_the_option(command, lenet, tmp_path):
+    for place, name in enumerate(("run", "recover")):
+        code, _, _ = command(
+            *(name, lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--output", tmp_path / name),
+            *("--history", tmp_path / "all.sqlite"),
+        )
+        assert code == 0
+        with History(tmp_path / "all.sqlite") as kept:
+            assert len(kept.past()) == place + 1
+    code, _, err = command(
+        *("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--output", tmp_path / "last"),
+        *("--history", tmp_path),
+    )
+    assert code == 0
+    assert f"Not recorded in the history: The history '{tmp_path}' cannot be used" in err
+
+
+def test_recover_is_a_row_of_its_own(command, finished, tmp_path, week):
+    with History(week / HISTORY) as kept:
+        kept.record(night(finished, tmp_path / "found", START, strategy="recover"), "[b]net[/b]")
+        kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
+        groups = trends(kept.past())
+    assert [(group.engine, group.metric, len(group.reports)) for group in groups] == [
+        ("onnxruntime", "cosine", 6),
+        ("onnxruntime", "sqnr", 1),
+        ("onnxruntime, recover", "cosine", 1),
+    ]
+
+
+def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
+    report = json.loads((finished / "report.json").read_text())
+    parts = report["made_of"]
+    other = {
+        **parts,
+        **{"model": "m", "ranges": "r", "inputs": ["i"], "high": "fp16", "workspace": 5, "metric": "code"},
+        "versions": {**parts["versions"], "device": "H100", "driver": "1"},
+    }
+    with History(tmp_path / HISTORY) as kept:
+        kept.record(night(finished, tmp_path / "a", START))
+        kept.record(
+            night(
+                finished, tmp_path / "b", START, made_of=other, fingerprint="b" * 64, threshold=0.9, strategy="branch"
+            )
+        )
+        before, after = kept.past()
+    assert set(changes(before, after)) == {
+        "threshold 0.99 → 0.9",
+        "strategy exhaustive → branch",
+        "option precision fp32 → fp16",
+        "other data",
+        "another metric",
+        "another network",
+        "other ranges",
+        "option workspace none → 5",
+        f"GPU or processor {parts['versions']['device']} → H100",
+        "driver none → 1",
+    }
+    assert changes(before, before) == []
+
+
+def test_small_lines():
+    assert heights([3.0, 1.0, 2.0]) == [1.0, 0.0, 0.5]
+    assert heights([2.0, 2.0]) == [0.5, 0.5]
+    assert heights([]) == []
+    assert spark_text([0.0, None, 7.0, 1.0]) == "▁ █▂"
+    assert spark_text([]) == ""

@@ -1,0 +1,400 @@
+"""``compare``: figures equal NumPy's on the same tensors, planted causes named with their reasons, memory flat."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tracemalloc
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from polygraphy.comparator import IterationResult, RunResults
+
+import trt_bisect
+from tests.support import networks
+from tests.support.compared import tensors_of
+from trt_bisect.analyzer import advisor, metrics
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.saved_tensors import match_names
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.precision import int8_set
+
+COLUMNS = (
+    "index layer tensor kind op_type int8_op_type shape dtype quantized_dtype scale cosine mse l1 kl sqnr atol rtol "
+    "fp32_count fp32_nonfinite fp32_min fp32_max fp32_mean fp32_std fp32_variance "
+    "int8_count int8_nonfinite int8_min int8_max int8_mean int8_std int8_variance"
+).split()
+
+
+def reasons(found, reason=None):
+    """Tensor and layers of the findings with a reason."""
+    return [(advice.tensor, advice.layers) for advice in found.advice if reason in (None, advice.reason)]
+
+
+def words(found, reason, tensor):
+    return next(a.words for a in found.advice if (a.reason, a.tensor) == (reason, tensor))
+
+
+@pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
+def test_every_figure_is_numpys_on_the_same_tensors(make, tmp_path):
+    model = make()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
+    found = trt_bisect.compare(path, ranges, feeds)
+    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    layers = len(network.layers)
+    fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
+    int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
+    assert {row.origin.tensor for row in found.tensors} == {"x", *network.producers}
+    assert found.samples == 8
+    for row in found.tensors:
+        if row.origin.kind == "input":
+            assert row.figures.cosine == 1.0
+            continue
+        r, o = (run[row.origin.tensor].astype(np.float64) for run in (fp32, int8))
+        flat = r.reshape(1, -1), o.reshape(1, -1)
+        assert row.shape == r.shape[1:]
+        assert row.figures.cosine == pytest.approx(metrics.BUILT_IN["cosine"].function(*flat), abs=1e-9)
+        assert row.figures.mse == pytest.approx(np.mean((r - o) ** 2), rel=1e-6, abs=1e-15)
+        assert row.figures.l1 == pytest.approx(np.mean(np.abs(r - o)), rel=1e-6, abs=1e-12)
+        alone = [metrics.BUILT_IN["cosine"].function(*pair) for pair in zip(r, o, strict=True)]
+        assert row.worst_cosine == pytest.approx(min(alone), abs=1e-9)
+        assert alone[row.worst_sample] == min(alone)
+        assert row.figures.sqnr == pytest.approx(metrics.BUILT_IN["sqnr"].function(*flat), abs=1e-4)
+        assert row.figures.atol == pytest.approx(np.abs(r - o).max(), rel=1e-6)
+        for spread, run in ((row.fp32, r), (row.int8, o)):
+            seen = (spread.min, spread.max, spread.mean, spread.std, spread.variance)
+            assert seen == pytest.approx((run.min(), run.max(), run.mean(), run.std(), run.var()), rel=1e-6, abs=1e-9)
+        if row.scale is not None:
+            assert row.scale == pytest.approx(np.abs(r).max() / 127, rel=1e-6)
+            assert row.rounding.clipped == 0.0
+    result = found.tensors[-1]
+    assert (result.origin.kind, result.origin.tensor) == ("output", "y")
+    rows = [run["y"].reshape(-1, 10).astype(np.float64) for run in (fp32, int8)]
+    p, q = (np.exp(row) / np.exp(row).sum(axis=-1, keepdims=True) for row in rows)
+    expected = np.mean(np.sum(p * np.log(p / q), axis=-1))
+    assert result.figures.kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_weights_by_tensor_and_channel(tmp_path):
+    path = networks.save(networks.chain(), tmp_path)
+    found = trt_bisect.compare(path, networks.samples(networks.chain()), output=tmp_path / "out")
+    weight = numpy_helper.to_array(next(t for t in networks.chain().graph.initializer if t.name == "conv1.weight"))
+    scales = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
+    rounded = np.rint(weight / scales) * scales
+    row = next(row for row in found.weights if row.origin.tensor == "conv1.weight")
+    assert row.figures.mse == pytest.approx(np.mean((weight.astype(np.float64) - rounded) ** 2), rel=1e-4)
+    assert row.scale == scales.max()
+    channels = [row for row in found.channels if row.origin.tensor == "conv1.weight"]
+    assert [row.channel for row in channels] == list(range(8))
+    for place, channel in enumerate(channels):
+        assert channel.scale == scales[place, 0, 0, 0]
+        noise = np.sum((weight[place].astype(np.float64) - rounded[place]) ** 2)
+        signal = np.sum(weight[place].astype(np.float64) ** 2)
+        assert channel.figures.sqnr == pytest.approx(10 * np.log10(signal / noise), abs=0.01)
+        assert channel.fp32.variance == pytest.approx(weight[place].var(), rel=1e-5)
+    with (tmp_path / "out/channels.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(found.channels)
+
+
+def test_a_healthy_network_has_no_abnormal_layer(tmp_path):
+    for make in (networks.chain, networks.residual, networks.depthwise, networks.transformer):
+        path = networks.save(make(), tmp_path)
+        found = trt_bisect.compare(path, networks.samples(make()), threshold=0.95)
+        assert found.advice == ()
+
+
+def test_a_starved_range_and_its_channel(tmp_path):
+    model = networks.chain()
+    networks.plant_between(model, "conv2", "conv3")
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
+    assert reasons(found, advisor.STARVED) == [("relu3_out", ("conv3",))]
+    assert "255 levels" in words(found, advisor.STARVED, "relu3_out")
+    assert ("relu3_out", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
+    assert words(found, advisor.ONE_CHANNEL, "relu3_out").startswith("channel 1 reaches")
+    row = next(row for row in found.tensors if row.origin.tensor == "relu3_out")
+    assert row.loud.channel == 1
+    assert row.rounding.near_zero > 0.5
+    first_low = reasons(found, advisor.LOW_SIMILARITY)[0]
+    assert first_low[1] == ("conv3",)
+    assert not reasons(found, advisor.SATURATION)
+
+
+def test_one_loud_weight_channel(tmp_path):
+    def louder(values):
+        values[:, 2] *= 300
+        return values
+
+    model = networks.chain()
+    networks.scale_constant(model, "conv3.weight", louder)
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model))
+    assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
+    assert words(found, advisor.ONE_CHANNEL, "conv3.weight").startswith("input channel 2 reaches")
+    assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.STARVED)
+    assert {tensor for tensor, _ in reasons(found, advisor.ONE_CHANNEL)} == {"conv3.weight"}
+
+
+def test_a_clipped_calibration(tmp_path):
+    model = networks.chain()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
+    scales = {**ranges.scales, "relu4_out": ranges.scales["relu4_out"] / np.float32(8)}
+    found = trt_bisect.compare(path, Ranges(scales), feeds)
+    assert reasons(found, advisor.SATURATION) == [("relu4_out", ("conv4",))]
+    fp32 = tensors_of(
+        PlanWriter(network, {}, Target.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
+    )
+    share = np.mean(np.rint(fp32["relu4_out"] / scales["relu4_out"]) > 127)
+    row = next(row for row in found.tensors if row.origin.tensor == "relu4_out")
+    assert row.rounding.clipped == pytest.approx(share, abs=1e-6)
+    assert f"clips {100 * share:.4g} %" in words(found, advisor.SATURATION, "relu4_out")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x: 127 + 60 * x, "pixels from 0 to 255"),
+        (lambda x: 5 + x, "off zero"),
+        (lambda x: x / 255, "divided twice"),
+    ],
+)
+def test_an_input_that_is_not_normalised(change, said, tmp_path):
+    model = networks.chain()
+    feeds = {"x": change(networks.samples(model)["x"]).astype(np.float32)}
+    found = trt_bisect.compare(networks.save(model, tmp_path), feeds)
+    assert reasons(found, advisor.NOT_NORMALISED) == [("x", ("conv0",))]
+    assert said in words(found, advisor.NOT_NORMALISED, "x")
+
+
+def quantized_result(tmp_path):
+    """A convolution with pairs on its input, its weight, and the network's output."""
+    weight = np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32)
+    scale = numpy_helper.from_array(np.float32(0.05), "s")
+    zero = numpy_helper.from_array(np.int8(0), "z")
+    nodes = []
+    for name, made in (("x", "xd"), ("w", "wd")):
+        nodes.append(helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{made}q"], f"q_{name}"))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{made}q", "s", "z"], [made], f"dq_{name}"))
+    nodes.append(helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"))
+    nodes.append(helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], "q_c"))
+    nodes.append(helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["y"], "dq_c"))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 6, 6])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(weight, "w"), scale, zero])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return networks.save(model, tmp_path), networks.samples(model)
+
+
+def test_a_result_that_is_quantized(tmp_path):
+    path, feeds = quantized_result(tmp_path)
+    found = trt_bisect.compare(path, inputs=feeds)
+    assert reasons(found, advisor.RESULT_QUANTIZED) == [("y", ("conv",))]
+    row = found.tensors[-1]
+    assert (row.origin.kind, row.origin.quantized_dtype) == ("output", "int8")
+    session = ort.InferenceSession(str(path))
+    final = np.stack([session.run(["y"], {"x": sample[None]})[0] for sample in feeds["x"]])
+    assert np.unique(final).size < 256
+    assert row.int8.std == pytest.approx(final.std(), rel=0.05)
+    assert row.int8.min != final.min(), "the tensor as it was made, not as it was rounded"
+
+
+def test_the_planted_lenet(command, lenet, tmp_path):
+    code, out, _ = command(
+        "compare", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "out",
+        "--sort", "mse", "--top", "3",
+    )  # fmt: skip
+    assert code == 0
+    assert "'ip2': starved range" in out
+    assert "channel 477 reaches" in out
+    record = json.loads((tmp_path / "out/compare.json").read_text())
+    assert all(list(row)[: len(COLUMNS)] == COLUMNS for row in (*record["tensors"], *record["weights"]))
+    with (tmp_path / "out/tensors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["tensor"] for row in rows] == [row["tensor"] for row in record["tensors"]]
+    assert rows[0]["shape"] == "1x1x28x28"
+    found = trt_bisect.compare(lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    assert {layers for _, layers in reasons(found, advisor.STARVED)} == {("ip2",)}
+    by_mse = [row.figures.mse for row in found.sorted_by("mse")]
+    assert by_mse == sorted(by_mse, reverse=True)
+    assert list(found.table()["tensor"]) == [row.origin.tensor for row in found.tensors]
+
+
+def test_the_healthy_lenet(lenet):
+    found = trt_bisect.compare(lenet / "lenet.onnx", lenet / "calibration.npz")
+    assert not reasons(found, advisor.STARVED)
+    assert not reasons(found, advisor.NOT_NORMALISED)
+    assert found.tensors[-1].figures.cosine > 0.999
+
+
+def test_layers_left_high(lenet, tmp_path):
+    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    high = trt_bisect.compare(*given, high=["ip2"])
+    assert high.tensors[-1].figures.cosine > 0.999
+    assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
+    ip2 = next(row for row in high.weights if row.origin.layer == "ip2")
+    assert (ip2.origin.quantized_dtype, ip2.origin.int8_op_type, ip2.figures.cosine) == ("", ip2.origin.op_type, 1.0)
+    trt_bisect.run(*given, engine="onnxruntime", output=tmp_path / "run")
+    for recipe in (tmp_path / "run", tmp_path / "run/recipe", tmp_path / "run/recipe/plan.json"):
+        by_recipe = trt_bisect.compare(*given, recipe=recipe)
+        assert [row.record() for row in by_recipe.tensors] == [row.record() for row in high.tensors]
+
+
+def test_a_real_network(ocr, tmp_path):
+    with np.load(ocr / "inputs.npz") as archive:
+        inputs = {name: archive[name][:1] for name in archive.files}
+    found = trt_bisect.compare(ocr / "network.onnx", ocr / "calibration.npz", inputs, output=tmp_path)
+    network = trt_bisect.load_network(ocr / "network.onnx")
+    assert len(found.tensors) == 1 + len(network.layers)
+    assert reasons(found, advisor.LOW_SIMILARITY)
+    run = trt_bisect.run(ocr / "network.onnx", ocr / "calibration.npz", inputs, engine="onnxruntime", curve="culprits")
+    measured = run.outputs["int8"]["sigmoid_0.tmp_0"]
+    figures = found.tensors[-1].figures
+    for name in ("cosine", "mse", "l1", "sqnr"):
+        assert getattr(figures, name) == pytest.approx(measured[name], rel=1e-2)
+
+
+def test_memory_does_not_grow_with_the_samples(tmp_path):
+    model = networks.chain(depth=2, width=4)
+    path = networks.save(model, tmp_path)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
+
+    def peak(count):
+        tracemalloc.start()
+        found = trt_bisect.compare(network, ranges, networks.streamed(count))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found.samples == count
+        return most
+
+    peak(2)
+    assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
+
+
+@pytest.fixture
+def dumps(tmp_path):
+    """Two runs of two inferences, in memory, with one tensor named otherwise and one in the first run alone."""
+    random = np.random.default_rng(1)
+    fp32 = [{"a": random.normal(0, 1, (1, 4)), "/b/Out:0": random.normal(0, 1, (1, 3)), "c": np.ones(2)} for _ in "12"]
+    fp32 = [{name: values.astype(np.float32) for name, values in run.items()} for run in fp32]
+    int8 = [{"a": run["a"] + np.float32(0.1), "b_out": run["/b/Out:0"] * np.float32(2)} for run in fp32]
+    return fp32, int8
+
+
+def save_polygraphy(path, *runners):
+    results = RunResults()
+    for name, runs in runners:
+        results.add([IterationResult(run, runner_name=name) for run in runs], runner_name=name)
+    results.save(str(path))
+
+
+def check_dumps(found, dumps):
+    fp32, int8 = dumps
+    assert (found.arithmetic, found.samples) == ("saved", 2)
+    rows = {row.origin.tensor: row for row in found.tensors}
+    assert set(rows) == {"a", "/b/Out:0"}
+    difference = np.concatenate([i["a"].astype(np.float64) - f["a"] for f, i in zip(fp32, int8, strict=True)])
+    assert rows["a"].figures.mse == pytest.approx(np.mean(difference**2))
+    assert rows["/b/Out:0"].int8.max == max(run["b_out"].max() for run in int8)
+    assert found.notes == ("in the FP32 run alone (1): 'c'",)
+
+
+def test_two_runs_saved_by_polygraphy(command, dumps, tmp_path):
+    save_polygraphy(tmp_path / "fp32.json", ("ort", dumps[0]))
+    save_polygraphy(tmp_path / "int8.json", ("trt", dumps[1]))
+    check_dumps(trt_bisect.compare(fp32=tmp_path / "fp32.json", int8=tmp_path / "int8.json"), dumps)
+    save_polygraphy(tmp_path / "both.json", ("ort", dumps[0]), ("trt", dumps[1]))
+    check_dumps(trt_bisect.compare(fp32=tmp_path / "both.json", int8=tmp_path / "both.json"), dumps)
+    code, out, _ = command("compare", "--fp32", tmp_path / "fp32.json", "--int8", tmp_path / "int8.json")
+    assert code == 0
+    assert "/b/Out:0" in out
+
+
+def test_two_folders_of_npz(dumps, tmp_path):
+    for run, inferences in zip(("fp32", "int8"), dumps, strict=True):
+        (tmp_path / run).mkdir()
+        for place, tensors in enumerate(inferences):
+            with (tmp_path / run / f"{place}.npz").open("wb") as file:
+                np.savez(file, **{name.replace("/", "|"): values for name, values in tensors.items()})
+    found = trt_bisect.compare(fp32=tmp_path / "fp32", int8=tmp_path / "int8")
+    assert [row.origin.tensor for row in found.tensors] == ["a", "|b|Out:0"]
+
+
+def test_saved_runs_get_layers_and_scales_from_the_network(tmp_path):
+    model = networks.chain()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model, 1)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs))
+    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    for run, chosen in (("fp32", ()), ("int8", network.quantizable)):
+        tensors = tensors_of(writer.write(int8_set(len(network.layers), chosen)), network, feeds)
+        np.savez(tmp_path / f"{run}.npz", **{name: values[0] for name, values in tensors.items()})
+    saved = {"fp32": tmp_path / "fp32.npz", "int8": tmp_path / "int8.npz"}
+    emulated = trt_bisect.compare(path, ranges, feeds)
+    figures = {row.origin.tensor: row.figures for row in emulated.tensors}
+    found = trt_bisect.compare(path, ranges, **saved)
+    assert len(found.tensors) == len(network.layers)
+    assert all(row.origin.layer and row.figures == figures[row.origin.tensor] for row in found.tensors)
+    assert [row.scale for row in found.tensors] == [row.scale for row in emulated.tensors[1:]]
+    assert len(found.weights) == len(emulated.weights)
+    without = trt_bisect.compare(path, **saved)
+    assert {row.scale for row in without.tensors} == {None}
+    assert [row.origin.layer for row in without.tensors] == [row.origin.layer for row in found.tensors]
+
+
+NAMES = st.lists(st.text("abAB_/:01", min_size=1, max_size=5), max_size=8, unique=True)
+
+
+@given(NAMES, NAMES)
+def test_names_are_matched_one_to_one(reference, output):
+    matched = match_names(reference, output)
+    assert len(set(matched.values())) == len(matched)
+    assert set(matched) <= set(reference)
+    assert set(matched.values()) <= set(output)
+    assert all(matched[name] == name for name in set(reference) & set(output))
+
+
+def test_an_engine_that_gives_final_outputs_only_is_said(lenet):
+    found = trt_bisect.compare(lenet / "lenet.onnx", lenet / "calibration.npz", engine="tensorrt")
+    assert any("final outputs only" in note for note in found.notes)
+    assert found.arithmetic == "emulated"
+
+
+BAD = {
+    "nothing": ([], "no network"),
+    "no ranges": (["{lenet}"], "no ranges"),
+    "unknown layer": (["{lenet}", "--calibration", "{data}", "--high", "ip3"], "'ip2'"),
+    "unknown column": (["{lenet}", "--calibration", "{data}", "--sort", "beauty"], "beauty"),
+    "no recipe": (["{lenet}", "--calibration", "{data}", "--recipe", "none"], "no recipe"),
+    "recipe of another kind": (["{lenet}", "--calibration", "{data}", "--recipe", "{data}"], "cannot be read"),
+    "unknown engine": (["{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
+    "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "no cosine"),
+    "one run": (["--fp32", "{data}"], "nothing to be compared"),
+    "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
+    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "no known kind"),
+    "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),
+    "not Polygraphy's": (["--fp32", "{json}", "--int8", "{json}"], "Polygraphy"),
+    "folder is a file": (["{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_use_gives_exit_2_and_two_lines(command, case, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "other.npz", another=np.ones(3, np.float32))
+    (tmp_path / "list.json").write_text("[1, 2]")
+    arguments, said = BAD[case]
+    known = {"lenet": lenet / "lenet.onnx", "data": lenet / "calibration.npz"}
+    known |= {"other": tmp_path / "other.npz", "json": tmp_path / "list.json"}
+    code, _, err = command("compare", *[argument.format(**known) for argument in arguments])
+    assert code == 2
+    message = err[err.index("trt-bisect:") :]
+    assert said in message
+    assert len(message.strip().splitlines()) == 2
+    assert "Traceback" not in err

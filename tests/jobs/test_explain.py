@@ -1,0 +1,326 @@
+"""``run``'s explanation: figures equal NumPy's, the contract, one journal, nothing lost when it fails."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.compared import tensors_of
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.jobs.run import explain as explaining
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.precision import Precision, int8_set
+from trt_bisect.results.run_report import Report
+from trt_bisect.support.progress import Silent
+
+TENSOR = (
+    "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr atol rtol fp32 int8 clipped "
+    "histogram channels"
+).split()
+
+
+def run(model, folder, count=3, **options):
+    """A run on planted data, all of it judged, by min-max unless told otherwise."""
+    folder.mkdir(exist_ok=True)
+    feeds = networks.samples(model, count)
+    options = {"engine": "onnxruntime", "calibrator": "minmax", **options}
+    return trt_bisect.run(networks.save(model, folder), feeds, feeds, output=folder / "run", **options), feeds
+
+
+def planted():
+    model = networks.residual(blocks=2)
+    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    return model
+
+
+def one_tensor(explanation, name):
+    """The record of an activation or input in ``explanation.json``."""
+    made = [tensor for layer in explanation["layers"].values() for tensor in layer["outputs"]]
+    return next(tensor for tensor in (*explanation["inputs"], *made) if tensor["tensor"] == name)
+
+
+def six(value):
+    return float(f"{value:.6g}")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_activations_are_numpys_on_the_same_tensors(count, tmp_path):
+    model = planted()
+    report, feeds = run(model, tmp_path, count)
+    explanation = json.loads((tmp_path / "run/explanation.json").read_text())
+    assert explanation["samples"] == count
+    network = trt_bisect.load_network(tmp_path / "network.onnx")
+    scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax").scales
+    writer, layers = PlanWriter(network, scales, Target.ONNXRUNTIME), len(network.layers)
+    fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
+    int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
+    for name in ("block0.relu1_out", "block1.relu1_out", "block1.add_out", "y"):
+        found, r, o = one_tensor(explanation, name), fp32[name], int8[name]
+        assert found["mse"] == pytest.approx(np.mean((r.astype(float) - o) ** 2), rel=1e-5)
+        for run_name, values in (("fp32", r), ("int8", o)):
+            values = values.astype(float)
+            seen = [found[run_name][figure] for figure in ("min", "max", "mean", "std", "var")]
+            expected = [values.min(), values.max(), values.mean(), values.std(), values.var()]
+            assert seen == pytest.approx(expected, rel=1e-5, abs=1e-8)
+        read = o
+        if found["scale"] is not None:
+            scale = np.float32(scales[name])
+            assert found["scale"] == six(scale)
+            read = np.clip(np.rint(o / scale), -128, 127) * scale
+            assert found["clipped"] == 0.0
+        low, high = min(r.min(), read.min()), max(r.max(), read.max())
+        assert (found["histogram"]["low"], found["histogram"]["high"]) == (six(low), six(high))
+        for run_name, values in (("fp32", r), ("int8", read)):
+            counts = np.histogram(values, 64, (low, high))[0]
+            assert found["histogram"][run_name] == counts.tolist()
+            assert counts.sum() == values.size
+    assert one_tensor(explanation, "x")["cosine"] == 1.0
+    assert report.explanation.layers["block1.conv2"].outputs[0].compared.figures.cosine < 0.999
+
+
+def test_weights_and_their_channels_are_numpys(tmp_path):
+    def louder(values):
+        values[:, 2] *= 300
+        return values
+
+    model = networks.chain()
+    networks.scale_constant(model, "conv3.weight", louder)
+    run(model, tmp_path)
+    layers = json.loads((tmp_path / "run/explanation.json").read_text())["layers"]
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for layer in ("conv1", "conv3"):
+        (found,) = layers[layer]["weights"]
+        weight = weights[f"{layer}.weight"]
+        scales = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
+        rounded = np.rint(weight / scales[:, None, None, None]) * scales[:, None, None, None]
+        assert found["scales"] == [six(scale) for scale in scales]
+        assert (found["axis"], found["scale"], found["kind"]) == (0, six(scales.max()), "weight")
+        assert found["mse"] == pytest.approx(np.mean((weight.astype(float) - rounded) ** 2), rel=1e-4)
+        edges = (min(weight.min(), rounded.min()), max(weight.max(), rounded.max()))
+        assert found["histogram"]["int8"] == np.histogram(rounded, 64, edges)[0].tolist()
+        channels = found["channels"]
+        axis = channels["axis"]
+        others = tuple(place for place in range(4) if place != axis)
+        assert channels["min"] == pytest.approx(weight.min(axis=others), rel=1e-5)
+        assert channels["max"] == pytest.approx(weight.max(axis=others), rel=1e-5)
+        assert channels["std"] == pytest.approx(weight.std(axis=others), rel=1e-4)
+    assert layers["conv1"]["weights"][0]["channels"]["outlier"] is None
+    peaks = np.abs(weights["conv3.weight"]).max(axis=(0, 2, 3))
+    outlier = layers["conv3"]["weights"][0]["channels"]
+    assert (outlier["axis"], outlier["outlier"]) == (1, 2)
+    assert outlier["times"] == pytest.approx(peaks[2] / np.median(np.delete(peaks, 2)), rel=1e-5)
+
+
+def floats_of(value):
+    if isinstance(value, dict):
+        return [number for inner in value.values() for number in floats_of(inner)]
+    if isinstance(value, list):
+        return [number for inner in value for number in floats_of(inner)]
+    return [value] if isinstance(value, float) else []
+
+
+def test_the_contract(tmp_path):
+    report, _ = run(planted(), tmp_path)
+    text = (tmp_path / "run/explanation.json").read_text()
+    explanation = json.loads(text)
+    assert set(explanation) == {"schema", "samples", "layers", "inputs", "findings", "advice", "tried"}
+    layers, row = explanation["layers"], {row.name: row for row in report.layers}
+    assert set(layers) == set(row)
+    assert sum(layer["share"] for layer in layers.values()) == pytest.approx(1.0, rel=1e-5)
+    tensors = [t for layer in layers.values() for t in (*layer["outputs"], *layer["weights"])] + explanation["inputs"]
+    assert all(list(tensor) == TENSOR for tensor in tensors)
+    assert {tensor["kind"] for tensor in tensors} == {"input", "activation", "weight"}
+    assert all(len(tensor["histogram"][side]) == 64 for tensor in tensors for side in ("fp32", "int8"))
+    assert all(math.isfinite(number) for number in floats_of(explanation))
+    assert all(number == six(number) for number in floats_of([tensor["histogram"] for tensor in tensors]))
+    assert all({"layer", "tensor", "reason", "words"} == set(found) for found in explanation["findings"])
+    (advice,) = explanation["advice"]
+    assert set(advice) == {"culprit", "evidence", "reasons", "blame", "remedies"}
+    assert advice["culprit"] == "block1.conv2"
+    for remedy in advice["remedies"]:
+        assert set(remedy) == {"remedy", "why", "speed", "commands", "tried"}
+        assert all(set(command) == {"tool", "text"} for command in remedy["commands"])
+    assert report.advice == report.explanation.advice
+    assert "explanation" not in json.loads((tmp_path / "run/report.json").read_text())
+
+
+def test_losses_alone_are_those_of_sensitivity(tmp_path):
+    model = planted()
+    report, feeds = run(model, tmp_path)
+    found = trt_bisect.sensitivity(tmp_path / "network.onnx", feeds, feeds, engine="onnxruntime", calibrator="minmax")
+    known = {(op.op_name, op.sensitive_type): op.loss for op in found.ops}
+    layers = report.explanation.layers
+    alone = layers["block1.conv2"].sensitivity
+    for way in ("both", "weight", "activation"):
+        assert getattr(alone, way) == pytest.approx(known["block1.conv2", way], rel=1e-4)  # rows of other passes
+    assert alone.gain is None
+    assert [name for name, layer in layers.items() if layer.sensitivity] == ["block1.conv2"]
+    full, _ = run(model, tmp_path, explain="full")
+    gains = {op.op_name: op.gain for op in found.ops if op.sensitive_type == "both"}
+    measured = {n: layer.sensitivity for n, layer in full.explanation.layers.items() if layer.sensitivity}
+    assert set(measured) == set(gains)
+    for name, alone in measured.items():
+        assert alone.gain == pytest.approx(gains[name], rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
+def test_whole_engines_explain_alike(strategy, tmp_path):
+    report, _ = run(planted(), tmp_path / "a", strategy=strategy)
+    branch, _ = run(planted(), tmp_path / "b")
+    (one,), (other,) = report.advice, branch.advice
+    assert (one.culprit, one.reasons, one.blame) == (other.culprit, other.reasons, other.blame)
+
+
+def test_a_report_saved_where_it_was_read_keeps_its_explanation(tmp_path):
+    run(planted(), tmp_path)
+    folder = tmp_path / "run"
+    explanation = (folder / "explanation.json").read_bytes()
+    read = Report.from_json(json.loads((folder / "report.json").read_text()))
+    read.save(folder)
+    assert (folder / "explanation.json").read_bytes() == explanation
+    replace(read, threshold=0.5).save(folder)
+    assert not (folder / "explanation.json").exists()
+
+
+def test_trials_are_in_the_runs_journal_and_are_not_done_twice(tmp_path):
+    first, _ = run(planted(), tmp_path)
+    lines = (tmp_path / "run/journal.jsonl").read_bytes()
+    explanation = (tmp_path / "run/explanation.json").read_bytes()
+    again, _ = run(planted(), tmp_path)
+    assert (tmp_path / "run/journal.jsonl").read_bytes() == lines
+    assert (tmp_path / "run/explanation.json").read_bytes() == explanation
+    assert again.plans == first.plans
+    without, _ = run(planted(), tmp_path / "none", explain="none")
+    assert without.plans == first.plans - 3, "the culprit by weight, activation and both"
+    assert without.explanation is None
+    assert without.advice == ()
+    assert not (tmp_path / "none/run/explanation.json").exists()
+
+
+def test_a_network_that_is_fine_is_explained_without_advice(lenet, tmp_path):
+    report = trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, try_remedies=True
+    )
+    assert report.exit_code == 0
+    assert report.advice == ()
+    assert report.explanation.tried == ()
+    assert len(report.explanation.layers) == len(report.layers)
+
+
+def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("out of luck\nand more")
+
+    monkeypatch.setattr(explaining, "advise", broken)
+    report, _ = run(planted(), tmp_path)
+    assert report.culprits == ("block1.conv2",)
+    assert report.notes[-1] == "the run could not be explained: RuntimeError: out of luck"
+    assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1] == report.notes[-1]
+
+
+def test_ctrl_c_in_explaining_leaves_the_report_and_goes_on(tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(explaining, "advise", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(planted(), tmp_path)
+    assert json.loads((tmp_path / "run/report.json").read_text())["culprits"] == ["block1.conv2"]
+    assert run(planted(), tmp_path)[0].advice[0].culprit == "block1.conv2"
+
+
+def test_memory_does_not_grow_with_the_inputs(tmp_path):
+    model = networks.chain(depth=2, width=4)
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    scales = trt_bisect.calibrate(
+        network, trt_bisect.open_dataset(networks.samples(model), network.inputs), "minmax"
+    ).scales
+
+    def peak(count):
+        feeds = [{"x": sample[None]} for sample in networks.samples(model, count)["x"]]
+        bench = SimpleNamespace(
+            network=network,
+            feeds=feeds,
+            ranges=SimpleNamespace(scales=scales),
+            whole=SimpleNamespace(high=Precision.FP32),
+        )
+        tracemalloc.start()
+        tensors, _ = explaining._compared(bench, Silent(), 512 << 20)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert tensors[0].compared.fp32.count == count * 3 * 16 * 16
+        return most
+
+    peak(2)
+    assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
+
+
+def test_little_memory_gives_the_same_in_parts(tmp_path):
+    """But for float noise: ONNX Runtime fuses what is no output."""
+    whole, _ = run(planted(), tmp_path / "whole")
+    parts, _ = run(planted(), tmp_path / "parts", memory=40_000)
+    both = [report.explanation.layers for report in (parts, whole)]
+    assert list(both[0]) == list(both[1])
+    for one, other in zip(*(layers.values() for layers in both), strict=True):
+        for tensor, same in zip(one.outputs, other.outputs, strict=True):
+            assert tensor.compared.origin.tensor == same.compared.origin.tensor
+            assert tensor.compared.figures.sqnr == pytest.approx(same.compared.figures.sqnr, abs=0.1)
+            assert sum(tensor.histogram.fp32) == sum(same.histogram.fp32)
+    assert parts.advice[0].reasons == whole.advice[0].reasons
+
+
+def test_an_explanation_of_another_run_is_taken_away(tmp_path):
+    run(planted(), tmp_path)
+    assert (tmp_path / "run/explanation.json").exists()
+    run(planted(), tmp_path, explain="none")
+    assert not (tmp_path / "run/explanation.json").exists()
+
+
+def test_a_real_network(ocr, tmp_path):
+    report = trt_bisect.run(
+        ocr / "network.onnx", ocr / "calibration.npz", ocr / "inputs.npz", samples=1, engine="onnxruntime",
+        threshold=0.95, curve="culprits", output=tmp_path,
+    )  # fmt: skip
+    assert len(report.advice) == len(report.culprits) > 1
+    worst = max(report.advice, key=lambda each: next(r.drop for r in report.layers if r.name == each.culprit))
+    assert worst.blame == "activation"
+    assert worst.reasons[0] == "saturation"
+    compared = trt_bisect.compare(ocr / "network.onnx", ocr / "calibration.npz", tmp_path / "inputs.npz")
+    figures = {row.origin.tensor: row.figures for row in compared.tensors if row.origin.kind != "input"}
+    made = [tensor.compared for layer in report.explanation.layers.values() for tensor in layer.outputs]
+    assert {each.origin.tensor: each.figures for each in made} == figures
+
+
+def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):
+    monkeypatch.setattr(OnnxRuntimeBuilder, "arithmetic", "measured")
+    report, _ = run(planted(), tmp_path, try_remedies=True)
+    assert any("the tensors are those of the emulation" in note for note in report.notes)
+    (advice,) = report.advice
+    assert advice.blame is None, "an engine rounds a layer as a whole"
+    assert advice.reasons[0] == "starved range"
+    assert "Alone" not in advice.evidence
+    assert report.explanation.layers["block1.conv2"].sensitivity is None
+    assert [each.remedy for each in report.explanation.tried if each.calibrator is None] == ["FP32"]
+
+
+def test_bad_use(command, lenet, tmp_path):
+    asked = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    for options, said in (
+        (["--explain", "nicely"], "no explanation 'nicely'"),
+        (["--explain", "none", "--try-remedies"], "--explain none"),
+    ):
+        code, _, err = command(*asked, *options)
+        assert code == 2
+        assert said in err
+        assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()

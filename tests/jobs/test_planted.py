@@ -1,0 +1,67 @@
+"""Culprits planted in four kinds of networks are named, no innocent is, and the recipe meets the threshold."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import plant_between
+
+CASES = {
+    "chain-1": (networks.chain, [("conv2", "conv3")]),
+    "chain-2": (networks.chain, [("conv0", "conv1"), ("conv5", "conv6")]),
+    "chain-4": (networks.chain, [("conv0", "conv1"), ("conv2", "conv3"), ("conv4", "conv5"), ("conv6", "conv7")]),
+    "residual-1": (networks.residual, [("block2.conv1", "block2.conv2")]),
+    "residual-3": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in (0, 1, 3)]),
+    "depthwise-1": (networks.depthwise, [("block1.depthwise", "block1.project")]),
+    "depthwise-2": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in (0, 3)]),
+    "transformer-1": (networks.transformer, [("block0.up", "block0.down")]),
+    "residual-4": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in range(4)]),
+    "depthwise-4": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in range(4)]),
+    "transformer-4": (partial(networks.transformer, blocks=4), [(f"block{b}.up", f"block{b}.down") for b in range(4)]),
+    "transformer-2": (networks.transformer, [(f"block{b}.up", f"block{b}.down") for b in (0, 1)]),
+}
+
+
+WAYS = {
+    "branch": {"strategy": "branch"},
+    "branch-culprits": {"strategy": "branch", "curve": "culprits"},
+    "exhaustive": {"strategy": "exhaustive"},
+    "bisect": {"strategy": "bisect"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES)
+def test_planted_culprits(case, way, tmp_path):
+    make, pairs = CASES[case]
+    model = make()
+    for maker, reader in pairs:
+        plant_between(model, maker, reader)
+    report = trt_bisect.run(
+        networks.save(model, tmp_path),
+        networks.samples(model),
+        **WAYS[way],
+        calibrator="minmax",
+        engine="onnxruntime",
+        metric="sqnr",
+        threshold=20.0,
+    )
+    assert report.culprits == tuple(reader for _, reader in pairs)
+    assert report.exit_code == 1
+    assert report.similarity["int8"] < 20.0
+    assert report.similarity["recipe"] >= 20.0
+    assert report.recipe["high"] == list(report.culprits)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
+def test_healthy_networks_blame_nobody(make, way, tmp_path):
+    model = make()
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), **WAYS[way], engine="onnxruntime")
+    assert report.culprits == ()
+    assert report.exit_code == 0
+    assert report.recipe["high"] == []

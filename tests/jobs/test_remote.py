@@ -1,0 +1,138 @@
+"""Whole runs on a real Ray cluster: the same folder and report as here, also when a node dies in mid-run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support.ray_nodes import MEETING
+from tests.support.waiting import wait_until
+from tests.support.worker_runs import journaled, without_times
+from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.errors import BadInput
+from trt_bisect.history.store import HISTORY, History
+from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere
+from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.runs.progress_file import PROGRESS
+
+WAITING = "tests.support.fake_metrics:cosine_that_waits"
+
+
+def done(cluster, jobs, say=lambda _: None):
+    return {job.folder: found for job, found in run_elsewhere(cluster, jobs, say)}
+
+
+def texts(folder):
+    """Every file of a run folder that holds no time."""
+    found = {}
+    for file in folder.rglob("*"):
+        name = str(file.relative_to(folder))
+        if file.is_file() and name not in ("report.json", "report.html", "run.json", JOURNAL, "network.qdq.onnx"):
+            found[name] = file.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path, monkeypatch, ray_nodes, relative):
+    monkeypatch.chdir(tmp_path)
+    root = Path("runs") if relative else tmp_path / "runs"
+    data = lenet / "calibration.npz"
+    jobs = [
+        WantedRun(
+            root / "planted", {"model": lenet / "lenet_planted.onnx", "calibration": str(data), "command": "a command"}
+        ),
+        WantedRun(root / "sound", {"model": lenet / "lenet.onnx", "calibration": data, "strategy": "bisect"}),
+    ]
+    found = done(ClusterOptions(ray_nodes.address), jobs)
+    there = {job.folder: texts(job.folder) for job in jobs}
+    reports = {job.folder: json.loads((job.folder / "report.json").read_text()) for job in jobs}
+    with History(root / HISTORY) as history:
+        assert sorted(Path(model).name for model in history.reports()["model"]) == ["lenet.onnx", "lenet_planted.onnx"]
+    shutil.rmtree(root)
+    for job in jobs:
+        here = trt_bisect.run(**job.keywords, output=job.folder)
+        assert without_times(found[job.folder]) | {"command": ""} == without_times(here) | {"command": ""}
+        assert found[job.folder].explanation.to_json() == here.explanation.to_json()
+        assert reports[job.folder]["command"] == here.command
+        assert there[job.folder] == texts(job.folder)
+    assert found[root / "planted"].culprits == ("ip2",)
+
+
+def test_a_calibration_cache_and_inputs_travel_by_their_names(lenet, tmp_path, ray_nodes):
+    data = lenet / "calibration.npz"
+    cache = tmp_path / "deployed.cache"
+    trt_bisect.run(lenet / "lenet_planted.onnx", data, output=tmp_path / "first")
+    shutil.copy(tmp_path / "first" / "recipe" / "calibration.cache", cache)
+    asked = {"model": lenet / "lenet_planted.onnx", "calibration": cache, "inputs": data, "samples": 2}
+    found = done(ClusterOptions(ray_nodes.address), [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
+    here = trt_bisect.run(**asked, output=tmp_path / "here")
+    assert without_times(found) == without_times(here)
+    assert str(cache) in json.dumps(found.explanation.to_json())
+
+
+def test_errors_are_those_of_a_run_here(lenet, tmp_path, ray_nodes):
+    (tmp_path / "broken.onnx").write_bytes(b"no network")
+    data = lenet / "calibration.npz"
+    jobs = [
+        WantedRun(tmp_path / "broken", {"model": tmp_path / "broken.onnx", "calibration": data}),
+        WantedRun(tmp_path / "no data", {"model": lenet / "lenet.onnx"}),
+        WantedRun(tmp_path / "board", {"model": lenet / "lenet.onnx", "calibration": data, "tensorboard": tmp_path}),
+        WantedRun(
+            tmp_path / "lambda", {"model": lenet / "lenet.onnx", "calibration": data, "metric": lambda r, o: 1.0}
+        ),
+    ]
+    found = done(ClusterOptions(ray_nodes.address), jobs)
+    said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot travel"]
+    for job, text in zip(jobs, said, strict=True):
+        assert isinstance(found[job.folder], BadInput)
+        assert text in str(found[job.folder])
+
+
+def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_path, ray_nodes, request):
+    """The node is killed in the sixth trial for sure; the trials before it are in the journal here by then."""
+    meeting = Path(os.environ[MEETING])
+    meeting.mkdir()
+    request.addfinalizer(lambda: shutil.rmtree(meeting))
+    for _ in range(2):
+        added = ray_nodes.add(2)
+        request.addfinalizer(lambda added=added: ray_nodes.remove(added))
+    data = np.load(lenet / "calibration.npz")
+    asked = {"model": lenet / "lenet_planted.onnx", "calibration": lenet / "calibration.npz", "metric": WAITING}
+    asked |= {
+        "inputs": {name: data[name][:2] for name in data.files},
+        "strategy": "exhaustive",
+        "threshold": 0.99,
+        "explain": "none",
+    }
+    folder, said, found = tmp_path / "run", [], {}
+    cluster = ClusterOptions(ray_nodes.address, cpus=2)
+    run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)], said.append)))
+    run.start()
+    wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
+    assert (folder / PROGRESS).exists()
+    with pytest.raises(BadInput, match="Another run is writing"):
+        trt_bisect.run(**asked, output=folder)
+    before = journaled(folder)
+    ray_nodes.kill_that_of(int(next(meeting.iterdir()).name))
+    (meeting / "go on").touch()
+    run.join(120)
+    assert len([text for text in said if text.startswith(f"Try 1 of 3 of the run '{folder}' was lost")]) == 1
+    here = trt_bisect.run(**asked, output=tmp_path / "here")
+    assert without_times(found[folder]) == without_times(here)
+    assert found[folder].culprits == ("ip2",)
+    after = journaled(folder)
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == here.plans
+    assert not (folder / PROGRESS).exists()
+
+
+def test_whole_runs_need_a_cluster(tmp_path):
+    with pytest.raises(BadInput, match="cannot be sent to 'local:2'"):
+        done(ClusterOptions("local:2"), [])

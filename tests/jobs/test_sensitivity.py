@@ -1,0 +1,194 @@
+"""Each layer alone: figures against sessions of their own and weights rounded by hand, multiply-adds against paper."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import Sketch
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.cli import main
+from trt_bisect.model.cost import macs
+from trt_bisect.model.network import load_network
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
+
+
+@pytest.fixture(scope="module")
+def digit(lenet):
+    return {"data": np.load(lenet / "calibration.npz")["data"][:1]}
+
+
+@pytest.fixture(scope="module")
+def planted(lenet, digit):
+    return trt_bisect.sensitivity(lenet / "lenet_planted.onnx", lenet / "calibration.npz", digit, engine="onnxruntime")
+
+
+def cosine(one, other):
+    one, other = np.ravel(one).astype(float), np.ravel(other).astype(float)
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+def test_the_planted_culprit_is_its_activation_not_its_weight(planted):
+    rows = {(op.op_name, op.sensitive_type): op for op in planted.ops}
+    assert [op.op_name for op in planted.ops[:2]] == ["ip2", "ip2"]
+    assert rows["ip2", "activation"].loss > 0.3
+    assert rows["ip2", "weight"].loss < 1e-4
+    assert rows["ip2", "both"].gain == pytest.approx(planted.full, abs=1e-6)
+    assert max(op.loss for op in planted.ops if op.op_name != "ip2") < 1e-3
+
+
+def test_poolings_have_no_weights_and_are_rounded_in_one_way(planted):
+    assert {op.sensitive_type for op in planted.ops if op.op_type == "MaxPool"} == {"both"}
+    assert {op.sensitive_type for op in planted.ops if op.op_type == "Conv"} == {"both", "weight", "activation"}
+
+
+def test_multiply_adds_are_those_on_paper(planted):
+    """20 filters of 5x5 on 24x24; 50 of 20x5x5 on 8x8; 800 to 500; 500 to 10."""
+    known = {"conv1": 20 * 24 * 24 * 25, "conv2": 50 * 8 * 8 * 20 * 25, "ip1": 800 * 500, "ip2": 500 * 10}
+    found = {op.op_name: op.macs for op in planted.ops}
+    assert {name: found[name] for name in known} == known
+    assert found["pool1"] == 0
+    assert sum(op.share for op in planted.ops if op.sensitive_type == "both") == pytest.approx(1.0)
+
+
+def test_multiply_adds_of_a_transposed_convolution_and_a_transposed_gemm(tmp_path):
+    sketch = Sketch(1)
+    up = sketch.constant("up.weight", sketch.random.normal(0, 1, (3, 5, 2, 2)))
+    x = sketch.node("ConvTranspose", ["x", up], "up", strides=[2, 2])
+    x = sketch.node("Reshape", [x, sketch.constant("to", [20, 16], np.int64)], "reshape")
+    sketch.nodes.append(
+        onnx.helper.make_node("Gemm", [x, sketch.constant("w", np.ones((20, 7)))], ["y"], name="fc", transA=1)
+    )
+    network = load_network(networks.save(sketch.model({"x": [1, 3, 4, 4]}, {"y": [16, 7]}), tmp_path))
+    found = macs(network, facts_for(network, {"x": np.ones((1, 3, 4, 4), np.float32)}))
+    names = {layer.name: found[layer.index] for layer in network.layers}
+    assert names["up"] == (3 * 4 * 4) * (5 * 2 * 2)
+    assert names["fc"] == (16 * 7) * 20
+
+
+def test_weights_alone_are_the_network_with_rounded_weights(lenet, digit):
+    """absmax / 127 a channel, half to even, by hand, in the file itself."""
+    found = trt_bisect.sensitivity(lenet / "lenet.onnx", lenet / "calibration.npz", digit, engine="onnxruntime")
+    network = load_network(lenet / "lenet.onnx")
+    model = onnx.load(str(lenet / "lenet.onnx"))
+    reference = ort.InferenceSession(str(lenet / "lenet.onnx")).run(None, digit)[0]
+    for name in ("conv1", "conv2", "ip1", "ip2"):
+        layer = network.layer_named(name)
+        (rounding,) = [r for r in layer.roundings if r.is_weight]
+        altered = onnx.ModelProto()
+        altered.CopyFrom(model)
+        for tensor in altered.graph.initializer:
+            if tensor.name == rounding.tensor:
+                values = numpy_helper.to_array(tensor)
+                others = tuple(axis for axis in range(values.ndim) if axis != rounding.axis)
+                scale = np.abs(values).max(axis=others, keepdims=True) / np.float32(127)
+                tensor.CopyFrom(numpy_helper.from_array(np.rint(values / scale) * scale, tensor.name))
+        output = ort.InferenceSession(altered.SerializeToString()).run(None, digit)[0]
+        (op,) = [op for op in found.ops if (op.op_name, op.sensitive_type) == (name, "weight")]
+        assert op.metrics["cosine"] == pytest.approx(cosine(reference, output), abs=1e-9)
+        assert op.metrics["mse"] == pytest.approx(float(np.mean((reference - output) ** 2)), rel=1e-3, abs=1e-16)
+
+
+@pytest.mark.parametrize("make", [networks.residual, networks.transformer])
+def test_every_figure_is_that_of_a_session_of_its_own(make, tmp_path):
+    model = make()
+    path, data = networks.save(model, tmp_path), networks.samples(model)
+    feeds = {"x": data["x"][:1]}
+    found = trt_bisect.sensitivity(path, data, feeds, engine="onnxruntime", calibrator="minmax", metric="sqnr")
+    network = load_network(path)
+    scales = calibrate(network, trt_bisect.open_dataset(data, network.inputs), "minmax").scales
+    builder = OnnxRuntimeBuilder(network, scales, BuildOptions())
+    reference, layers = builder.reference().infer(feeds)["y"], len(network.layers)
+
+    def measured(plan: PrecisionPlan) -> float:
+        return trt_bisect.similarity(reference, builder.build(plan).infer(feeds)["y"], "sqnr")
+
+    own = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
+    full = 10 ** (-measured(int8_set(layers, network.quantizable)) / 10)
+    followers = set(range(layers)) - set(network.quantizable)
+    for op in found.ops:
+        value = measured(only(layers, op.index, own=own[op.sensitive_type]))
+        assert op.metrics["sqnr"] == pytest.approx(value, abs=0.01)
+        if op.gain is not None:
+            left = 10 ** (-measured(all_but(layers, followers | {op.index})) / 10)
+            assert op.gain == pytest.approx(full - left, rel=0.02, abs=0.01 * full)
+
+
+def test_sorting_and_the_columns_of_sensitive_ops(planted):
+    table = planted.table()
+    assert list(table.columns[:4]) == ["index", "op_name", "sensitive_type", "op_type"]
+    assert {"cosine", "sqnr", "mse", "loss", "gain", "macs", "worth"} <= set(table.columns)
+    cosines = [op.metrics["cosine"] for op in planted.sorted_by("cosine", descending=False)]
+    assert cosines == sorted(cosines)
+    gains = [op.gain for op in planted.sorted_by("gain", way="both")]
+    assert gains == sorted(gains, reverse=True)
+    with pytest.raises(trt_bisect.BadInput, match="sort by 'beauty'"):
+        planted.sorted_by("beauty")
+
+
+def test_a_metric_of_the_users_own(lenet, digit):
+    def half(reference, output):
+        return -0.5 * float(np.abs(reference - output).sum())
+
+    found = trt_bisect.sensitivity(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", digit, metric=half, engine="onnxruntime"
+    )
+    assert found.ops[0].op_name == "ip2"
+    assert found.ops[0].loss == pytest.approx(-found.ops[0].metrics["half"])
+
+
+def run_command(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["trt-bisect", "sensitivity", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    return stopped.value.code or 0, out, err
+
+
+def test_the_command(lenet, tmp_path, monkeypatch, capsys):
+    asked = [lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    code, out, _ = run_command(monkeypatch, capsys, *asked, "--top", 3)
+    assert code == 0
+    assert out.splitlines()[1].split()[:3] == ["ip2", "both", "Gemm"]
+    assert "3 of 14 rows" in out
+    record = json.loads((tmp_path / "run/sensitivity.json").read_text())
+    assert record["ops"][0]["op_name"] == "ip2"
+    assert len((tmp_path / "run/sensitivity.csv").read_text().splitlines()) == 15
+    lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
+    code, out, err = run_command(
+        monkeypatch, capsys, *asked, "--way", "weight", "--sort", "sqnr", "--order", "ascending"
+    )
+    assert "Going on with" in err
+    assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
+    assert all(line.split()[1] == "weight" for line in out.splitlines()[1:5])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--way", "half"], "half"),
+        (["--order", "up"], "up"),
+        (["--sort", "beauty"], "beauty"),
+        (["--memory", "0"], "MiB"),
+        (["--precision", "int4"], "int4"),
+        (["--samples", "0"], "0 samples"),
+        (["--calibrator", "magic"], "magic"),
+    ],
+)
+def test_bad_use(options, said, lenet, tmp_path, monkeypatch, capsys):
+    asked = [lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run", *options]
+    code, _, err = run_command(monkeypatch, capsys, *asked)
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err

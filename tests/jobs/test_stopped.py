@@ -1,0 +1,201 @@
+"""SIGTERM, by which a scheduler stops a job, against Ctrl-C: the same end, with what was found so far kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import trt_bisect
+from trt_bisect import Recovery
+
+ROOT = str(Path(__file__).parents[2])
+START = "import sys; sys.path.insert(0, {root!r})\n{before}\nfrom trt_bisect.cli import main; main()"
+STOPS = [signal.SIGTERM, signal.SIGINT]
+
+WAITING = """
+import time
+from pathlib import Path
+import numpy as np
+
+here = Path(__file__).parent
+
+def wait():
+    (here / "begun").touch()
+    while not (here / "go").exists():
+        time.sleep(0.01)
+
+def feeds():
+    random = np.random.default_rng(0)
+    for number in range(8):
+        yield {"data": random.random((1, 1, 28, 28), np.float32)}
+    wait()
+
+calls = 0
+
+def metric(reference, output):
+    global calls
+    calls += 1
+    if calls > 6:
+        wait()
+    return 1.0 - float(np.abs(reference - output).max())
+"""
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Starts a command in a process group of its own, and goes on when it has come to where it waits."""
+    (tmp_path / "waiting.py").write_text(WAITING)
+    started = []
+
+    def call(*arguments, before=""):
+        script = START.format(root=ROOT, before=before)
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            cwd=tmp_path,
+        )
+        started.append(process)
+        begun = tmp_path / "begun"
+        while not begun.exists() or (begun.is_dir() and not any(begun.iterdir())):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        return process
+
+    yield call
+    (tmp_path / "go").touch()
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ended(process, stop, to=os.kill):
+    """What a stopped command says last."""
+    to(process.pid, stop)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "trt-bisect: interrupted." in err
+    return out, err
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("command", ["run", "recover", "sensitivity", "compare", "worst"])
+def test_every_command_ends_as_by_ctrl_c(begin, command, stop, lenet, tmp_path):
+    """While its data is read: in Python, where nothing is measured yet."""
+    data = ("--dataset", tmp_path / "waiting.py:feeds") if command == "worst" else ()
+    calibration = lenet / "calibration.npz" if data else tmp_path / "waiting.py:feeds"
+    process = begin(command, lenet / "lenet.onnx", "--calibration", calibration, *data, "-o", tmp_path / "out")
+    out, err = ended(process, stop)
+    if command == "worst":
+        assert "the search was stopped" in out
+        assert len(json.loads((tmp_path / "out/worst.json").read_text())["values"]) == 8
+    else:
+        anew = command == "compare"
+        assert err.splitlines()[-1].endswith("begins anew." if anew else "goes on from what was measured.")
+
+
+def journaled(folder):
+    """The trials of the only journal under a folder."""
+    (journal,) = folder.rglob("journal.jsonl")
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    return [record["trial"] for record in records if "trial" in record]
+
+
+@pytest.mark.parametrize("command", ["run", "regress"])
+def test_what_was_measured_is_kept(begin, command, lenet, tmp_path):
+    metric = f"{tmp_path}/waiting.py:metric"
+    if command == "run":
+        data = ("--calibration", lenet / "calibration.npz", "--input", lenet / "digits.npz", "-o", tmp_path / "out")
+        data += ("--strategy", "exhaustive")
+        process = begin("run", lenet / "lenet.onnx", *data, "--metric", metric, "--threshold", "0.9")
+    else:
+        (tmp_path / "suite.toml").write_text(
+            f"""
+[[network]]
+model = "{lenet}/lenet.onnx"
+calibration = "{lenet}/calibration.npz"
+input = "{lenet}/digits.npz"
+strategy = "exhaustive"
+metric = "{metric}"
+threshold = 0.9
+"""
+        )
+        process = begin("regress", "--config", "suite.toml")
+    ended(process, signal.SIGTERM)
+    trials = journaled(tmp_path)
+    assert trials
+    assert {trial["outcome"] for trial in trials} == {"measured"}
+
+
+IN_A_WORKER = """
+from functools import partial
+from tests.support import fake_builders
+from trt_bisect import job
+from trt_bisect.builder.isolation import IsolatedBuilder
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+
+def isolated(engine, typing, network, scales, options, shapes, workshop=None):
+    make = fake_builders.Waiting(OnnxRuntimeBuilder, "{begun}", "{go}")
+    return IsolatedBuilder(partial(make, network, scales, options))
+
+job.open_builder = isolated
+"""
+
+
+@pytest.mark.parametrize("to", [os.kill, os.killpg], ids=["the process", "its group"])
+def test_a_stop_while_a_worker_builds(begin, lenet, tmp_path, to):
+    """A build that the stop broke off, or whose process the scheduler told to end as well, is no failed build."""
+    before = IN_A_WORKER.format(begun=tmp_path / "begun", go=tmp_path / "go")
+    data = ("--calibration", lenet / "calibration.npz", "--input", lenet / "digits.npz", "-o", tmp_path / "out")
+    (tmp_path / "begun").mkdir()
+    process = begin("run", lenet / "lenet.onnx", *data, "--strategy", "exhaustive", before=before)
+    ended(process, signal.SIGTERM, to)
+    assert {trial["outcome"] for trial in journaled(tmp_path)} == {"measured"}
+
+
+LAST_STAGE = """
+from tests.support import waiting
+from trt_bisect import recovery_verdict
+
+def latencies(*arguments):
+    waiting.wait()
+
+recovery_verdict.measure_latencies = latencies
+"""
+
+
+def facts(found):
+    """All of a recovery but what it took."""
+    apart = ("seconds", "started", "builds", "inferences")
+    return {name: value for name, value in found.to_json().items() if name not in apart}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_recovery_stopped_in_its_last_stage_has_its_recipe(begin, stop, lenet, tmp_path):
+    asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    command = ("recover", asked[0], "--calibration", asked[1], "-o", tmp_path / "out", "--no-remedies")
+    before = f"sys.path.insert(0, {str(tmp_path)!r})\n{LAST_STAGE}"
+    ended(begin(*command, before=before), stop)
+    kept = Recovery.from_json(json.loads((tmp_path / "out/recovery.json").read_text()))
+    whole = trt_bisect.recover(*asked, output=tmp_path / "whole", remedies=False)
+    assert kept.stopped
+    assert (kept.high, kept.meets, kept.minimal, kept.cost) == (whole.high, whole.meets, whole.minimal, whole.cost)
+    recipe = sorted(path.name for path in (tmp_path / "whole/recipe").iterdir())
+    assert recipe == sorted(path.name for path in (tmp_path / "out/recipe").iterdir())
+    for name in recipe:
+        assert (tmp_path / "out/recipe" / name).read_bytes() == (tmp_path / "whole/recipe" / name).read_bytes()
+    again = trt_bisect.recover(*asked, output=tmp_path / "out", remedies=False)
+    assert facts(again) == facts(whole)
+    assert not again.stopped
+    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
+        assert list(history.reports()["state"]) == ["finished"] * 2

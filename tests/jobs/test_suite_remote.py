@@ -1,0 +1,113 @@
+"""A suite on a real Ray cluster: the night is as it is here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import EngineUnavailable
+from trt_bisect.history.store import HISTORY, History
+
+SUITE = """
+[defaults]
+repeats = 2
+metric = "sqnr"
+
+[[network]]
+name = "planted"
+model = "planted.onnx"
+calibration = "data.npz"
+
+[[network]]
+name = "broken"
+model = "broken.onnx"
+calibration = "data.npz"
+
+[[network]]
+name = "sound"
+model = "sound.onnx"
+calibration = "data.npz"
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    def make(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        planted = networks.residual()
+        networks.plant_between(planted, "block1.conv1", "block1.conv2")
+        networks.save(planted, folder, "planted.onnx")
+        networks.save(networks.residual(), folder, "sound.onnx")
+        (folder / "broken.onnx").write_bytes(b"no network")
+        np.savez(folder / "data.npz", **networks.samples(planted))
+        (folder / "trt-bisect.toml").write_text(SUITE)
+        return folder / "trt-bisect.toml"
+
+    return make
+
+
+def told(regression):
+    """What a night says, but for times and places."""
+    return [
+        (result.name, result.status, result.figures, result.message.split("'")[0]) for result in regression.networks
+    ]
+
+
+def test_a_night_on_a_cluster_is_as_here(suite, ray_nodes):
+    here = trt_bisect.regress(suite("here"))
+    config = suite("there")
+    there = trt_bisect.regress(config, cluster=ray_nodes.address)
+    assert told(there) == told(here)
+    assert there.exit_code == here.exit_code == 3
+    assert all(result.seconds > 0 for result in there.networks if result.figures)
+    for night in (here, there):
+        reports = sorted(str(path.relative_to(night.folder)) for path in night.folder.rglob("report.json"))
+        assert reports == [
+            "repeats/planted/2/report.json",
+            "repeats/sound/2/report.json",
+            "runs/planted/report.json",
+            "runs/sound/report.json",
+        ]
+    with History(config.parent / "nightly" / HISTORY) as kept:
+        assert sorted(report.label for report in kept.past()) == ["planted", "planted", "sound", "sound"]
+    (config.parent / "broken.onnx").write_bytes((config.parent / "sound.onnx").read_bytes())
+    second = trt_bisect.regress(config, cluster=ray_nodes.address, update_baseline=True)
+    assert (second.exit_code, len(list(second.folder.rglob("report.json")))) == (0, 6)
+    (config.parent / "sound.onnx").write_bytes((config.parent / "planted.onnx").read_bytes())
+    third = trt_bisect.regress(config, cluster=ray_nodes.address)
+    assert third.exit_code == 1
+    assert [result.name for result in third.networks if result.failures] == ["sound"]
+
+
+def test_a_night_whose_cluster_is_gone_goes_on_here(suite, ray_nodes, monkeypatch):
+    """The first run has ended when the cluster goes; it is not done again."""
+    from trt_bisect.jobs.regress import remote as suite_elsewhere
+
+    whole = suite_elsewhere.run_elsewhere
+
+    def cut_off(cluster, jobs, say):
+        yield next(whole(cluster, jobs[:1], say))
+        raise EngineUnavailable("The cluster does not answer any more.")
+
+    config = suite("night")
+    monkeypatch.setattr(suite_elsewhere, "run_elsewhere", cut_off)
+    with pytest.raises(EngineUnavailable):
+        trt_bisect.regress(config, cluster=ray_nodes.address)
+    (report,) = (config.parent / "nightly").rglob("report.json")
+    written = report.stat().st_mtime_ns
+    night = trt_bisect.regress(config)
+    assert (night.number, report.stat().st_mtime_ns) == (1, written)
+    assert json.loads(report.read_text())["culprits"] == ["block1.conv2"]
+    assert report.is_relative_to(night.folder)
+
+
+def test_a_cluster_that_is_none_is_refused_before_the_night_begins(suite, command):
+    config = suite("night")
+    code, _, err = command("regress", "--config", config, "--cluster", "nonsense")
+    assert (code, err.splitlines()[0]) == (2, "trt-bisect: There is no cluster 'nonsense'.")
+    assert not (config.parent / "nightly").exists()

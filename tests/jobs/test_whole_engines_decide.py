@@ -1,0 +1,235 @@
+"""Pieces of an NVIDIA engine propose, whole engines decide: invented similarities for both, which need not agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import networks
+from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.builder.base import MEASURED
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.culprits.search import Question
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.stream import Found
+from trt_bisect.evaluator.trial import Cost, OutputFigures
+from trt_bisect.jobs.options import AUTO, BRANCH, CULPRITS, FULL, SearchOptions
+from trt_bisect.jobs.run.build_report import assemble, blank_report
+from trt_bisect.jobs.run.search import search
+from trt_bisect.model.network import load_network
+from trt_bisect.model.pieces import cut
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import Precision
+from trt_bisect.results.manifest import RunManifest
+from trt_bisect.runs.journal import MemoryStore
+from trt_bisect.support.progress import Silent
+from trt_bisect.view.replay import Replay
+
+RULE = make_rule(find_metric("cosine"), 0.99)
+STEP = RULE.step
+
+
+@dataclass
+class Wholes:
+    """Builds whole engines whose similarity is ``invented`` for their INT8 layers; None fails to build."""
+
+    invented: object
+    engine, typing, arithmetic, versions = "tensorrt", "strong", MEASURED, {"tensorrt": "0"}
+
+    def build(self, plan):
+        similarity = self.invented(plan.int8)
+        if similarity is None:
+            raise TrialFailed("build failed", "no tactic")
+        return Whole(similarity)
+
+
+@dataclass
+class Whole:
+    similarity: float
+    ran, messages = {}, ()
+
+    def infer(self, _):
+        return {"y": np.float64(self.similarity)}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@dataclass
+class Pieces:
+    """The stream, and the builder, of pieces whose similarity is ``invented``."""
+
+    invented: object
+
+    def run(self, job, tell):
+        plans = [plan for _, plan in job.branches] + [job.trunk] * job.trunk_wanted
+        cost = Cost(0.0, 0.0, 1)
+        yield [Found(plan, [{"y": np.float64(self.invented(plan.int8))}], cost) for plan in plans]
+
+    def ran(self, _):
+        return {}
+
+
+def compare(outputs):
+    return {"y": OutputFigures({"cosine": float(outputs[0]["y"])})}
+
+
+class Experiment:
+    """A network of real layers; what its engines measure is invented."""
+
+    def __init__(self, folder):
+        model = networks.chain(depth=8)
+        self.network = load_network(networks.save(model, folder))
+        feeds = {"x": networks.samples(model, 1)["x"]}
+        self.pieces = cut(self.network, facts_for(self.network, feeds), 1)
+        self.ranges = Ranges({name: np.float32(0.1) for name in self.network.rounded_activations}, {}, "invented")
+
+    def report(self, in_pieces, wholes, curve=FULL):
+        """The report of ``branch`` on an NVIDIA engine, and what the page shows of its journal."""
+        network, store, builder = self.network, MemoryStore(), Wholes(wholes)
+        whole = RebuildEvaluator(network, builder, [{}], compare, store)
+        fakes = Pieces(in_pieces)
+        evaluator = BranchEvaluator(
+            network, self.pieces, fakes, fakes, compare, store, whole, Precision.FP32, mark="pieces "
+        )
+        question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
+        names = [layer.name for layer in network.layers]
+        measured = search(SearchOptions(BRANCH, curve, 1), question, evaluator, RULE, names, Silent())
+        measured = replace(measured, trials=store.trials, canonical=whole.canonical)
+        about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
+        blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
+        kept = {"high": Precision.FP32, "notes": (), "seconds": {}, "latencies": None}
+        shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
+        return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
+
+    def named(self, places):
+        """The names of the quantizable layers at these places."""
+        return tuple(self.network.layers[self.network.quantizable[place]].name for place in places)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    return Experiment(tmp_path_factory.mktemp("network"))
+
+
+def additive(network, costs):
+    """Each layer in INT8 costs its own share, whatever the others are in."""
+    of = dict(zip(network.quantizable, costs, strict=True))
+    return lambda int8: 1.0 - sum(of[k] for k in int8)
+
+
+def whimsical(seed, failing):
+    """Any similarity for any plan, always the same one; some plans fail."""
+
+    def invented(int8):
+        chance = Random(f"{seed} {sorted(int8)}")
+        if chance.random() < failing:
+            return None
+        return chance.choice([1.0, 0.999, 0.9951, 0.9949, 0.99, 0.9899, 0.95, 0.5])
+
+    return invented
+
+
+def test_layers(bench):
+    assert len(bench.network.quantizable) >= 8
+
+
+COSTS = st.lists(st.sampled_from([0.0, 0.0, 0.0001, 0.004, 0.006, 0.1]), min_size=8, max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=COSTS, wholes=COSTS, curve=st.sampled_from([FULL, CULPRITS]))
+def test_the_culprits_are_those_that_cost_a_step_on_whole_engines_whatever_pieces_say(bench, pieces, wholes, curve):
+    extra = [0.0] * (len(bench.network.quantizable) - 8)
+    report, shown = bench.report(
+        additive(bench.network, pieces + extra), additive(bench.network, wholes + extra), curve
+    )
+    missed = sum(wholes) > RULE.budget + 1e-9
+    expected = bench.named(place for place, cost in enumerate(wholes) if cost >= STEP) if missed else ()
+    assert report.culprits == shown.culprits == expected
+    assert report.exit_code == shown.exit_code == int(missed)
+    assert report.similarity["int8"] == shown.similarity["int8"] == pytest.approx(1.0 - sum(wholes))
+    for row in report.layers:
+        if row.culprit:
+            place = bench.network.quantizable.index(row.index)
+            assert row.whole["without"] - row.whole["with"] == pytest.approx(wholes[place])
+            assert row.drop == pytest.approx(wholes[place])
+            assert row.similarity == row.whole["with"]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.2, 0.9, 1.0]))
+def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed, failing):
+    """The similarities are any, so no plan foretells another: each statement is held against its own whole engine."""
+    wholes, network = whimsical(f"whole {seed}", failing), bench.network
+    report, shown = bench.report(whimsical(f"pieces {seed}", 0.0), wholes)
+    index = {layer.name: layer.index for layer in network.layers}
+    full = wholes(frozenset(network.quantizable))
+    good = full is not None and full >= RULE.threshold
+    recipe = wholes(frozenset(network.quantizable) - {index[name] for name in report.recipe["high"]})
+    assert report.similarity == {"int8": full, "recipe": recipe}
+    assert report.exit_code == shown.exit_code
+    assert report.exit_code in ((0,) if good else (1, 3))
+    assert failing < 1.0 or report.exit_code == 3
+    assert good == ("no layer is to blame" in report.summary)
+    assert not (good and report.culprits)
+    assert good or ("misses the threshold" in report.summary) == (full is not None)
+    assert report.recipe["meets"] == (recipe is not None and recipe >= RULE.threshold)
+    assert good or ("No plan that was tried meets" in report.summary) == (not report.recipe["meets"])
+    assert report.culprits == shown.culprits == tuple(row.name for row in report.layers if row.culprit)
+    for row in report.layers:
+        if row.culprit:
+            assert repr(row.name) in report.summary
+            fp32_fails = row.whole["without"] is None and wholes(frozenset()) is None
+            without = 1.0 if fp32_fails else row.whole["without"]
+            assert without - row.whole["with"] >= STEP - 1e-12
+            assert row.name in report.recipe["high"]
+
+
+def test_what_whole_engines_do_not_confirm_is_withdrawn_and_said(bench):
+    """Pieces blame the third layer; whole engines the sixth."""
+    cost = [0.0] * len(bench.network.quantizable)
+    pieces, wholes = list(cost), list(cost)
+    pieces[2], wholes[5] = 0.1, 0.1
+    report, _ = bench.report(additive(bench.network, pieces), additive(bench.network, wholes))
+    (innocent,), (guilty,) = bench.named([2]), bench.named([5])
+    assert report.culprits == (guilty,)
+    assert any("withdrawn" in note and repr(innocent) in note for note in report.notes)
+    withdrawn = next(row for row in report.layers if row.name == innocent)
+    assert withdrawn.whole == {"without": pytest.approx(1.0), "with": pytest.approx(1.0)}
+
+
+def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
+    """Beside them FP32, full INT8, and the recipe."""
+    cost = [0.0] * len(bench.network.quantizable)
+    cost[2] = cost[5] = 0.1
+    built = []
+    invented = additive(bench.network, cost)
+
+    def counted(int8):
+        built.append(int8)
+        return invented(int8)
+
+    bench.report(invented, counted)
+    assert len(built) == 3 + 2 * 2
+
+
+def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxruntime_is():
+    way = SearchOptions(AUTO, FULL, 1)
+    assert [way.on(engine).strategy for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
+        "branch",
+        "bisect",
+        "bisect",
+    ]
+    assert SearchOptions(BRANCH, FULL, 1).on("tensorrt").strategy == BRANCH

@@ -1,0 +1,341 @@
+"""Networks that other tools quantized: what their Q/DQ pairs mean, held against ONNX Runtime on the file itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import Sketch
+from tests.support.quantized import quantized_by_onnxruntime
+from trt_bisect import BadInput, load_network
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.model.file import save_model
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.session import NO_QDQ_FUSION
+from trt_bisect.precision import int8_set
+
+
+def by_onnxruntime(path, feeds):
+    """The first output of a file, its pairs in float as they are."""
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+
+
+def int8_and_float(network, feeds):
+    """The first output of full INT8 and of the network without a pair."""
+    builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
+    everything = int8_set(len(network.layers), network.quantizable)
+    return [next(iter(made.infer(feeds).values())) for made in (builder.build(everything), builder.reference())]
+
+
+def cosine(one, other):
+    one, other = one.astype(np.float64).ravel(), other.astype(np.float64).ravel()
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def parsed_by_tensorrt(path):
+    """Whether TensorRT's own parser takes a file, strongly typed; it needs no GPU for that."""
+    trt = pytest.importorskip("tensorrt_rtx_bindings")
+    logger = trt.Logger(trt.Logger.INTERNAL_ERROR)
+    network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    return trt.OnnxParser(network, logger).parse(path.read_bytes())
+
+
+# the integers of a pair
+
+
+def rounded_product(folder, zero_point=None, levels=TensorProto.INT8, dequantizer=()):
+    """x rounded to steps of 0.05 and multiplied by a weight, opset 21: the file, the weight and an input."""
+    sketch = Sketch(31)
+    weight = sketch.constant("w", sketch.random.normal(size=(8, 4)))
+    scale = sketch.constant("s", 0.05)
+    zero = [] if zero_point is None else [sketch.constant("z", zero_point, np.int8)]
+    named = {"output_dtype": levels} if levels else {}
+    rounded = sketch.node("QuantizeLinear", ["x", scale, *zero], "q", **named)
+    back = [sketch.constant("back", point, np.int8) for point in dequantizer]
+    restored = sketch.node("DequantizeLinear", [rounded, scale, *(zero or back)], "dq")
+    sketch.nodes.append(helper.make_node("MatMul", [restored, weight], ["y"], name="product"))
+    path = folder / "pair.onnx"
+    onnx.save(sketch.model({"x": [2, 8]}, {"y": [2, 4]}, opset=21), path)
+    feeds = {"x": np.linspace(-5, 5, 16, dtype=np.float32).reshape(2, 8)}
+    return path, numpy_helper.to_array(sketch.constants[0]), feeds
+
+
+def test_output_dtype_says_what_the_integers_are_where_there_is_no_zero_point(tmp_path):
+    path, weight, feeds = rounded_product(tmp_path)
+    found, _ = int8_and_float(load_network(path), feeds)
+    np.testing.assert_allclose(found, by_onnxruntime(path, feeds), rtol=1e-6, atol=1e-6)
+    expected = (np.clip(np.rint(feeds["x"] / np.float32(0.05)), -128, 127) * np.float32(0.05)) @ weight
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_dequantizers_zero_point_decides_where_the_quantizer_says_nothing(tmp_path):
+    """TensorRT's parser takes such a pair as INT8; by ONNX alone the quantizer's integers would be uint8."""
+    path, weight, feeds = rounded_product(tmp_path, levels=None, dequantizer=[0])
+    found, _ = int8_and_float(load_network(path), feeds)
+    expected = (np.clip(np.rint(feeds["x"] / np.float32(0.05)), -128, 127) * np.float32(0.05)) @ weight
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_pair_whose_sides_differ_is_no_rounding_and_stays(tmp_path):
+    """A quantizer and a dequantizer of different zero points shift the values: that is not to be left out."""
+    path, _, feeds = rounded_product(tmp_path, zero_point=3)
+    model = onnx.load(path)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(5, np.int8), "other"))
+    model.graph.node[1].input[2] = "other"
+    onnx.save(model, path)
+    network = load_network(path)
+    assert not network.has_pairs
+    found = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer(feeds)["y"]
+    np.testing.assert_allclose(found, by_onnxruntime(path, feeds), rtol=1e-6)
+
+
+@pytest.mark.parametrize("levels", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4])
+def test_pairs_of_floats_and_of_four_bits_are_refused(levels, tmp_path):
+    path, _, _ = rounded_product(tmp_path, levels=levels)
+    name = TensorProto.DataType.Name(levels)
+    with pytest.raises(BadInput, match=f"quantized to {name} at 1 Q/DQ nodes, 'q' the first"):
+        load_network(path)
+
+
+# FP16
+
+
+def half_network(folder, opset, stored):
+    """Conv, Relu, Conv, a residual sum, pooling, Gemm in FP16 with FP16 scales, as ModelOpt writes them.
+
+    Args:
+        stored: the weights are integers in the file; else FP16 with a pair.
+    """
+    sketch = Sketch(7)
+    zero = sketch.constant("zero", 0, np.int8)
+
+    def pair(x, name, scale):
+        scale = sketch.constant(f"{name}.scale", scale, np.float16)
+        return sketch.node(
+            "DequantizeLinear", [sketch.node("QuantizeLinear", [x, scale, zero], f"{name}.q"), scale, zero], name
+        )
+
+    def weight(name, *shape):
+        values = sketch.random.normal(0, 0.3, shape)
+        scales = (np.abs(values).max(axis=tuple(range(1, len(shape)))) / 127).astype(np.float16)
+        with_it = [sketch.constant(f"{name}.scale", scales, np.float16)]
+        with_it.append(sketch.constant(f"{name}.zero", np.zeros(scales.shape), np.int8))
+        levels = np.rint(values / scales.astype(np.float64).reshape(-1, *(1 for _ in shape[1:])))
+        if stored:
+            integers = sketch.constant(f"{name}.stored", np.clip(levels, -128, 127), np.int8)
+        else:
+            floats = sketch.constant(f"{name}.float", values, np.float16)
+            integers = sketch.node("QuantizeLinear", [floats, *with_it], f"{name}.q", axis=0)
+        return sketch.node("DequantizeLinear", [integers, *with_it], name, axis=0)
+
+    x = sketch.node("Cast", ["x"], "in", to=TensorProto.FLOAT16)
+    bias = sketch.constant("b0", sketch.random.normal(0, 0.1, 8), np.float16)
+    skip = sketch.node("Conv", [pair(x, "x0", 0.03), weight("w0", 8, 3, 3, 3), bias], "conv0", pads=[1] * 4)
+    skip = sketch.node("Relu", [skip], "relu0")
+    x = sketch.node("Conv", [pair(skip, "x1", 0.03), weight("w1", 8, 8, 3, 3)], "conv1", pads=[1] * 4)
+    x = sketch.node("Relu", [sketch.node("Add", [x, pair(skip, "x2", 0.04)], "add")], "relu1")
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flat")
+    x = sketch.node("Gemm", [pair(x, "x3", 0.01), weight("w2", 10, 8)], "fc", transB=1)
+    sketch.nodes.append(helper.make_node("Cast", [x], ["y"], name="out", to=TensorProto.FLOAT))
+    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]}, opset=opset)
+    model.ir_version = 10
+    return networks.save(model, folder)
+
+
+def without_pairs(path, folder):
+    """The file with every dequantizer's output replaced by what its quantizer read, by its protobuf alone."""
+    model = onnx.load(path)
+    made = {node.output[0]: node for node in model.graph.node}
+    behind = {}
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            behind[node.output[0]] = made[node.input[0]].input[0]
+    kept = [node for node in model.graph.node if node.op_type not in ("QuantizeLinear", "DequantizeLinear")]
+    for node in kept:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = behind.get(name, name)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+    return networks.save(model, folder, "without.onnx")
+
+
+@pytest.mark.parametrize("opset", [19, 21])
+@pytest.mark.parametrize("stored", [False, True], ids=["float weights", "stored weights"])
+def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp_path):
+    path = half_network(tmp_path, opset, stored)
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    network = load_network(path)
+    assert [network.layers[k].name for k in network.quantizable] == ["conv0", "conv1", "add", "fc"]
+    int8, floats = int8_and_float(network, feeds)
+    np.testing.assert_allclose(int8, by_onnxruntime(path, feeds), atol=2e-3)
+    if not stored:
+        np.testing.assert_allclose(floats, by_onnxruntime(without_pairs(path, tmp_path), feeds), atol=2e-3)
+    written = PlanWriter(network, {}, Target.TENSORRT).write(int8_set(len(network.layers), network.quantizable))
+    types = {tensor.name: tensor.data_type for tensor in written.model.graph.initializer}
+    scales = {types[node.input[1]] for node in written.model.graph.node if node.op_type == "DequantizeLinear"}
+    assert scales == {TensorProto.FLOAT16}
+
+
+@pytest.mark.parametrize("strategy", ["branch", "bisect"])
+def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
+    path = half_network(tmp_path, 19, stored=True)
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    report = trt_bisect.run(
+        path, inputs=[feeds], engine="onnxruntime", strategy=strategy, threshold=0.9999999, output=tmp_path / "run"
+    )
+    whole = load_network(path)
+    assert report.similarity["int8"] == pytest.approx(
+        cosine(by_onnxruntime(path, feeds), int8_and_float(whole, feeds)[1]), abs=1e-6
+    )
+    assert not any(row.outcome == "build failed" for row in report.layers)
+    assert "FP16" in report.notes[0]
+    recipe = trt_bisect.check(tmp_path / "run" / "recipe" / "network.qdq.onnx")
+    assert not any(finding.severity == "error" for finding in recipe.findings)
+
+
+def test_tensorrt_takes_a_recipe_in_fp16(tmp_path):
+    network = load_network(half_network(tmp_path, 19, stored=True))
+    written = PlanWriter(network, {}, Target.TENSORRT).write(int8_set(len(network.layers), network.quantizable))
+    save_model(written.model, written.weights, tmp_path / "recipe.onnx")
+    assert trt_bisect.check(tmp_path / "recipe.onnx").findings == ()
+    assert parsed_by_tensorrt(tmp_path / "recipe.onnx")
+
+
+# asymmetric pairs
+
+
+def test_the_symmetric_quantizer_reaches_as_far():
+    """By hand: levels of uint8 with zero point 0 and scale 0.1 reach 25.5, which are 127 steps of 25.5 / 127."""
+    cases = [
+        (np.uint8, 0, 25.5 / 127),
+        (np.uint8, 128, 0.1),
+        (np.uint8, 255, 25.5 / 128),
+        (np.int8, -128, 25.5 / 127),
+        (np.int8, 27, 15.5 / 128),
+        (np.int8, 0, 0.1),
+    ]
+    for dtype, zero, expected in cases:
+        found = Quantizer(np.array(0.1, np.float32), np.array(zero, dtype)).symmetric()
+        assert found.zero_point.dtype == np.int8
+        assert not found.zero_point.any()
+        assert float(found.scale) == pytest.approx(expected, rel=1e-6)
+
+
+def activated(sketch, x, name, kind):
+    if kind == "relu":
+        return sketch.node("Relu", [x], f"{name}.relu")
+    if kind == "silu":
+        return sketch.node("Mul", [x, sketch.node("Sigmoid", [x], f"{name}.sigmoid")], f"{name}.silu")
+    scaled = sketch.node("Mul", [x, sketch.constant(f"{name}.root", 0.5**0.5)], f"{name}.scaled")
+    gate = sketch.node("Add", [sketch.node("Erf", [scaled], f"{name}.erf"), sketch.constant(f"{name}.one", 1)], name)
+    both = sketch.node("Mul", [x, gate], f"{name}.gated")
+    return sketch.node("Mul", [both, sketch.constant(f"{name}.half", 0.5)], f"{name}.gelu")
+
+
+def asymmetric(folder, kind, **options):
+    """A network of products with activations, ONNX Runtime's quantization of it, and the inputs of its calibration.
+
+    One channel is loud, as in transformers: its scale is so coarse that the least value of GELU rounds to zero.
+    """
+    sketch, x = Sketch(5), "x"
+    for k in range(3):
+        x = activated(sketch, sketch.dense(x, f"fc{k}", 16, 16), f"act{k}", kind)
+    weight = sketch.constant("last.weight", sketch.random.normal(0, 0.3, (16, 8)))
+    sketch.nodes.append(helper.make_node("MatMul", [x, weight], ["y"], name="last"))
+    model = sketch.model({"x": ["n", 16]}, {"y": ["n", 8]})
+    for k in range(2):
+        networks.plant_between(model, f"fc{k}", f"fc{k + 1}", factor=200.0)
+    plain = networks.save(model, folder)
+    samples = [{"x": np.random.default_rng(k).normal(size=(4, 16)).astype(np.float32)} for k in range(6)]
+    quantized_by_onnxruntime(plain, folder / "quantized.onnx", samples, **options)
+    return plain, folder / "quantized.onnx", samples
+
+
+FLOAT_WEIGHTS = {"extra_options": {"QuantizeBias": False, "AddQDQPairToWeight": True}}
+
+
+@pytest.mark.parametrize("kind", ["relu", "silu", "gelu"])
+def test_the_network_without_its_asymmetric_pairs_is_the_one_before_quantizing(kind, tmp_path):
+    plain, quantized, samples = asymmetric(tmp_path, kind, **FLOAT_WEIGHTS)
+    removed = len([node for node in onnx.load(plain).graph.node if node.op_type == "Relu"])
+    assert not any(node.op_type == "Relu" for node in onnx.load(quantized).graph.node)
+    network = load_network(quantized)
+    assert len([layer for layer in network.layers if layer.name.endswith(".absorbed_relu")]) == removed
+    for feeds in samples[:2]:
+        exact = by_onnxruntime(plain, feeds)
+        np.testing.assert_allclose(int8_and_float(network, feeds)[1], exact, rtol=1e-4, atol=1e-4)
+        in_file = int8_and_float(network.as_in_file(), feeds)[0]
+        np.testing.assert_allclose(in_file, by_onnxruntime(quantized, feeds), rtol=1e-4, atol=1e-3)
+
+
+def test_what_cannot_be_told_is_said_once(tmp_path):
+    path = asymmetric(tmp_path, "gelu", **FLOAT_WEIGHTS)[1]
+    graph = onnx.load(path).graph
+    products = {node.output[0] for node in graph.node if node.op_type == "Mul"}
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    quantizers = [node for node in graph.node if node.op_type == "QuantizeLinear" and node.input[0] in products]
+    at_zero = [node for node in quantizers if values[node.input[2]] == np.iinfo(values[node.input[2]].dtype).min]
+    assert len(at_zero) > 1
+    said = [note for note in load_network(path).notes if "no proof of a removed Relu" in note]
+    assert len(said) == 1
+    assert f"behind {len(at_zero)} layers" in said[0]
+
+
+def test_a_relu_behind_a_pool_is_put_back_and_none_where_the_name_denies_it(tmp_path):
+    """A convolution of positive weights on positive inputs begins at zero by itself; its output has its own name."""
+    sketch = Sketch(9)
+    weight = sketch.constant("w", np.abs(sketch.random.normal(size=(4, 3, 1, 1))))
+    positive = sketch.node("Conv", ["x", weight], "positive")
+    signed = sketch.node("Conv", [positive, sketch.constant("v", sketch.random.normal(size=(4, 4, 1, 1)))], "signed")
+    pooled = sketch.node("MaxPool", [signed], "pool", kernel_shape=[2, 2])
+    last = sketch.constant("u", sketch.random.normal(size=(4, 4, 1, 1)))
+    sketch.nodes.append(
+        helper.make_node("Conv", [sketch.node("Relu", [pooled], "relu"), last], ["y"], name="last", pads=[0] * 4)
+    )
+    plain = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 7, 7]}), tmp_path)
+    samples = [{"x": np.random.default_rng(k).uniform(0, 1, (1, 3, 8, 8)).astype(np.float32)} for k in range(4)]
+    quantized_by_onnxruntime(plain, tmp_path / "quantized.onnx", samples, **FLOAT_WEIGHTS)
+    network = load_network(tmp_path / "quantized.onnx")
+    assert [layer.name for layer in network.layers if layer.op_type == "Clip"] == ["pool.absorbed_relu"]
+    mirrored = {"x": -samples[0]["x"]}
+    found = int8_and_float(network, mirrored)[1]
+    np.testing.assert_allclose(found, by_onnxruntime(plain, mirrored), rtol=1e-4, atol=1e-4)
+
+
+def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
+    _, quantized, samples = asymmetric(tmp_path, "silu")
+    report = trt_bisect.run(quantized, inputs=samples[:1], engine="onnxruntime", output=tmp_path / "run")
+    assert report.exit_code == 1
+    assert not parsed_by_tensorrt(quantized)
+    assert parsed_by_tensorrt(tmp_path / "run" / "recipe" / "network.qdq.onnx")
+
+
+def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path):
+    _, quantized, samples = asymmetric(tmp_path, "gelu")
+    assert {finding.severity for finding in trt_bisect.check(quantized).findings} >= {"error"}
+    report = trt_bisect.run(
+        quantized, inputs=samples[:1], engine="onnxruntime", threshold=0.9999999, output=tmp_path / "run"
+    )
+    recipe = tmp_path / "run" / "recipe" / "network.qdq.onnx"
+    assert [finding for finding in trt_bisect.check(recipe).findings if finding.severity == "error"] == []
+    network = load_network(quantized)
+    assert "asymmetric" in report.notes[0]
+    assert not any("could not be explained" in note for note in report.notes)
+    floats = int8_and_float(network, samples[0])[1]
+    own = cosine(by_onnxruntime(quantized, samples[0]), floats)
+    assert f"{100 * own:.2f}" in report.notes[1]
+    everything = int8_set(len(network.layers), network.quantizable)
+    written = PlanWriter(network, {}, Target.TENSORRT).write(everything)
+    save_model(written.model, written.weights, tmp_path / "symmetric.onnx")
+    ours = cosine(by_onnxruntime(tmp_path / "symmetric.onnx", samples[0]), floats)
+    assert report.similarity["int8"] == pytest.approx(ours, abs=1e-6)

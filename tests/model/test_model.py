@@ -1,0 +1,300 @@
+"""Networks as they come: read, prepared, seen as layers, written with plans."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.support import networks
+from tests.support.networks import Sketch
+from tests.support.quantized import plain_run, quantized_by_onnxruntime, reference, same_as_the_file
+from trt_bisect import BadInput, Precision, load_network, prefix
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.model.file import attach_weights
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.session import make_session
+from trt_bisect.precision import int8_set
+
+
+def test_quantizable_layers_of_a_residual_network(tmp_path):
+    network = load_network(networks.save(networks.residual(blocks=2), tmp_path))
+    quantizable = [layer.name for layer in network.layers if layer.quantizable]
+    blocks = [f"block{b}.{part}" for b in (0, 1) for part in ("conv1", "conv2", "add")]
+    assert quantizable == ["stem", *blocks, "pool", "fc"]
+    assert network.layer_named("fc").roundings[1].axis == 1
+    assert network.layer_named("stem").shape == ("n", 8, 16, 16)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm"])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
+    random = np.random.default_rng(5)
+    sketch = Sketch(5)
+    shapes = {"Conv": (6, 2, 3, 3), "ConvTranspose": (4, 3, 3, 3), "Gemm": (6, 4)}
+    weight = sketch.constant("w", random.normal(size=shapes[op]))
+    attributes = {
+        "Conv": {"group": 2},
+        "ConvTranspose": {"group": 2},
+        "Gemm": {"transB": 1, "alpha": 0.5, "beta": 2.0},
+    }[op]
+    inputs = ["x", weight] + ([sketch.constant("b", random.normal(size=6))] if has_bias else [])
+    x = sketch.node(op, inputs, "layer", **attributes)
+    parameters = [sketch.constant(n, random.uniform(0.5, 2, 6)) for n in ("gamma", "beta", "mean", "var")]
+    sketch.nodes.append(helper.make_node("BatchNormalization", [x, *parameters], ["y"], name="norm", epsilon=1e-3))
+    shape = [1, 4] if op == "Gemm" else [1, 4, 5, 5]
+    path = networks.save(sketch.model({"x": shape}, {"y": [1, 6] if op == "Gemm" else [1, 6, None, None]}), tmp_path)
+    network = same_as_the_file(path, {"x": random.normal(size=shape).astype(np.float32)})
+    assert [layer.name for layer in network.layers] == ["layer"]
+
+
+@pytest.mark.parametrize("first", ["conv1", "conv2"])
+def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp_path):
+    """The scaled weight must not take the name of the one that is there: exporters name it 'conv1.weight'."""
+    sketch = Sketch(15)
+    weight = sketch.constant("conv1.weight", sketch.random.normal(size=(4, 4, 1, 1)))
+    sketch.constant("conv1.folded_bias", np.full(4, 7.0))
+    second = {"conv1": "conv2", "conv2": "conv1"}[first]
+    one = sketch.node("Conv", ["x", weight], first)
+    parameters = [sketch.constant(n, sketch.random.uniform(0.5, 2, 4)) for n in ("gamma", "beta", "mean", "var")]
+    one = sketch.node("BatchNormalization", [one, *parameters], "norm")
+    two = sketch.node("Conv", [one, weight, "conv1.folded_bias"], second)
+    sketch.nodes.append(helper.make_node("Relu", [two], ["y"], name="last"))
+    path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
+    network = same_as_the_file(path, {"x": sketch.random.normal(size=(1, 4, 3, 3)).astype(np.float32)})
+    assert [layer.name for layer in network.layers] == [first, second, "last"]
+
+
+def test_batch_normalization_after_an_add_stays(tmp_path):
+    sketch = Sketch(5)
+    x = sketch.node("Add", ["x", "x"], "add")
+    parameters = [sketch.constant(n, np.random.default_rng(0).uniform(0.5, 2, 4)) for n in ("g", "b", "m", "v")]
+    sketch.nodes.append(helper.make_node("BatchNormalization", [x, *parameters], ["y"], name="norm"))
+    path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
+    network = same_as_the_file(path, {"x": np.ones((1, 4, 3, 3), np.float32)})
+    assert [layer.op_type for layer in network.layers] == ["Add", "BatchNormalization"]
+
+
+def test_constants_are_folded_identities_bypassed_and_nodes_named(tmp_path):
+    sketch = Sketch(6)
+    turned = sketch.node("Transpose", [sketch.constant("w", sketch.random.normal(size=(5, 4)))], "", perm=[1, 0])
+    dropped = sketch.node("Identity", ["x"], "id")
+    sketch.nodes += [
+        helper.make_node("MatMul", [dropped, turned], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"], name="twice"),
+        helper.make_node("Relu", ["b"], ["y"], name="twice"),
+    ]
+    path = networks.save(sketch.model({"x": [2, 4]}, {"y": [2, 5]}), tmp_path)
+    network = load_network(path)
+    weight = numpy_helper.to_array(sketch.constants[0])
+    found = reference(network, {"x": np.ones((2, 4), np.float32)})[0]
+    np.testing.assert_allclose(found, np.maximum(np.ones((2, 4)) @ weight.T, 0), rtol=1e-5, atol=1e-6)
+    assert [layer.name for layer in network.layers] == ["node_of_a", "twice", "twice_1"]
+    assert network.layers[0].roundings[1].axis == 1
+
+
+def test_opset_11_is_converted(tmp_path):
+    sketch = Sketch(7)
+    x = sketch.node("Dropout", [sketch.conv("x", "conv", 3, 4)], "drop")
+    axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
+    sketch.nodes.append(helper.make_node("Relu", [axes], ["y"], name="relu"))
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4]}, opset=11), tmp_path)
+    network = same_as_the_file(path, {"x": np.ones((1, 3, 8, 8), np.float32)})
+    assert network.opset == 13
+    assert [layer.name for layer in network.layers] == ["conv", "pool", "squeeze", "relu"]
+
+
+def test_opset_10_is_refused(tmp_path):
+    sketch = Sketch(7)
+    sketch.nodes.append(helper.make_node("Relu", ["x"], ["y"]))
+    path = networks.save(sketch.model({"x": [1]}, {"y": [1]}, opset=10), tmp_path)
+    with pytest.raises(BadInput, match="opset 10"):
+        load_network(path)
+
+
+def test_local_functions_are_inlined(tmp_path):
+    function = helper.make_function(
+        "mine", "Block", ["a", "w"], ["c"],
+        [helper.make_node("MatMul", ["a", "w"], ["b"], name="inner"), helper.make_node("Relu", ["b"], ["c"])],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    w = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    nodes = [helper.make_node("Block", ["x", "w"], ["h"], domain="mine"),
+             helper.make_node("Block", ["h", "w"], ["y"], domain="mine")]  # fmt: skip
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [w])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    path = tmp_path / "f.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=8), path)
+    network = same_as_the_file(path, {"x": np.ones((2, 4), np.float32)})
+    assert [layer.op_type for layer in network.layers] == ["MatMul", "Relu", "MatMul", "Relu"]
+    assert len(network.quantizable) == 2
+
+
+def test_control_flow_is_one_layer_and_stays_in_float(tmp_path):
+    """The branches read a Conv's output from outside; the layer after the If is quantized like any other."""
+    sketch = Sketch(8)
+    x = sketch.conv("x", "conv", 3, 4)
+
+    def branch(name, op):
+        out = helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(op, [x], [f"{name}_out"], name=name)], name, [], [out])
+
+    largest = sketch.node("ReduceMax", ["x"], "max", axes=[0, 1, 2, 3], keepdims=0)
+    flag = sketch.node("Greater", [largest, sketch.constant("zero", 0.0)], "flag")
+    chosen = sketch.node("If", [flag], "choice", then_branch=branch("then", "Relu"), else_branch=branch("else", "Neg"))
+    sketch.nodes.append(helper.make_node("GlobalAveragePool", [chosen], ["y"], name="pool"))
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]}), tmp_path)
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+    network = same_as_the_file(path, feeds)
+    choice = network.layer_named("choice")
+    assert not choice.quantizable
+    assert "conv_out" in choice.inputs
+    scales = dict.fromkeys(network.activations, np.float32(0.01))
+    everything = prefix(len(network.layers), len(network.layers) - 1)
+    written = PlanWriter(network, scales, Target.ONNXRUNTIME).write(everything)
+    if_node = next(node for node in written.model.graph.node if node.op_type == "If")
+    assert if_node.attribute[0].g.node[0].input[0] == "conv_out"
+    assert make_session(written).run(None, feeds)[0].shape == (1, 4, 1, 1)
+
+
+def test_external_data_and_its_escape(tmp_path):
+    model = networks.chain(depth=2)
+    folder = tmp_path / "net"
+    folder.mkdir()
+    path = folder / "big.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="big.data", size_threshold=0)
+    same_as_the_file(path, {"x": np.ones((1, 3, 16, 16), np.float32)})
+    (folder / "big.data").rename(tmp_path / "big.data")
+    with pytest.raises(BadInput, match="external data"):
+        load_network(path)
+    skeleton = onnx.load(path, load_external_data=False)
+    for tensor in skeleton.graph.initializer:
+        tensor.external_data[0].value = "../big.data"
+    path.write_bytes(skeleton.SerializeToString())
+    with pytest.raises(BadInput, match="external data"):
+        load_network(path)
+
+
+def test_dynamic_axes_can_be_fixed(tmp_path):
+    path = networks.save(networks.chain(depth=2), tmp_path)
+    assert load_network(path).inputs[0].shape == (None, 3, 16, 16)
+    assert load_network(path, {"x": (4, 3, 16, 16)}).layers[0].shape == (4, 8, 16, 16)
+    with pytest.raises(BadInput, match="does not fit"):
+        load_network(path, {"x": (4, 3, 20, 16)})
+    with pytest.raises(BadInput, match="no input 'z'"):
+        load_network(path, {"z": (1,)})
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07\x12", None])
+def test_files_that_are_no_networks(content, tmp_path):
+    path = tmp_path / "broken.onnx"
+    if content is None:
+        whole = networks.save(networks.chain(depth=2), tmp_path).read_bytes()
+        content = whole[: len(whole) // 2]
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"broken\.onnx"):
+        load_network(path)
+
+
+def test_a_node_whose_name_is_no_text(tmp_path):
+    content = networks.chain(depth=2).SerializeToString().replace(b"Flatten", b"Fl\xfftten")
+    (tmp_path / "broken.onnx").write_bytes(content)
+    with pytest.raises(BadInput, match="not UTF-8"):
+        load_network(tmp_path / "broken.onnx")
+
+
+def test_fp16_layers_are_rounded_to_fp16(tmp_path):
+    network = load_network(networks.save(networks.chain(depth=1), tmp_path))
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)}
+    plan = int8_set(len(network.layers), (), Precision.FP16)
+    builder = OnnxRuntimeBuilder(network, {}, BuildOptions(high=Precision.FP16))
+    halves = builder.build(plan).infer(feeds)["y"]
+    exact = reference(network, feeds)[0]
+    assert np.array_equal(halves, halves.astype(np.float16).astype(np.float32))
+    assert 0 < np.abs(halves - exact).max() < 0.01
+    for target in Target:
+        written = PlanWriter(network, {}, target).write(plan)
+        onnx.checker.check_model(attach_weights(written.model, written.weights), full_check=True)
+
+
+@pytest.mark.parametrize("make", [networks.residual, networks.transformer])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}},
+        {"per_channel": False, "extra_options": {"QuantizeBias": False, "AddQDQPairToWeight": True}},
+    ],
+    ids=["symmetric", "asymmetric"],
+)
+def test_a_network_with_pairs_keeps_its_scales(make, options, tmp_path):
+    model = make()
+    path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
+    stacked = networks.samples(model)["x"]
+    samples = [{"x": sample[None]} for sample in stacked]
+    quantized_by_onnxruntime(path, quantized, samples, **options)
+    network = load_network(quantized)
+    assert network.has_pairs
+    assert not any(layer.op_type in ("QuantizeLinear", "DequantizeLinear") for layer in network.layers)
+    builder = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
+    everything = int8_set(len(network.layers), network.quantizable)
+    for feeds in samples[:3]:
+        ours = builder.build(everything).infer(feeds)["y"]
+        np.testing.assert_allclose(ours, plain_run(quantized, feeds)[0], rtol=1e-5, atol=1e-5)
+        floats = builder.reference().infer(feeds)["y"]
+        original = plain_run(path, feeds)[0]
+        assert np.abs(floats - original).max() < 0.1 * np.abs(original).max() + 0.05
+
+
+def _random_chain(seed, layers):
+    """Convs, Adds on earlier tensors of the same shape, pools and Relus, in a random order."""
+    sketch, random = Sketch(seed), np.random.default_rng(seed)
+    made = ["x"]
+    for i in range(layers):
+        kind = random.choice(["conv", "add", "relu", "pool", "concat"])
+        one, two = made[random.integers(len(made))], made[-1]
+        if kind == "conv":
+            made.append(sketch.conv(two, f"conv{i}", 4, 4))
+        elif kind == "add":
+            made.append(sketch.node("Add", [one, two], f"add{i}"))
+        elif kind == "relu":
+            made.append(sketch.node("Relu", [two], f"relu{i}"))
+        elif kind == "pool":
+            made.append(sketch.node("MaxPool", [two], f"pool{i}", kernel_shape=[3, 3], pads=[1] * 4))
+        else:
+            both = sketch.node("Concat", [one, two], f"concat{i}", axis=1)
+            made.append(sketch.conv(both, f"mix{i}", 8, 4, 1))
+    sketch.nodes.append(helper.make_node("GlobalAveragePool", [made[-1]], ["y"], name="last"))
+    return sketch.model({"x": [1, 4, 6, 6]}, {"y": [1, 4, 1, 1]})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.data())
+def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth, data):
+    model = _random_chain(seed, depth)
+    network = load_network(networks.save(model, tmp_path_factory.mktemp("n")))
+    chosen = data.draw(st.sets(st.sampled_from(network.quantizable)))
+    scales = dict.fromkeys(network.activations, np.float32(0.02))
+    plan = int8_set(len(network.layers), chosen)
+    written = PlanWriter(network, scales, Target.TENSORRT).write(plan)
+    whole = attach_weights(written.model, written.weights)
+    onnx.checker.check_model(whole, full_check=True)
+    dequantized = {n.output[0]: n for n in whole.graph.node if n.op_type == "DequantizeLinear"}
+    quantized = {n.output[0]: n for n in whole.graph.node if n.op_type == "QuantizeLinear"}
+    for node in whole.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            continue
+        layer = network.layer_named(node.name)
+        rounded = [slot for slot, name in enumerate(node.input) if name in dequantized]
+        assert rounded == ([r.slot for r in layer.roundings] if layer.index in chosen else [])
+        for slot in rounded:
+            q = quantized[dequantized[node.input[slot]].input[0]]
+            assert q.input[0] not in dequantized, "rounded twice"
+    feeds = {"x": np.random.default_rng(seed).normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    by_weights = OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan).infer(feeds)["y"]
+    by_pairs = make_session(written).run(None, feeds)[0]
+    np.testing.assert_allclose(by_weights, by_pairs, rtol=1e-5, atol=1e-6)

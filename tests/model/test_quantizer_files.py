@@ -1,0 +1,91 @@
+"""What quantizers write, read as ONNX Runtime runs it; the files are from ``benchmarks.quantizers --keep``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import QuantType
+
+import trt_bisect
+from benchmarks.quantizers.compare import EQUAL, EQUAL_IN_FP16, compare, plain_session
+from tests.support import networks
+from tests.support.quantized import quantized_by_onnxruntime
+from trt_bisect.model.quantizer import Quantizer
+
+FILES = Path(__file__).parents[1] / "files" / "quantized"
+SAMPLES = [{"x": x[None]} for x in np.random.default_rng(3).normal(0, 1, (3, 3, 16, 16)).astype(np.float32)]
+KINDS = sorted(path.stem for path in FILES.glob("*.onnx") if path.stem != "fp32")
+A_FEW_FLIPS = 0.02
+"""Of the output's norm: a rounding on its edge may fall the other way in another order of summation."""
+S8, U8 = QuantType.QInt8, QuantType.QUInt8
+TENSORRT = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False, "AddQDQPairToWeight": True}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_another_tool_writes_is_what_is_measured(kind):
+    found = compare(FILES / "fp32.onnx", FILES / f"{kind}.onnx", SAMPLES)
+    assert not found.refused
+    assert found.pairs >= 3
+    assert found.fp16 == ("FP16" in kind)
+    assert found.verdict in ("equal", "noise")
+    assert found.int8 < A_FEW_FLIPS
+    assert found.fp32 <= (EQUAL_IN_FP16 if found.fp16 else EQUAL)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [networks.chain, networks.residual, networks.depthwise, partial(networks.transformer, 1)],
+    ids=["chain", "residual", "depthwise", "transformer"],
+)
+@pytest.mark.parametrize(
+    ("activation", "weight", "per_channel", "extra"),
+    [
+        (S8, S8, False, {}),
+        (S8, S8, True, {"ActivationSymmetric": True}),
+        (U8, S8, False, {}),
+        (U8, S8, True, {}),
+        (U8, U8, False, {}),
+        (U8, U8, True, {}),
+        (S8, S8, True, TENSORRT),
+    ],
+    ids=["S8S8", "S8S8-symmetric", "U8S8", "U8S8-channel", "U8U8", "U8U8-channel", "TensorRT"],
+)
+def test_what_onnxruntime_writes_is_what_is_measured(make, activation, weight, per_channel, extra, tmp_path):
+    model = make()
+    path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
+    samples = [{"x": sample[None]} for sample in networks.samples(model, 4)["x"]]
+    options = {"activation_type": activation, "weight_type": weight, "extra_options": extra}
+    quantized_by_onnxruntime(path, quantized, samples, per_channel=per_channel, **options)
+    found = compare(path, quantized, samples)
+    assert found.verdict in ("equal", "noise"), found
+    assert found.int8 < A_FEW_FLIPS
+    assert found.truth == "original"
+
+
+def test_a_run_measures_the_int8_of_a_symmetric_file(tmp_path):
+    """The reported full INT8 similarity is the cosine of two ONNX Runtime runs: the file, and the original network."""
+    path = FILES / "modelopt-FP16-INT8-weights.onnx"
+    report = trt_bisect.run(path, inputs=SAMPLES[0], engine="onnxruntime", output=tmp_path)
+    model = onnx.load(path)
+    int8 = plain_session(model).run(None, SAMPLES[0])[0].astype(np.float64).ravel()
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear":
+            reader = next(each for each in model.graph.node if node.output[0] in each.input)
+            reader.CopyFrom(onnx.helper.make_node("Identity", [node.input[0]], list(reader.output)))
+    floats = plain_session(model).run(None, SAMPLES[0])[0].astype(np.float64).ravel()
+    cosine = float(int8 @ floats / np.linalg.norm(int8) / np.linalg.norm(floats))
+    assert report.similarity["int8"] == pytest.approx(cosine, abs=2e-4)
+
+
+def test_a_misread_weight_is_refused(monkeypatch):
+    """Stored integers read 2 % too large: the first layer that has any is named."""
+    right = Quantizer.dequantized
+    monkeypatch.setattr(Quantizer, "dequantized", lambda self, levels: right(self, levels) * np.float32(1.02))
+    found = compare(FILES / "fp32.onnx", FILES / "nncf-mixed.onnx", SAMPLES)
+    assert found.verdict == "refused"
+    first = next(node for node in onnx.load(FILES / "nncf-mixed.onnx").graph.node if node.op_type == "Conv")
+    assert f"layer '{first.name}' makes '{first.output[0]}'" in found.refused

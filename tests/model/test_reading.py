@@ -1,0 +1,119 @@
+"""The network as it was read against its file, as ONNX Runtime runs it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import Sketch
+from tests.support.quantized import quantized_by_onnxruntime
+from trt_bisect import BadInput, load_network
+from trt_bisect.model.reading import difference_from_file, reading_noted
+
+ASYMMETRIC = {"per_channel": False, "extra_options": {"ActivationSymmetric": False, "WeightSymmetric": True}}
+SYMMETRIC = {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}}
+
+
+def quantized(make, folder, **options):
+    """A network that ONNX Runtime quantized, and a sample."""
+    model = make()
+    stacked = networks.samples(model)["x"]
+    samples = [{"x": sample[None]} for sample in stacked]
+    quantized_by_onnxruntime(networks.save(model, folder), folder / "quantized.onnx", samples, **options)
+    return folder / "quantized.onnx", samples[0]
+
+
+def with_scale(network, index, slot, change):
+    """``network`` with another scale for one rounding of one layer, as if it had been misread."""
+    layer = network.layers[index]
+    found = next(r for r in layer.roundings if r.slot == slot)
+    wrong = replace(found.fixed[0], scale=np.asarray(change(found.fixed[0].scale), np.float32))
+    roundings = tuple(replace(r, fixed=(wrong,)) if r is found else r for r in layer.roundings)
+    layers = tuple(replace(each, roundings=roundings) if each is layer else each for each in network.layers)
+    return replace(network, layers=layers)
+
+
+@pytest.mark.parametrize("make", [networks.residual, networks.depthwise, networks.transformer])
+@pytest.mark.parametrize("options", [SYMMETRIC, ASYMMETRIC], ids=["symmetric", "asymmetric"])
+def test_an_honest_network_passes(make, options, tmp_path):
+    path, feeds = quantized(make, tmp_path, **options)
+    network = load_network(path)
+    assert reading_noted(network, feeds, ["y"]) == []
+    kept = network.keeping_high({network.quantizable[0]: "the user wants it so"})
+    assert reading_noted(kept, feeds, ["y"]) == []
+
+
+def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):
+    """A weight's scale is 5 % off: layer 'block1.conv1', and no later one, though its error runs on to the output."""
+    path, feeds = quantized(networks.residual, tmp_path, **SYMMETRIC)
+    network = load_network(path)
+    layer = network.layer_named("block1.conv1")
+    wrong = with_scale(network, layer.index, 1, lambda scale: scale * 1.05)
+    with pytest.raises(BadInput, match=r"in full INT8, layer 'block1\.conv1' makes '[^']*' \d\.\d\d% off"):
+        reading_noted(wrong, feeds, ["y"])
+    with pytest.raises(BadInput, match=r"layer 'block1\.conv1'"):
+        trt_bisect.run(wrong, inputs=feeds, engine="onnxruntime")
+
+
+def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
+    """A bias that was lost changes each layer less than the 50 % that were once allowed."""
+    model = networks.chain(depth=4)
+    path = networks.save(model, tmp_path)
+    network = load_network(path)
+    feeds = {"x": networks.samples(model)["x"][:1]}
+    assert reading_noted(network, feeds, ["y"]) == []
+    node = network.skeleton.graph.node[network.layer_named("conv2").index]
+    biased, maker = node.output[0], node.input[0]
+    del node.input[2]
+    file = onnx.load(path)
+    file.graph.output.extend(onnx.ValueInfoProto(name=name) for name in (biased, maker))
+    session = onnxruntime_of(file)
+    tensor = session.run([biased], feeds)[0]
+    bias = next(numpy_helper.to_array(t) for t in file.graph.initializer if t.name == "conv2.bias")
+    share = np.linalg.norm(np.broadcast_to(bias.reshape(1, -1, 1, 1), tensor.shape)) / np.linalg.norm(tensor)
+    assert 0.01 < share < 0.2
+    with pytest.raises(BadInput, match=rf"in FP32, layer 'conv2' makes 'conv2_out' {share:.2%} off"):
+        reading_noted(network, feeds, ["y"])
+
+
+def onnxruntime_of(model):
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def test_float_noise_that_grows_is_no_other_network(tmp_path):
+    """The output is what rounding a float32 leaves: (BatchNorm(conv(x)) - its own value) * 1e6."""
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+
+    def model(subtracted):
+        sketch = Sketch(5)
+        x = sketch.conv("x", "conv", 3, 4)
+        parts = [sketch.constant(f"norm.{k}", sketch.random.uniform(0.5, 1.5, 4)) for k in range(4)]
+        x = sketch.node("BatchNormalization", [x, *parts], "norm")
+        x = sketch.node("Sub", [x, sketch.constant("own", subtracted)], "sub")
+        sketch.nodes.append(helper.make_node("Mul", [x, sketch.constant("million", 1e6)], ["y"], name="mul"))
+        return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]})
+
+    made = onnxruntime_of(model(np.zeros((1, 4, 8, 8)))).run(["y"], feeds)[0] / 1e6
+    path = networks.save(model(made.astype(np.float32)), tmp_path)
+    network = load_network(path)
+    assert difference_from_file(network, feeds, ["y"]) > 0.1
+    notes = reading_noted(network, feeds, ["y"])
+    assert len(notes) == 1
+    assert "each layer alone is equal" in notes[0]
+
+
+def test_an_activation_that_a_pair_took_in_is_no_difference(tmp_path):
+    """ONNX Runtime's quantizer takes the Relus away: with the pairs passed by, the file lacks them."""
+    path, feeds = quantized(networks.chain, tmp_path, **ASYMMETRIC)
+    assert "Relu" not in {node.op_type for node in onnx.load(path).graph.node}
+    network = load_network(path)
+    assert difference_from_file(network, feeds, ["y"]) > 0.05
+    assert reading_noted(network, feeds, ["y"]) == []

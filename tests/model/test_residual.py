@@ -1,0 +1,282 @@
+"""Where pairs stand on the two sides of a sum, and what that computes, against graphs and Q/DQ files drawn by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from tests.support import networks
+from tests.support.networks import Sketch
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.model.layers import Rounding
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.precision import prefix
+
+WIDTH = 4
+
+
+class Block(Sketch):
+    """A sum over ``stem_out``, which a convolution of the network's input makes, [1, 4, 8, 8]."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.stem = self.node("Relu", [self.conv("x", "first", 3, WIDTH)], "stem")
+
+    def of(self, op, *inputs, name=None, **attributes):
+        return self.node(op, list(inputs), name or op.lower(), **attributes)
+
+    def gate(self, x):
+        """Squeeze and excitation: what each channel of ``x`` is multiplied by."""
+        squeezed = self.conv(self.of("GlobalAveragePool", x), "squeeze", WIDTH, WIDTH, 1)
+        return self.of("Sigmoid", squeezed, name="gate")
+
+    def summed(self, one, other):
+        """The network whose output is the sum."""
+        self.nodes.append(helper.make_node("Add", [one, other], ["y"], name="sum"))
+        return self.model({"x": [1, 3, 8, 8]}, {"y": [1, None, 8, 8]}, opset=20)
+
+
+def from_a_convolution(block):
+    return block.conv(block.stem, "main", WIDTH, WIDTH), block.stem
+
+
+def on_the_second_side(block):
+    return block.stem, block.conv(block.stem, "main", WIDTH, WIDTH)
+
+
+def from_the_networks_input(block):
+    return block.conv("x", "main", 3, 3), "x"
+
+
+def through_batch_normalization(block):
+    parameters = [block.constant(n, np.linspace(0.5, 2, WIDTH)) for n in ("gamma", "beta", "mean", "var")]
+    return block.of("BatchNormalization", block.conv(block.stem, "main", WIDTH, WIDTH), *parameters), block.stem
+
+
+def through_an_activation(block):
+    return block.of("Relu", block.conv(block.stem, "main", WIDTH, WIDTH)), block.stem
+
+
+def through_silu(block):
+    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    return block.of("Mul", main, block.of("Sigmoid", main)), block.stem
+
+
+def through_gelu_spelled_out(block):
+    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    half = block.of("Mul", main, block.constant("half", 0.5), name="halved")
+    inside = block.of("Erf", block.of("Div", main, block.constant("root", 2**0.5)))
+    return block.of("Mul", half, block.of("Add", inside, block.constant("one", 1.0), name="plus")), block.stem
+
+
+def through_a_layer_scale(block):
+    scale = block.constant("scale", np.full((1, WIDTH, 1, 1), 0.1))
+    return block.of("Mul", block.conv(block.stem, "main", WIDTH, WIDTH), scale), block.stem
+
+
+def from_a_transposed_convolution(block):
+    weight = block.constant("up.weight", block.weight("up", WIDTH, WIDTH, 3, 3))
+    return block.of("ConvTranspose", block.stem, weight, pads=[1] * 4), block.stem
+
+
+BARE = {
+    from_a_convolution: "stem_out",
+    on_the_second_side: "stem_out",
+    from_the_networks_input: "x",
+    through_batch_normalization: "stem_out",
+    through_an_activation: "stem_out",
+    through_silu: "stem_out",
+    through_gelu_spelled_out: "stem_out",
+    through_a_layer_scale: "stem_out",
+    from_a_transposed_convolution: "stem_out",
+}
+"""One side comes from a convolution alone; the tensor that has the pair, the skip."""
+
+
+def a_projection_first(block):
+    main = block.of("Relu", block.conv(block.stem, "one", WIDTH, WIDTH))
+    return block.conv(block.stem, "projection", WIDTH, WIDTH, 1), block.conv(main, "two", WIDTH, WIDTH)
+
+
+def a_projection_last(block):
+    return a_projection_first(block)[::-1]
+
+
+def two_alike(block):
+    return block.conv(block.stem, "left", WIDTH, WIDTH), block.conv(block.stem, "right", WIDTH, WIDTH)
+
+
+TWO = {a_projection_first: "projection_out", a_projection_last: "projection_out", two_alike: "left_out"}
+"""Both sides come from convolutions; the tensor that has the pair, which is of the shorter branch or the first."""
+
+
+def pooled(block):
+    return block.of("MaxPool", block.stem, kernel_shape=[3, 3], pads=[1] * 4), block.stem
+
+
+def twice_the_same(block):
+    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    return main, main
+
+
+def read_by_the_skip_too(block):
+    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    return main, block.of("MaxPool", main, kernel_shape=[3, 3], pads=[1] * 4)
+
+
+def read_on_its_way(block):
+    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    return block.of("Relu", main), block.of("MaxPool", main, kernel_shape=[3, 3], pads=[1] * 4)
+
+
+def with_squeeze_and_excitation(block):
+    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    return block.of("Mul", main, block.gate(main)), block.stem
+
+
+def multiplied_by_the_stem(block):
+    return block.of("Mul", block.conv(block.stem, "main", WIDTH, WIDTH), block.stem), block.stem
+
+
+def broadcast(block):
+    return block.conv(block.of("GlobalAveragePool", block.stem), "main", WIDTH, WIDTH, 1), block.stem
+
+
+def from_a_product(block):
+    weight = block.constant("weight", block.weight("weight", 8, 8))
+    return block.of("MatMul", block.stem, weight), block.stem
+
+
+NEITHER = [
+    pooled,
+    twice_the_same,
+    read_by_the_skip_too,
+    read_on_its_way,
+    with_squeeze_and_excitation,
+    multiplied_by_the_stem,
+    broadcast,
+    from_a_product,
+]
+
+
+def loaded(draw, folder):
+    """The network, and the sides of its sum."""
+    block = Block(3)
+    sides = draw(block)
+    return load_network(networks.save(block.summed(*sides), folder)), sides
+
+
+def paired(network):
+    return [rounding.tensor for rounding in network.layer_named("sum").roundings]
+
+
+@pytest.mark.parametrize(("draw", "pair"), {**BARE, **TWO}.items(), ids=lambda case: getattr(case, "__name__", case))
+def test_a_side_that_comes_from_a_convolution_stays_bare(draw, pair, tmp_path):
+    network, _ = loaded(draw, tmp_path)
+    assert paired(network) == [pair]
+    assert network.layer_named("sum").quantizable
+
+
+@pytest.mark.parametrize("draw", NEITHER, ids=lambda draw: draw.__name__)
+def test_both_sides_have_pairs_where_no_convolution_can_take_up_the_sum(draw, tmp_path):
+    network, sides = loaded(draw, tmp_path)
+    assert paired(network) == list(sides)
+
+
+def test_a_convolutions_output_that_is_the_networks_too_has_a_pair(tmp_path):
+    block = Block(3)
+    sides = from_a_convolution(block)
+    model = block.summed(*sides)
+    model.graph.output.append(helper.make_tensor_value_info("main_out", onnx.TensorProto.FLOAT, [1, WIDTH, 8, 8]))
+    assert paired(load_network(networks.save(model, tmp_path))) == list(sides)
+
+
+def scales_for(network):
+    """A scale for each activation, all different."""
+    return {name: np.float32(0.02 + 0.003 * place) for place, name in enumerate(network.activations)}
+
+
+def residual_block(pair):
+    """Conv and Relu, again, and the sum across the second; ``pair`` is called where TensorRT wants a pair.
+
+    It takes the sketch, a tensor and its name, and the values of a weight; it returns what is read in its place.
+    """
+    sketch = Sketch(3)
+
+    def conv(x, name, inside):
+        values = sketch.random.normal(0, 0.3, (WIDTH, inside, 3, 3)).astype(np.float32)
+        weight = pair(sketch, sketch.constant(f"{name}.weight", values), f"{name}.weight", values)
+        return sketch.node("Relu", [sketch.node("Conv", [x, weight], name, pads=[1] * 4)], f"{name}_relu")
+
+    stem = pair(sketch, conv(pair(sketch, "x", "x"), "first", 3), "first_relu_out")
+    sketch.nodes.append(helper.make_node("Add", [conv(stem, "main", WIDTH), stem], ["y"], name="sum"))
+    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, WIDTH, 8, 8]})
+
+
+SCALES = {"x": np.float32(0.03), "first_relu_out": np.float32(0.02), "main_relu_out": np.float32(0.05)}
+
+
+def with_pairs(sketch, tensor, name, weight=None):
+    """A pair with the scale of ``SCALES``, or of a weight with one an output channel."""
+    scale = SCALES[name] if weight is None else np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
+    axis = {} if weight is None else {"axis": 0}
+    made = [sketch.constant(f"{name}.scale", scale), sketch.constant(f"{name}.zero", np.zeros(scale.shape), np.int8)]
+    rounded = sketch.node("QuantizeLinear", [tensor, *made], f"{name}.q", **axis)
+    return sketch.node("DequantizeLinear", [rounded, *made], f"{name}.dq", **axis)
+
+
+def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand(tmp_path):
+    network = load_network(networks.save(residual_block(lambda _sketch, tensor, *_: tensor), tmp_path))
+    feeds = {"x": np.random.default_rng(5).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    theirs = ort.InferenceSession(residual_block(with_pairs).SerializeToString(), options).run(None, feeds)[0]
+    builder = OnnxRuntimeBuilder(network, SCALES, BuildOptions())
+    with builder.build(prefix(len(network.layers), len(network.layers) - 1)) as engine:
+        ours = engine.infer(feeds)["y"]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("draw", [through_silu, a_projection_first, with_squeeze_and_excitation])
+def test_tensorrt_takes_the_pairs_where_they_stand(draw, tmp_path):
+    trt = pytest.importorskip("tensorrt_rtx_bindings")
+    from trt_bisect.builder.tensorrt_module import RTX
+    from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
+
+    network, _ = loaded(draw, tmp_path)
+    builder = TensorRTStrongBuilder(network, scales_for(network), BuildOptions(), {}, engine=RTX)
+    plan = prefix(len(network.layers), len(network.layers) - 1)
+    parsed = builder.network_definition(plan).network
+    layers = {layer.name: layer for layer in map(parsed.get_layer, range(parsed.num_layers))}
+    makers = {layer.get_output(0).name: layer.type for layer in layers.values()}
+    read = [makers[layers["sum"].get_input(slot).name] for slot in range(2)]
+    assert read.count(trt.LayerType.DEQUANTIZE) == len(paired(network))
+    assert len(builder.serialize(plan).data) > 10_000
+
+
+def test_the_trials_of_another_placement_are_not_taken(tmp_path):
+    """The digest, which a run's fingerprint is made of, tells the placements apart."""
+    network, sides = loaded(from_a_convolution, tmp_path)
+    both = tuple(Rounding(slot, tensor) for slot, tensor in enumerate(sides))
+    layers = tuple(replace(layer, roundings=both) if layer.name == "sum" else layer for layer in network.layers)
+    assert replace(network, layers=layers).digest() != network.digest()
+
+
+def test_the_skip_shares_the_pair_of_the_next_convolution(tmp_path):
+    network, _ = loaded(from_a_convolution, tmp_path)
+    plan = prefix(len(network.layers), len(network.layers) - 1)
+    written = PlanWriter(network, scales_for(network), Target.TENSORRT).write(plan).model.graph
+    reads = {node.name: list(node.input) for node in written.node}
+    assert reads["sum"][0] == "main_out"
+    assert reads["sum"][1] == reads["main"][0]
+    quantized = Counter(node.input[0] for node in written.node if node.op_type == "QuantizeLinear")
+    assert quantized["stem_out"] == 1
+    assert "main_out" not in quantized

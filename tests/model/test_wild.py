@@ -1,0 +1,241 @@
+"""What was met in published networks, each in its smallest form."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import Sketch
+from tests.support.quantized import same_as_the_file
+from trt_bisect import BadInput, load_network, make_rule
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.worst import worst_inputs
+from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.reading import difference_from_file, relative_difference
+from trt_bisect.model.session import make_session
+from trt_bisect.precision import prefix
+
+FEEDS = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+
+
+def one_conv(seed=20):
+    sketch = Sketch(seed)
+    return sketch, sketch.conv("x", "conv", 3, 4)
+
+
+def run(path, data=None, **options):
+    data = data or {"x": np.random.default_rng(1).normal(size=(4, 3, 8, 8)).astype(np.float32)}
+    return trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", **options)
+
+
+def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
+    """``Shape(start=-1)`` of a static tensor, folded as the whole shape, made another network without a word."""
+    sketch, x = one_conv()
+    width = sketch.node("Cast", [sketch.node("Shape", [x], "width", start=-1)], "cast", to=TensorProto.FLOAT)
+    first = sketch.node("Gather", [width, sketch.constant("zero", 0, np.int64)], "first")
+    middle = sketch.node("Cast", [sketch.node("Shape", [x], "middle", start=1, end=3)], "cast2", to=TensorProto.FLOAT)
+    total = sketch.node("ReduceSum", [middle], "total", keepdims=0)
+    divided = sketch.node("Div", [x, first], "div")
+    sketch.nodes.append(helper.make_node("Div", [divided, total], ["y"], name="div2"))
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
+    assert same_as_the_file(path, FEEDS).layers
+
+
+def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
+    sketch, x = one_conv()
+    sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="relu"))
+    path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}), tmp_path)
+    network = load_network(path)
+    assert difference_from_file(network, FEEDS, ["y"]) < 1e-6
+    network.skeleton.graph.node[1].op_type = "Neg"
+    with pytest.raises(BadInput, match="as prepared for measuring gives another output"):
+        run(network)
+
+
+def test_boxes_whose_number_flips_on_float_noise_are_no_other_network():
+    assert relative_difference(np.ones((5, 4)), np.ones((4, 4))) == 0.0
+    assert relative_difference(np.ones((5, 4)), np.ones(20)) == 1.0
+    assert relative_difference(np.array([1.0, np.nan]), np.array([np.nan, 1.0])) == 1.0
+    assert relative_difference(np.array([3.0, 4.0]), np.array([3.0, 3.0])) == pytest.approx(0.2)
+
+
+class Adding:
+    """An engine that adds a number to its input."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def infer(self, feeds):
+        return {"y": feeds["x"] + self.number}
+
+
+def test_the_worst_input_is_found_in_one_pass():
+    rule = make_rule(BUILT_IN["cosine"], None)
+    once = iter([{"x": np.array([[1.0, 1.0 - 2.0 * i]])} for i in range(5)])
+    found = worst_inputs(once, Adding(0.0), Adding(0.5), rule)
+    assert found.places == (1,)  # from (1, -1) to (1.5, -0.5): cosine 0.894, the least of the five
+    assert next(once, None) is None
+
+
+def test_an_infinite_reference_does_not_make_the_others_faint():
+    rule = make_rule(BUILT_IN["cosine"], None)
+    data = [{"x": np.array([[1.0, 2.0, value]])} for value in (np.inf, np.inf, 3.0)]
+    assert worst_inputs(data, Adding(0.0), Adding(0.5), rule).faint == ()
+
+
+def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):
+    sketch, x = one_conv()
+
+    def branch(name, *ops):
+        outs = [helper.make_tensor_value_info(f"{name}_{op}", TensorProto.FLOAT, None) for op in ops]
+        return helper.make_graph([helper.make_node(op, [x], [f"{name}_{op}"]) for op in ops], name, [], outs)
+
+    yes = sketch.constant("yes", True, np.bool_)
+    sketch.nodes.append(
+        helper.make_node(
+            "If",
+            [yes],
+            ["y", "z"],
+            name="if",
+            then_branch=branch("then", "Relu", "Neg"),
+            else_branch=branch("else", "Abs", "Sqrt"),
+        )
+    )
+    shape = [1, 4, 8, 8]
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": shape, "z": shape}), tmp_path)
+    network = same_as_the_file(path, FEEDS)
+    assert [layer.name for layer in network.layers] == ["conv", "if"]
+
+
+@pytest.mark.parametrize("quantize", ["dynamic", "operator"])
+def test_integer_layers_are_refused(quantize, tmp_path):
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
+
+    path, out = networks.save(networks.transformer(1), tmp_path), tmp_path / "q.onnx"
+    if quantize == "dynamic":
+        quantize_dynamic(path, out)
+    else:
+
+        class Reader(CalibrationDataReader):
+            feeds = iter([{"x": np.ones((1, 12, 16), np.float32)}])
+
+            def get_next(self):
+                return next(self.feeds, None)
+
+        quantize_static(path, out, Reader(), quant_format=QuantFormat.QOperator)
+    with pytest.raises(BadInput, match="quantized already"):
+        load_network(out)
+
+
+def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
+    sketch, x = one_conv()
+    sketch.nodes.append(helper.make_node("ArgMax", [x], ["label"], name="argmax", axis=1))
+    sketch.nodes.append(helper.make_node("SplitToSequence", [x], ["parts"], name="parts", axis=1))
+    sketch.nodes.append(helper.make_node("Flatten", [x], ["y"], name="flatten"))
+    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 256]})
+    model.graph.output.append(helper.make_tensor_value_info("label", TensorProto.INT64, ["n", 1, 8, 8]))
+    model.graph.output.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None))
+    report = run(networks.save(model, tmp_path))
+    assert {row.output for row in report.layers if row.output} == {"y"}
+    assert any("'label', 'parts'" in note for note in report.notes)
+    assert "label" in report.outputs["int8"]
+    assert {row.output for row in run(tmp_path / "network.onnx", outputs=["label"]).layers if row.output} == {"label"}
+
+
+def test_an_output_of_one_value_is_not_always_perfect(tmp_path):
+    sketch, x = one_conv()
+    sketch.nodes.append(
+        helper.make_node("ReduceMean", [sketch.node("Relu", [x], "relu")], ["y"], name="mean", keepdims=0)
+    )
+    path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": []}), tmp_path)
+    report = run(path)
+    assert 0.9 < report.similarity["int8"] < 1.0
+    assert not any("SQNR" in note for note in report.notes)
+
+
+def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
+    sketch, x = one_conv()
+    gate = sketch.node("Mul", [x, "gate"], "gated")
+    sketch.nodes.append(helper.make_node("Flatten", [gate], ["y"], name="flatten"))
+    path = networks.save(sketch.model({"x": ["n", 3, 8, 8], "gate": ["n", 1, 1, 1]}, {"y": ["n", 256]}), tmp_path)
+    random = np.random.default_rng(3)
+    images = random.normal(size=(5, 3, 8, 8)).astype(np.float32)
+    images[2] *= 0.01  # badly rounded, but nothing of it comes out
+    gates = np.ones((5, 1, 1, 1), np.float32)
+    gates[2] = 1e-9
+    report = run(path, {"x": images, "gate": gates})
+    assert report.inputs["faint"] == [2]
+    assert report.inputs["places"] != [2]
+    assert any("passed over" in note for note in report.notes)
+
+
+def test_scalar_inputs_and_the_saved_inputs_can_be_given_again(tmp_path):
+    sketch, x = one_conv()
+    scaled = sketch.node("Mul", [x, "s"], "scaled")
+    sketch.nodes.append(helper.make_node("Relu", [scaled], ["y"], name="relu"))
+    path = networks.save(sketch.model({"x": ["n", 3, 8, 8], "s": []}, {"y": ["n", 4, 8, 8]}), tmp_path)
+    data = {"x": np.ones((3, 3, 8, 8), np.float32), "s": np.array([1, 2, 3], np.float32)}
+    first = run(path, data, output=tmp_path / "run")
+    again = run(path, data, inputs=tmp_path / "run/inputs.npz")
+    assert again.similarity == first.similarity
+
+
+def test_a_cache_of_length_zero_is_legal(tmp_path):
+    sketch, x = one_conv()
+    flat = sketch.node("Flatten", [x], "flat")
+    sketch.nodes.append(helper.make_node("Concat", ["past", flat], ["y"], name="joined", axis=1))
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8], "past": [1, "length"]}, {"y": [1, "all"]}), tmp_path)
+    report = run(path, [{"x": FEEDS["x"], "past": np.zeros((1, 0), np.float32)}])
+    assert report.exit_code == 0
+
+
+def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
+    sketch, x = one_conv()
+    renamed = sketch.node("Relu", [x], "x__int8")
+    sketch.nodes.append(helper.make_node("GlobalAveragePool", [renamed], ["y"], name="pool"))
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]})
+    for node in model.graph.node:
+        node.domain = "ai.onnx"
+        for names in (node.input, node.output):
+            for slot, name in enumerate(names):
+                names[slot] = {"x__int8_out": "x__int8"}.get(name, name)
+    path = tmp_path / "named.onnx"
+    onnx.save(model, path)
+    network = load_network(path)
+    scales = dict.fromkeys(network.activations, np.float32(0.02))
+    everything = prefix(len(network.layers), len(network.layers) - 1)
+    for target in Target:
+        session = make_session(PlanWriter(network, scales, target).write(everything))
+        assert session.run(None, FEEDS)[0].shape == (1, 4, 1, 1)
+
+
+def test_pairs_that_cannot_be_switched_are_said(tmp_path):
+    sketch, x = one_conv()
+    scale, zero = sketch.constant("s", 0.01), sketch.constant("z", 0, np.int16)
+    rounded = sketch.node("QuantizeLinear", [x, scale, zero], "q")
+    sketch.nodes.append(helper.make_node("DequantizeLinear", [rounded, scale, zero], ["y"], name="dq"))
+    path = tmp_path / "int16.onnx"
+    onnx.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}, opset=21), path)
+    report = run(path)
+    assert any("2 Q/DQ nodes" in note for note in report.notes)
+
+
+def test_weights_shared_with_a_converted_constant_keep_their_values(tmp_path):
+    """A weight read by an INT8 layer and by one that stays high is rounded for the first alone."""
+    sketch = Sketch(21)
+    weight = sketch.constant("w", sketch.random.normal(size=(8, 8)))
+    one = sketch.node("MatMul", ["x", weight], "one")
+    sketch.nodes.append(helper.make_node("MatMul", [one, weight], ["y"], name="two"))
+    path = networks.save(sketch.model({"x": [4, 8]}, {"y": [4, 8]}), tmp_path)
+    network = load_network(path)
+    scales = dict.fromkeys(network.activations, np.float32(1e-4))
+    feeds = {"x": np.full((4, 8), 1e-3, np.float32)}
+    exact = numpy_helper.to_array(sketch.constants[0])
+    largest = np.abs(exact).max(axis=0) / np.float32(127)
+    rounded = np.rint(exact / largest) * largest
+    written = PlanWriter(network, scales, Target.ONNXRUNTIME).write(prefix(2, 0))
+    np.testing.assert_allclose(make_session(written).run(None, feeds)[0], feeds["x"] @ rounded @ exact, rtol=1e-4)

@@ -1,0 +1,47 @@
+"""The licences of what is brought along. The weaknesses known of it need the internet: ``make audit``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tools"))
+
+import audit  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("licence", "allowed"),
+    [
+        ("MIT", True),
+        ("Apache Software License; BSD License", True),
+        ("GPL-3.0-or-later OR MIT", True),
+        ("BSD-3-Clause AND 0BSD AND Zlib", True),
+        ("GPL-3.0-or-later", False),
+        ("MIT AND AGPL-3.0", False),
+        ("MIT; GNU General Public License v3 (GPLv3)", False),
+        ("UNKNOWN", False),
+        ("", False),
+    ],
+)
+def test_what_is_allowed(licence, allowed):
+    assert audit.is_allowed({"Name": "some", "License": licence}) is allowed
+
+
+def test_every_licence_of_what_is_installed_is_allowed(capsys):
+    assert audit.check_licences(None) == 0
+    listed = capsys.readouterr().out
+    for expected in ("numpy", "onnxruntime", "polygraphy", "MarkupSafe"):  # the last is Jinja2's
+        assert f"| {expected} |" in listed
+    for own in ("pytest", "ruff", "hypothesis"):
+        assert f"| {own} |" not in listed
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the lock, and so the list, is of Python 3.11")
+def test_the_list_in_the_docs_has_all_that_is_installed():
+    rows = [line for line in (ROOT / "docs/licences.md").read_text().splitlines() if line.startswith("| ")]
+    listed = {audit.plain_name(row.split("|")[1].strip()) for row in rows}
+    assert audit.brought_along() - listed == set()

@@ -1,0 +1,379 @@
+"""tools/gpu_check without a GPU: what needs none, and its checks on stand-ins, so that no GPU time is lost on them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_build import Serialized
+from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.errors import EngineUnavailable
+
+TOOL = Path(__file__).parents[2] / "tools" / "gpu_check"
+sys.path.append(str(TOOL))
+
+import basic_checks  # noqa: E402
+import bench  # noqa: E402
+import fault_checks  # noqa: E402
+import measures  # noqa: E402
+import plan_checks  # noqa: E402
+import subjects  # noqa: E402
+
+
+def has_gpu():
+    try:
+        return bool(find_gpu())
+    except EngineUnavailable:
+        return False
+
+
+@pytest.fixture(scope="module")
+def command():
+    spec = importlib.util.spec_from_file_location("gpu_check_main", TOOL / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def make_bench(tmp_path):
+    def make(engine="onnxruntime"):
+        folder = tmp_path / "work"
+        folder.mkdir()
+        return bench.Experiment(engine, folder, tmp_path / "results.json", gpu=True)
+
+    return make
+
+
+def failed(made):
+    return [expectation.what for expectation in made.expectations if not expectation.holds]
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+def test_without_a_gpu_it_runs_what_needs_none(tmp_path):
+    pytest.importorskip("tensorrt_rtx_bindings")
+    names = ["start", "build", "planted", "qdq", "noise"]
+    path = tmp_path / "gpu_check.json"
+    options = [option for name in names for option in ("--only", name)]
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "--json", str(path), "--engine", "tensorrt-rtx", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads(path.read_text())
+    assert record["complete"] is True
+    assert record["machine"]["gpu"] == ""
+    outcomes = {check["name"]: check["outcome"] for check in record["checks"]}
+    assert outcomes == {
+        "start": "passed",
+        "build": "passed",
+        "planted": "needs a GPU",
+        "qdq": "not here",
+        "noise": "passed",
+    }
+    engines = record["checks"][1]["figures"]["engines"]
+    assert [engine["k"] for engine in engines] == [-1, 0, 1, 2, 3, 5, 7]
+    assert done.stdout.splitlines()[0].split()[:3] == ["tensorrt-rtx", "start", "passed"]
+
+
+def test_an_engine_that_is_not_installed_is_no_failure(command, monkeypatch):
+    def not_installed(engine):
+        raise EngineUnavailable("tensorrt is not installed.", "pip install tensorrt")
+
+    monkeypatch.setattr(command, "import_tensorrt", not_installed)
+    made = command._run_apart(command.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
+    assert made["outcome"] == "not here"
+    assert "not installed" in made["message"]
+
+
+SCRIPTS = {
+    "crashed": "import os, signal; print('before', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
+    "timed out": "import time; print('before', flush=True); time.sleep(60)",
+    "passed": "print('before')",
+}
+
+
+@pytest.mark.parametrize("outcome", SCRIPTS)
+def test_however_a_check_ends_its_words_and_records_are_kept(command, monkeypatch, tmp_path, outcome):
+    script = tmp_path / "check.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        "folder = pathlib.Path(sys.argv[sys.argv.index('--folder') + 1])\n"
+        """(folder / "results.json").write_text('{"expectations": [], "figures": {"seen": 1}}')\n""" + SCRIPTS[outcome]
+    )
+    monkeypatch.setattr(command, "__file__", str(script))
+    seconds = 4.0 if outcome == "timed out" else 60.0
+    check = bench.Check("start", "", lambda bench: None, seconds, needs_gpu=False)
+    monkeypatch.setattr(command, "_why_not", lambda engine: "")
+    monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
+    made = command._run_apart(check, "tensorrt", has_gpu=True, left=100)
+    assert made["outcome"] == outcome
+    assert "before" in made["message"]
+    assert made["figures"] == {"seen": 1}
+
+
+def test_an_expectation_that_does_not_hold_fails_the_check(command, monkeypatch, tmp_path):
+    recorded = {"expectations": [{"what": "it is near", "holds": False, "said": "0.5"}], "figures": {}}
+    monkeypatch.setattr(command, "_why_not", lambda engine: "")
+    monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
+    monkeypatch.setattr(command, "_ended", lambda *_: ("passed", ""))
+    monkeypatch.setattr(command, "_recorded", lambda folder: recorded)
+    made = command._run_apart(command.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
+    assert made["outcome"] == "failed"
+    assert "not: it is near (0.5)" in command._line(made)
+
+
+def test_checks_for_which_no_time_is_left_are_told(command, monkeypatch):
+    monkeypatch.setattr(command, "_why_not", lambda engine: "")
+    monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
+    assert command._run_apart(command.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)["outcome"] == "no time left"
+
+
+def test_records_are_json_whatever_they_hold():
+    odd = {"nan": float("nan"), 3: (np.float32(0.5), np.arange(2)), "path": Path("x"), "none": None}
+    assert bench.plain(odd) == {"nan": "nan", "3": [0.5, [0, 1]], "path": "x", "none": None}
+
+
+def test_distances():
+    one, other = {"y": np.array([3.0, 4.0])}, {"y": np.array([4.0, 3.0])}
+    assert measures.cosine(one, other) == pytest.approx(0.96)
+    assert measures.relative_difference(one, other) == pytest.approx(2**0.5 / 5)
+
+
+@pytest.mark.parametrize("name", ["lenet", "planted", "residual", "depthwise"])
+def test_side_by_side_with_itself_nothing_differs(make_bench, monkeypatch, name):
+    """The emulation stands in for the engine: every expectation holds, every distance is 0."""
+    run = plan_checks._run
+    calls = []
+
+    def run_apart(made, subject, engine):
+        calls.append(engine)
+        return run(made, subject, engine)
+
+    made = make_bench("onnxruntime")
+    monkeypatch.setattr(plan_checks, "_run", run_apart)
+    getattr(plan_checks, name)(made)
+    assert failed(made) == []
+    assert calls == ["onnxruntime", "onnxruntime"]
+    fidelity = made.figures["fidelity"]
+    assert fidelity["plans"] > 5
+    assert all(value == 0 for key, value in fidelity.items() if key != "plans")
+    assert json.loads(made.results.read_text())["figures"].keys() == made.figures.keys()
+    assert all(trial["told of"] > 5 for trial in made.figures["trials"])
+
+
+def test_branch_names_the_planted_culprit(make_bench):
+    made = make_bench()
+    plan_checks.branch(made)
+    assert failed(made) == []
+    assert made.figures["culprits"] == ["block2.conv2"]
+
+
+def test_the_distance_of_emulation_and_engine():
+    def trial(cosine, sqnr):
+        return {"outputs": {"y": {"values": {"cosine": cosine, "sqnr": sqnr}}}}
+
+    emulated = {"a": trial(0.99, 20.0), "b": trial(0.9, 10.0), "c": trial(1.0, 140.0), "d": {"outputs": {}}}
+    measured = {"a": trial(0.989, 19.5), "b": trial(0.92, 11.0), "c": trial(1.0, 120.0), "e": trial(0.5, 1.0)}
+    fidelity = plan_checks._fidelity(emulated, measured)
+    assert fidelity["plans"] == 3
+    assert fidelity["largest difference in cosine"] == pytest.approx(0.02)
+    assert fidelity["median difference in cosine"] == pytest.approx(0.001)
+    assert fidelity["largest difference of 1 - cosine, as a ratio"] == pytest.approx(0.2)
+    assert fidelity["median difference of 1 - cosine, as a ratio"] == pytest.approx(0.15)
+    assert fidelity["largest difference in SQNR, dB"] == pytest.approx(1.0)
+
+
+class StandInEngine(TensorRTEngine):
+    """The emulation, told of as TensorRT's inspector does, its layers fused in pairs."""
+
+    def __init__(self, engine, network):
+        self.serialized = Serialized(b"e" * 2000, ())
+        self.ran, self.messages = {}, ()
+        self._engine, self._told, self._names = engine, engine.ran, [layer.name for layer in network.layers]
+
+    def infer(self, feeds):
+        self.ran = self._told
+        return self._engine.infer(feeds)
+
+    def inspect(self):
+        pairs = [self._names[i : i + 2] for i in range(0, len(self._names), 2)]
+        return json.dumps({"Layers": [{"Name": " + ".join(pair), "LayerType": "kgen"} for pair in pairs]})
+
+    def __exit__(self, *error):
+        return None
+
+
+class StandInBuilder(OnnxRuntimeBuilder):
+    def __init__(self, network, scales, options):
+        super().__init__(network, scales, options)
+        self.network = network
+
+    def build(self, plan):
+        return StandInEngine(super().build(plan), self.network)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    def maker_of(subject, engine, timing_cache=None):
+        options = subjects.options_for("onnxruntime", timing_cache)
+        return partial(StandInBuilder, subject.network, subject.ranges.scales, options)
+
+    monkeypatch.setattr(subjects, "maker_of", maker_of)
+
+
+@pytest.mark.parametrize("check", [basic_checks.build, basic_checks.int8, basic_checks.clamp, basic_checks.fused])
+def test_basic_checks_pass_on_a_stand_in(make_bench, stand_in, check):
+    made = make_bench()
+    check(made)
+    assert failed(made) == []
+    assert made.expectations
+
+
+def test_fp32_is_compared_with_and_without_tf32(make_bench, stand_in, monkeypatch):
+    class Rounded:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def infer(self, feeds):
+            return {"y": np.ones((1, 10), np.float32)}
+
+    monkeypatch.setattr(basic_checks, "_reference_with_tf32", lambda bench, subject: Rounded())
+    made = make_bench()
+    basic_checks.fp32(made)
+    assert failed(made) == []
+    assert made.figures["TF32 would have been noticed"] is True
+
+
+def test_the_reference_with_tf32_is_built_by_tensorrt_rtx(make_bench):
+    pytest.importorskip("tensorrt_rtx_bindings")
+    made = make_bench("tensorrt-rtx")
+    engine = basic_checks._reference_with_tf32(made, subjects.residual(made.folder))
+    assert len(engine.serialized.data) > 2000
+
+
+def test_the_timing_cache_is_asked_for_twice(make_bench, stand_in):
+    made = make_bench()
+    basic_checks.timing_cache(made)
+    assert set(made.figures["seconds"]) == {"first without", "second without", "first with", "second with"}
+    assert "the timing cache is written" in failed(made), "the stand-in writes none"
+
+
+def test_isolation_is_checked_on_a_real_worker(make_bench, stand_in, monkeypatch):
+    monkeypatch.setattr(fault_checks, "HANG_SECONDS", 5.0)
+    made = make_bench()
+    fault_checks.isolation(made)
+    assert failed(made) == []
+    assert [trial["outcome"] for trial in made.figures["trials"]].count("measured") == 3
+
+
+class FakeMemory:
+    """A GPU of 1 GiB."""
+
+    MemoryError = type("MemoryError", (Exception,), {})
+
+    def __init__(self):
+        self.free = 1 << 30
+
+    def mem_get_info(self):
+        return self.free, 1 << 30
+
+    def mem_alloc(self, size):
+        if size > self.free:
+            raise self.MemoryError
+        self.free -= size
+
+        def give_back():
+            self.free += size
+
+        return SimpleNamespace(free=give_back)
+
+
+class FakeDevice:
+    def __init__(self):
+        self.cuda = FakeMemory()
+
+    def current(self):
+        return FakeEnter()
+
+
+class FakeEnter:
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *error):
+        return None
+
+
+def test_memory_is_taken_until_little_is_left_and_given_back(make_bench, stand_in, monkeypatch):
+    device = FakeDevice()
+    monkeypatch.setattr(fault_checks, "open_device", lambda: device)
+    made = make_bench()
+    fault_checks.full_gpu(made)
+    assert failed(made) == []
+    assert device.cuda.free == 1 << 30
+    taken = fault_checks._take_all(device)
+    assert device.cuda.free <= 4 << 20
+    assert len(taken) < 40
+
+
+def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatch):
+    monkeypatch.setattr(fault_checks, "BUILDS", 40)
+    device = FakeDevice()
+    monkeypatch.setattr(fault_checks, "open_device", lambda: device)
+    made = make_bench()
+    fault_checks.memory(made)
+    assert failed(made) == []
+    assert made.figures["builds"] == 40
+
+    run = fault_checks._run
+
+    def leak(engine, subject):
+        run(engine, subject)
+        device.cuda.free -= 2 << 20
+
+    monkeypatch.setattr(fault_checks, "_run", leak)
+    leaking = bench.Experiment("onnxruntime", made.folder, made.results, gpu=True)
+    fault_checks.memory(leaking)
+    assert failed(leaking) == ["memory is back after 40 builds"]
+
+
+def test_the_streaming_calibrator_hands_over_every_sample_once():
+    class Calibrator:
+        pass
+
+    class Buffer:
+        def __init__(self, device):
+            self.memory, self.address = {}, 4096
+
+        def hold(self, size):
+            assert size == 12
+
+    copied = []
+    device = SimpleNamespace(cuda=SimpleNamespace(memcpy_htod=lambda memory, array: copied.append(array.copy())))
+    trt = SimpleNamespace(IInt8EntropyCalibrator2=Calibrator)
+    data = [{"x": np.full(3, i, np.float32)} for i in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_checks, "Buffer", Buffer)
+        streaming = plan_checks._streaming_calibrator(trt, device, data)
+        answers = [streaming.get_batch(["x"]) for _ in range(5)]
+    assert answers == [[4096], [4096], [4096], None, None]
+    assert [array[0] for array in copied] == [0, 1, 2]
+    streaming.write_calibration_cache(memoryview(b"TRT-8600-EntropyCalibration2\n"))
+    assert streaming.cache == b"TRT-8600-EntropyCalibration2\n"
+    assert streaming.read_calibration_cache() is None

@@ -1,0 +1,107 @@
+"""Small editions of ``benchmarks.reliability``, and what it judges by."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.reliability import disk
+from benchmarks.reliability.forked import Ended
+from benchmarks.reliability.fuzz import fault_of
+from benchmarks.reliability.subjects import twice, whole_lines
+
+ROOT = Path(__file__).parents[2]
+
+
+def figures(tmp_path, *arguments):
+    """What ``python -m benchmarks.reliability`` measures; no promise is broken."""
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks.reliability", *arguments, "--json", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(path.read_text())
+
+
+def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
+    found = figures(tmp_path, "kill", "--times", "4", "--seed", "3")
+    assert found["reports equal"] == found["runs"] == 4
+    assert found["kills"] >= 4
+    assert found["trials that were known when a run went on"] > 0
+    assert found["trials lost"] == found["trials done twice"] == 0
+
+
+def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_path):
+    if not disk.can_mount():
+        pytest.skip("nothing can be mounted here: it takes root")
+    found = figures(tmp_path, "disk", "--pieces", "2", "--step", "1000", "--only", "MobileNet, exhaustive")
+    (found,) = (value for value in found.values() if isinstance(value, dict))
+    assert found["equal after room was made"] == found["sizes"] >= 2
+    assert "ranges.json" in found["full at"]
+    assert {"report.json", "report.html"} & set(found["full at"])
+
+
+def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(tmp_path):
+    found = figures(tmp_path, "locks", "--times", "2", "--seed", "3")
+    assert found["second runs refused"] == found["killed runs seen through"] == found["runs"] == 2
+
+
+def test_a_death_of_a_worker_costs_one_trial(tmp_path):
+    found = figures(tmp_path, "workers", "--plans", "10", "--deaths", "1", "--seed", "3")
+    assert found["trials lost"] == {
+        "segfault": 1, "hang": 1, "memory exhausted": 1, "killed by the system": 1,
+    }  # fmt: skip
+    assert found["other trials equal"] == 6
+
+
+def test_the_history_of_a_week_is_what_happened(tmp_path):
+    found = figures(tmp_path, "week")
+    assert found["exit codes"] == [0, 0, 0, 0, 1, 1, 0]
+    assert found["reports"] == 2 * 7 + 2 * 2 + 2, "a night each, the baseline's repeats, two confirmations"
+
+
+def test_spoiled_inputs_are_refused_in_words(tmp_path):
+    found = figures(tmp_path, "fuzz", "--count", "80", "--seed", "3", "--keep", str(tmp_path / "kept"))
+    assert found["inputs"] == 80
+    assert found["findings"] == 0
+    refused = sum(count for kind, count in found["by_kind"].items() if kind.endswith("exit 2"))
+    assert refused > 25
+
+
+def trial(plan, run="r"):
+    return json.dumps({"run": run, "trial": {"plan": plan}}).encode() + b"\n"
+
+
+def test_trials_that_stand_twice_are_counted(tmp_path):
+    lines = [b'{"run": "r", "about": {}}\n', trial("a"), trial("b"), trial("a", "other")]
+    assert twice(lines) == 0
+    assert twice([*lines, trial("a"), trial("a")]) == 2
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(lines) + b'{"run": "r", "tri')
+    assert whole_lines(tmp_path) == lines
+
+
+BAD = "trt-bisect: 'x' is no network.\nGive one.\n"
+
+
+@pytest.mark.parametrize(
+    ("ended", "fault"),
+    [
+        (Ended(0, "", "", 1.0, 100), ""),
+        (Ended(2, "", BAD, 1.0, 100), ""),
+        (Ended(2, "", "Usage: trt-bisect run\nNo such option", 1.0, 100), ""),
+        (Ended(3, "nothing could be measured", "", 1.0, 100), ""),
+        (Ended(2, "", "", 1.0, 100), "without a message"),
+        (Ended(2, "", BAD + "more\n", 1.0, 100), "3 lines"),
+        (Ended(3, "", "trt-bisect: an error of trt-bisect itself, KeyError at a.py:1: 'x'", 1.0, 100), "KeyError"),
+        (Ended(-11, "", "", 1.0, 100), "exit code -11"),
+        (Ended(1, "", "Traceback (most recent call last)\nKeyError: 1", 1.0, 100), "KeyError: 1"),
+        (Ended(-9, "", "", 31.0, 100, "time"), "30 s"),
+        (Ended(0, "", "", 1.0, 2049), "2049 MiB"),
+    ],
+)
+def test_what_the_fuzzer_allows(ended, fault):
+    assert fault in fault_of(ended)
+    assert bool(fault) == bool(fault_of(ended))

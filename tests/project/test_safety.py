@@ -1,0 +1,320 @@
+"""Files of strangers: nothing they hold is run, read from elsewhere, or written outside the run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.support import networks
+from trt_bisect import BadInput, Precision, load_network, open_dataset
+from trt_bisect.builder.tensorrt_walk import Constraint
+from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.data.datasets import load_function
+from trt_bisect.data.saved_tensors import open_dumps
+from trt_bisect.evaluator.accuracy import read_labels
+from trt_bisect.history.store import HISTORY
+from trt_bisect.results.run_report import Report
+from trt_bisect.results.trtexec import REFUSED, flags_file, flags_of, refusals
+from trt_bisect.runs.cached_inputs import load_inputs
+
+CANARY = "canary"
+HOSTILE = (
+    "../../../{n}escape",
+    "/tmp/trt-bisect-{n}escape",
+    "$(touch canary){n}",
+    "`touch canary`{n}",
+    "'; touch canary; '{n}",
+    '"; touch canary; "{n}',
+    "a\ntouch canary\n{n}",
+    "__import__('pathlib').Path('canary').touch(){n}",
+    '"""\n__import__("pathlib").Path("canary").touch()\n"""{n}',
+    "--help{n}",
+    "con:aux,*{n}",
+    "\x1b]0;owned\x07\x1b[2J{n}",
+    "..{n}",
+    "CON{n}.npz/../..",
+)
+
+
+class Trap:
+    """Touches the canary when it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path(CANARY),)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty current folder, where whatever runs unbidden leaves a canary."""
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    yield place
+    assert not (place / CANARY).exists()
+
+
+def test_the_trap_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Trap()))
+    assert (tmp_path / CANARY).exists()
+
+
+def trapped_arrays(folder: Path) -> dict[str, Path]:
+    trap = np.array([Trap()], dtype=object)
+    np.save(folder / "trap.npy", trap, allow_pickle=True)
+    np.savez(folder / "trap.npz", x=trap)
+    (folder / "plain.npz").write_bytes(pickle.dumps(Trap()))
+    (folder / "plain.npy").write_bytes(pickle.dumps(Trap()))
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["trap.npy", "trap.npz", "plain.npz", "plain.npy"])
+def test_pickles_are_never_loaded(name, here, tmp_path):
+    path = trapped_arrays(tmp_path / "here")[name]
+    specs = load_network(networks.save(networks.chain(depth=2), tmp_path)).inputs
+    with pytest.raises(BadInput):
+        list(open_dataset(path, specs))
+    with pytest.raises(BadInput):
+        next(iter(open_dumps(path, path)[1]))
+    with pytest.raises(BadInput):
+        read_labels(path)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "inputs.npz").write_bytes(path.read_bytes())
+    (folder / "inputs.json").write_text(json.dumps({"key": "k", "count": 1, "stacked": True}))
+    assert load_inputs(folder, "k") is None
+
+
+def test_polygraphys_json_brings_no_pytorch_tensor_along(here, tmp_path, monkeypatch):
+    """Polygraphy 0.49 gives them to ``torch.load``, which unpickled all that it was given before PyTorch 2.6."""
+    from polygraphy.json import from_json
+    from polygraphy.json.serde import Decoder
+
+    from_json("[]")
+    loaded = []
+    monkeypatch.setitem(Decoder.polygraphy_registered, "Tensor", loaded.append)
+    path = tmp_path / "inputs.json"
+    path.write_text(json.dumps([{"x": {"polygraphy_class": "Tensor", "tensor": "gASV"}}]))
+    specs = load_network(networks.save(networks.chain(depth=2), tmp_path)).inputs
+    with pytest.raises(BadInput, match="cannot be read"):
+        open_dataset(path, specs)
+    with pytest.raises(BadInput, match="cannot be read"):
+        open_dumps(path, path)
+    assert loaded == []
+
+
+def initializer(model: onnx.ModelProto) -> TensorProto:
+    return model.graph.initializer[0]
+
+
+def attribute(model: onnx.ModelProto) -> TensorProto:
+    value = helper.make_tensor("value", TensorProto.FLOAT, [4], [0.0] * 4)
+    model.graph.node.append(helper.make_node("Constant", [], ["spare"], name="spare", value=value))
+    return model.graph.node[-1].attribute[0].t
+
+
+def branch(model: onnx.ModelProto) -> TensorProto:
+    value = helper.make_tensor("inner", TensorProto.FLOAT, [4], [0.0] * 4)
+    body = helper.make_graph([], "body", [], [helper.make_tensor_value_info("inner", 1, [4])], [value])
+    condition = helper.make_tensor("yes", TensorProto.BOOL, [], [True])
+    model.graph.initializer.append(condition)
+    model.graph.node.append(helper.make_node("If", ["yes"], ["spare"], then_branch=body, else_branch=body))
+    return model.graph.node[-1].attribute[0].g.initializer[0]
+
+
+def function(model: onnx.ModelProto) -> TensorProto:
+    value = helper.make_tensor("value", TensorProto.FLOAT, [4], [0.0] * 4)
+    constant = helper.make_node("Constant", [], ["made"], value=value)
+    model.functions.append(helper.make_function("own", "Made", [], ["made"], [constant], [helper.make_opsetid("", 17)]))
+    return model.functions[0].node[0].attribute[0].t
+
+
+def sparse(model: onnx.ModelProto) -> TensorProto:
+    values = helper.make_tensor("thin", TensorProto.FLOAT, [1], [1.0])
+    places = helper.make_tensor("places", TensorProto.INT64, [1], [0])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4]))
+    return model.graph.sparse_initializer[0].values
+
+
+@pytest.mark.parametrize(
+    "where", ["../secret.bin", "{outside}", "sub/../../secret.bin", "link.bin", "linked/secret.bin"]
+)
+@pytest.mark.parametrize("made", [initializer, attribute, branch, function, sparse])
+def test_external_data_stays_in_the_networks_folder(made, where, tmp_path):
+    folder = tmp_path / "net"
+    (folder / "sub").mkdir(parents=True)
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(b"\0" * 4096)
+    (folder / "link.bin").symlink_to(secret)
+    (folder / "linked").symlink_to(tmp_path)
+    model = networks.chain(depth=2)
+    tensor = made(model)
+    tensor.ClearField("raw_data")
+    tensor.ClearField("float_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", where.format(outside=secret)
+    path = folder / "network.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(BadInput, match="external data"):
+        load_network(path)
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The network with hostile names for every node, tensor, input and output."""
+    tensors = [value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)]
+    tensors += [name for node in model.graph.node for name in node.output if name not in tensors]
+    names = {name: HOSTILE[place % len(HOSTILE)].format(n=f"t{place}") for place, name in enumerate(tensors)}
+    for place, node in enumerate(model.graph.node):
+        node.name = HOSTILE[place % len(HOSTILE)].format(n=f"n{place}")
+        node.input[:] = [names[name] for name in node.input]
+        node.output[:] = [names[name] for name in node.output]
+    for value in (*model.graph.input, *model.graph.initializer, *model.graph.output):
+        value.name = names[value.name]
+    return model
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A network with a culprit whose names are attacks, and data for it."""
+    model = networks.residual()
+    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    renamed(model)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    path = networks.save(model, folder)
+    data = {model.graph.input[0].name: np.random.default_rng(1).normal(0, 1, (4, 1, 3, 16, 16)).astype(np.float32)}
+    return path, data
+
+
+def everything_but(folder: Path, root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if folder not in (path, *path.parents)}
+
+
+def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, command):
+    path, data = hostile
+    generator = path.parent / "feeds.py"
+    generator.write_text(
+        "import numpy as np\n"
+        f"NAME = {next(iter(data))!r}\n"
+        "def feeds():\n"
+        "    random = np.random.default_rng(1)\n"
+        "    for _ in range(4):\n"
+        "        yield {NAME: random.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)}\n"
+    )
+    source = f"{generator}:feeds"
+    before = everything_but(here, tmp_path)
+    strays = set(Path("/tmp").glob("trt-bisect-*escape*"))
+    run = here / "run"
+    sqnr = ("--metric", "sqnr", "--calibration", source, "--output", run)
+    code, _, err = command("run", path, *sqnr, "--try-remedies", "--tensorboard", run / "logs")
+    assert code == 1, err
+    for more in (
+        ("recover", path, *sqnr, "--plans", "20"),
+        ("sensitivity", path, *sqnr),
+        ("worst", path, *sqnr),
+        ("compare", path, "--calibration", source, "--output", run / "compared", "--tensorboard", run / "logs"),
+        ("profile", path, "--calibration", source, "--output", run / "profiled"),
+        ("calibrate", path, "--calibration", source, "--output", run / "own.cache"),
+        ("check", path, "--output", run / "checked"),
+        ("layers", path),
+    ):
+        code, _, err = command(*more)
+        assert code in (0, 1), err
+    assert everything_but(here, tmp_path) - before <= set((path.parent / "__pycache__").rglob("*")) | {
+        path.parent / "__pycache__"
+    }
+    assert everything_but(run, here) == {here / HISTORY}
+    assert set(Path("/tmp").glob("trt-bisect-*escape*")) == strays
+    assert not list(run.rglob("*escape*"))
+
+
+TOOLS = ("trtexec", "polygraphy", "trt-bisect", "python")
+
+
+def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp_path, monkeypatch):
+    """Each command that a report offers for copying, given to a shell in which the tools do nothing."""
+    import trt_bisect
+
+    path, data = hostile
+    run = tmp_path / "run"
+    report = trt_bisect.run(path, data, metric="sqnr", output=run, try_remedies=True)
+    assert report.culprits
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in TOOLS:
+        (tools / name).write_text('#!/bin/sh\nprintf "%s\\n" ran >> "$LOG"\n')
+        (tools / name).chmod(0o755)
+    log = tmp_path / "log"
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "LOG": str(log)}
+    commands = [
+        offered.text
+        for advice in report.advice
+        for remedy in advice.remedies
+        for offered in remedy.commands
+        if offered.text.split()[0] in (*TOOLS, "(cd")
+    ]
+    assert len(commands) > 3
+    for text in commands:
+        subprocess.run(["bash", "-c", text], env=environment, cwd=here, check=True, timeout=60)
+    flags = "grep -v '^#' trtexec.flags | xargs trtexec --onnx=x"
+    subprocess.run(["bash", "-c", flags], env=environment, cwd=run / "recipe", check=True, timeout=60)
+    assert len(log.read_text().split()) == len(commands) + 1
+    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="float32", float16="float16"))
+    script: dict[str, object] = {}
+    exec((run / "recipe/polygraphy_postprocess.py").read_text(), script)
+    assert {name for name, _, _ in script["CONSTRAINTS"]} >= set(report.culprits)
+    assert not (run / "recipe" / CANARY).exists()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
+    told = tuple(Constraint(each, Precision.FP32, (Precision.FP32,)) for each in (name, "plain"))
+    weak = WeakPlan(told, (name, "plain"))
+    flags = flags_of(weak, int8=True, fp16=False, cache="calibration.cache")
+    refused = refusals(weak, flags)
+    (here / "trtexec.flags").write_text(flags_file(flags, refused))
+    show = shlex.join([sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"])
+    read = ["bash", "-c", f"grep -v '^#' trtexec.flags | xargs {show}"]
+    arguments = json.loads(subprocess.run(read, check=True, capture_output=True, timeout=60).stdout)
+    if refused:
+        assert [word.split("=")[0] for word in arguments] == [REFUSED]
+    else:
+        assert f"--layerPrecisions={name}:fp32,plain:fp32" in arguments
+
+
+def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_path):
+    """A metric of the user's own is a function; a report and ``run.json`` that name one are not asked to import it."""
+    from trt_bisect.results.manifest import RunManifest
+
+    (here / "stranger.py").write_text(f"from pathlib import Path\nPath({CANARY!r}).touch()\n")
+    asked = json.loads((finished / "run.json").read_text())
+    asked["metric"] = {"own": True, "name": "stranger:metric", "perfect": None, "higher": True}
+    asked["report"]["metric"] = "stranger:metric"
+    RunManifest.from_json(asked)
+    Report.from_json(asked["report"]).save(tmp_path / "copy")
+    assert "stranger" not in sys.modules
+
+
+def test_the_current_folder_shadows_no_library(here, monkeypatch):
+    """A user's function may come from here; what trt-bisect imports afterwards does not."""
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    (here / "mine.py").write_text("def feeds():\n    return []\n")
+    (here / "statistics.py").write_text(f"from pathlib import Path\nPath({CANARY!r}).touch()\n")
+    monkeypatch.delitem(sys.modules, "statistics", raising=False)
+    assert list(load_function("mine:feeds", "data set")()) == []
+    import statistics
+
+    assert statistics.mean([1, 3]) == 2
+    assert sys.path[-1] == ""

@@ -1,0 +1,344 @@
+"""The page's Python side: its data, what of it is escaped, what it is made of, the notebook's views."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support import pages
+from tests.support.pages import Elements
+from trt_bisect import BadInput, Report
+from trt_bisect.jobs.run import run as api
+from trt_bisect.report.page.data import page_data, recipe_texts
+from trt_bisect.report.page.headline import headline
+from trt_bisect.report.page.render import ASSETS, asset, json_in_html, render_page
+from trt_bisect.results.network_graph import network_facts
+
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "tools" / "web" / "page"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, lenet) -> Path:
+    made = tmp_path_factory.mktemp("lenet") / "run"
+    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def report(folder) -> Report:
+    return pages.read(folder)
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory) -> Report:
+    place = tmp_path_factory.mktemp("strange")
+    model, _ = pages.strange_network(place)
+    return pages.run_on(model, place / "run")
+
+
+# The network.
+
+
+def test_the_graph_is_the_files(folder, lenet):
+    facts = json.loads((folder / "network.json").read_text())
+    model = onnx.load(str(lenet / "lenet_planted.onnx"))
+    nodes = [node for node in model.graph.node if node.op_type != "Constant"]
+    assert [layer["name"] for layer in facts["layers"]] == [node.name for node in nodes]
+    assert [layer["outputs"] for layer in facts["layers"]] == [list(node.output) for node in nodes]
+    assert [layer["inputs"][0] for layer in facts["layers"]] == [node.input[0] for node in nodes]
+    conv = next(layer for layer in facts["layers"] if layer["op_type"] == "Conv")
+    assert conv["attributes"]["kernel_shape"] == "[5, 5]"
+    assert facts["inputs"] == [value.name for value in model.graph.input]
+    assert facts["outputs"] == [value.name for value in model.graph.output]
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == conv["inputs"][1])
+    assert facts["tensors"][weight.name]["shape"] == list(weight.dims)
+
+
+def test_scales_are_those_of_the_calibration(folder):
+    facts = json.loads((folder / "network.json").read_text())
+    kept = json.loads((folder / "ranges.json").read_text())["kept"]["scales"]
+    for name, bits in kept.items():
+        assert facts["tensors"][name]["scale"] == np.frombuffer(bytes.fromhex(bits), np.float32)[0]
+
+
+def test_scales_of_a_networks_own_pairs(tmp_path):
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            self.left = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    from tests.support import networks
+
+    plain = networks.save(networks.chain(3), tmp_path)
+    quantized = tmp_path / "quantized.onnx"
+    quantize_static(str(plain), str(quantized), Reader(), quant_format=QuantFormat.QDQ)
+    scales = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(quantized)).graph.initializer}
+    facts = network_facts(trt_bisect.load_network(quantized), {})
+    assert facts["tensors"]["x"]["scale"] == pytest.approx(float(scales["x_scale"]))
+
+
+def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
+    def stop(*_, **__):
+        raise RuntimeError("stopped")
+
+    monkeypatch.setattr(api, "verdict", stop)
+    with pytest.raises(RuntimeError, match="stopped"):
+        trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run")
+    facts = json.loads((tmp_path / "run" / "network.json").read_text())
+    assert [layer["name"] for layer in facts["layers"]][:2] == ["conv1", "pool1"]
+
+
+def test_a_folder_used_for_another_network_lends_it_no_graph(folder, report, strange, tmp_path):
+    for name in ("network.json", "explanation.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    data = _data_of(pages.written(tmp_path, replace(strange, graph=None)))
+    assert data["graph"] is None
+    assert data["explanation"] is None
+    assert _data_of(pages.written(tmp_path, report))["graph"]["inputs"] == ["data"]
+
+
+# The data and how it stands in the page.
+
+
+def _data_of(page: Path) -> dict:
+    return json.loads(Elements(page.read_text()).scripts["data"])
+
+
+def test_the_page_holds_the_report(folder, report):
+    data = _data_of(folder / "report.html")
+    assert data["report"] == json.loads((folder / "report.json").read_text())
+    assert data["explanation"] == json.loads((folder / "explanation.json").read_text())
+    assert data["status"] == "finished"
+    texts = {path.name: path.read_text() for path in (folder / "recipe").iterdir() if path.suffix != ".onnx"}
+    assert {name: text for name, text in data["recipe"].items() if isinstance(text, str)} == texts
+    network = folder / "recipe" / "network.qdq.onnx"
+    assert data["recipe"]["network.qdq.onnx"] == {"bytes": network.stat().st_size}
+
+
+def test_values_that_are_not_finite_become_null(report):
+    worst = replace(report, similarity={"int8": float("nan"), "recipe": float("inf")})
+    data = page_data(
+        worst, progress={"stage": "x", "done": 1, "total": None, "seconds": float("inf")}, status="running"
+    )
+    assert data["report"]["similarity"] == {"int8": None, "recipe": None}
+    assert data["progress"]["seconds"] is None
+    json.dumps(data, allow_nan=False)
+
+
+def test_names_cannot_leave_their_place(strange, report):
+    plain, odd = (Elements(render_page(page_data(one))) for one in (report, strange))
+    assert odd.names == plain.names
+    names = [row["name"] for row in json.loads(odd.scripts["data"])["report"]["layers"]]
+    assert set(pages.STRANGE) <= set(names)
+
+
+def test_json_cannot_end_its_script():
+    text = json_in_html({"</script>": "<!-- & -->", "\u2028": "\u00e9"})
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == {"</script>": "<!-- & -->", "\u2028": "\u00e9"}
+
+
+def test_only_the_pages_own_scripts_may_run(report):
+    page = render_page(page_data(report))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
+    allowed = re.search(r"script-src ([^;]*)", policy)[1].split()
+    assert len(allowed) == 2
+    assert all(source.startswith("'sha256-") for source in allowed)
+    assert "default-src 'none'" in policy
+    assert "connect-src" not in policy
+    assert "connect-src 'self'" in render_page(page_data(report), "data.json").replace("&#39;", "'")
+
+
+def test_no_address_in_the_page_is_loaded(report):
+    page = render_page(page_data(report))
+    assert not re.search(
+        r"<(link|script|img|iframe)[^>]+(src|href)\s*=", page.split('<script type="application/json"')[0]
+    )
+    assert "@import" not in asset("page.css")
+    assert "url(" not in asset("page.css")
+
+
+def test_without_data_the_page_is_below_six_megabytes(report):
+    data = page_data(report)
+    page = render_page(data)
+    assert len(page.encode()) - len(json_in_html(data).encode()) < 6e6
+
+
+def test_recipe_texts_are_texts(tmp_path):
+    (tmp_path / "a.flags").write_text("--int8 ü\n", encoding="utf-8")
+    (tmp_path / "b.bin").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "c.onnx").write_text("text")
+    (tmp_path / "d.txt").write_text("x" * (1 << 21))
+    (tmp_path / ".hidden").write_text("x")
+    expected = {"a.flags": "--int8 ü\n", "b.bin": {"bytes": 3}, "c.onnx": {"bytes": 4}, "d.txt": {"bytes": 1 << 21}}
+    assert recipe_texts(tmp_path) == expected
+    assert recipe_texts(tmp_path / "nowhere") == {}
+
+
+def test_the_command_is_what_was_typed(tmp_path, lenet, command):
+    typed = ("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "a run")
+    code, out, _ = command(*typed)
+    assert code == 0
+    data = _data_of(tmp_path / "a run" / "report.html")
+    assert data["command"] == " ".join(("trt-bisect", *map(str, typed[:-1]))) + f" '{tmp_path / 'a run'}'"
+    assert str(tmp_path / "a run" / "report.html") in out
+
+
+def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime")
+    report.save(tmp_path / "a")
+    data = _data_of(tmp_path / "a" / "report.html")
+    assert data["command"] == ""
+    assert len(data["graph"]["layers"]) == len(report.layers)
+    pages.read(tmp_path / "a").save(tmp_path / "b")
+    assert _data_of(tmp_path / "b" / "report.html")["graph"] is None
+
+
+# The sentence at its head.
+
+
+def test_the_headline_says_who_is_to_blame(report):
+    said = headline(report)
+    assert "'ip2' is to blame" in said
+    assert "29.9759%" in said
+    assert "99.0000%" in said
+    assert "with 1 layer in FP32 it is 100.0000%" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"exit_code": 0, "culprits": (), "similarity": {"int8": 0.9999, "recipe": 0.9999}}, "no layer is to blame"),
+        ({"culprits": ("a", "b")}, "2 layers are to blame"),
+        ({"culprits": ()}, "no single layer is to blame"),
+        ({"recipe": {"high": ["a"], "added": [], "meets": False}}, "no plan that was tried meets it"),
+        ({"similarity": {"int8": None, "recipe": None}}, "gives no figure"),
+        ({"exit_code": 3}, "Nothing could be measured"),
+        ({"metric": "mse", "threshold": 0.5}, "mean squared error"),
+    ],
+)
+def test_headlines(report, change, words):
+    assert words in headline(replace(report, **change))
+
+
+def test_the_headline_of_a_run_that_goes_on(report):
+    some = tuple(
+        replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers
+    )
+    running = replace(report, layers=some, culprits=())
+    assert headline(running, "running") == "Measuring: 2 of 6 layers judged, 0 culprits so far."
+    assert headline(running, "interrupted").startswith("Interrupted: 2 of 6")
+
+
+# What the page is made of.
+
+
+def test_the_assets_are_made_of_the_sources():
+    """``make assets`` was run after the last change; the digest is that of tools/web/build.mjs."""
+    sha = hashlib.sha256()
+    for path in sorted(WEB.iterdir()):
+        sha.update(f"{path.name}\n".encode() + path.read_bytes())
+    sha.update((ROOT / "tools" / "web" / "package-lock.json").read_bytes())
+    assert asset("SOURCES.sha256").strip() == sha.hexdigest()
+
+
+def test_every_bundled_library_has_its_licence():
+    lock = json.loads((ROOT / "tools" / "web" / "package-lock.json").read_text())
+    wanted = lock["packages"][""]["dependencies"]
+    text = asset("LICENSES.txt")
+    for name in wanted:
+        version = lock["packages"][f"node_modules/{name}"]["version"]
+        assert f"{name} {version}" in text
+    assert all("resolved" not in about for about in lock["packages"].values())
+
+
+def test_a_browser_reads_the_scripts_as_they_are_hashed():
+    for path in ASSETS.glob("*.js"):
+        text = path.read_bytes()
+        assert b"\r" not in text
+        assert not re.search(rb"</script|<!--", text, re.IGNORECASE)
+
+
+def test_the_wheel_holds_the_page(tmp_path, folder):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "trt_bisect", source / "trt_bisect", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", str(source), "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run([*build, "-w", str(tmp_path)], check=True, cwd=tmp_path)
+    wheel = next(tmp_path.glob("*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); import trt_bisect; from pathlib import Path;"
+        "assert trt_bisect.__file__.startswith(sys.argv[1]);"
+        "report = trt_bisect.Report.from_json(json.loads(Path(sys.argv[2]).read_text()));"
+        "print(report.save(sys.argv[3])); assert 'to blame' in report._repr_html_()"
+    )
+    arguments = [str(tmp_path / "installed"), str(folder / "report.json"), str(tmp_path / "page")]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, cwd=tmp_path)
+    assert (tmp_path / "page" / "report.html").stat().st_size > 1e6
+
+
+# In a notebook.
+
+
+def test_the_notebooks_view_escapes_names(strange):
+    html = strange._repr_html_()
+    names = Elements(html).names
+    assert "script" not in names
+    assert "img" not in names
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+
+
+def test_the_plot_is_the_curve(report):
+    figure = report.plot()
+    line, culprits = figure.data
+    tried = [row for row in report.layers if row.quantizable]
+    assert list(line.x) == [row.index for row in tried if not row.culprit]
+    assert list(culprits.x) == [row.index for row in tried if row.culprit]
+    assert list(culprits.y) == [pytest.approx(1 - row.similarity) for row in tried if row.culprit]
+    linear = report.plot(log=False)
+    assert list(linear.data[1].y) == [row.similarity for row in tried if row.culprit]
+
+
+def test_the_plot_breaks_where_a_layer_failed_and_escapes(strange):
+    broken = replace(strange, layers=tuple(pages.failed(row) if row.index == 2 else row for row in strange.layers))
+    figure = broken.plot()
+    assert figure.data[0].y[list(figure.data[0].x).index(2)] is None
+    assert [(band.x0, band.x1) for band in figure.layout.shapes if band.type == "rect"] == [(1.5, 2.5)]
+    assert not any("<script" in text for trace in figure.data for text in trace.text)
+
+
+def test_the_plot_without_plotly(report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(BadInput, match="Plotly") as refused:
+        report.plot()
+    assert "trt-bisect[notebook]" in str(refused.value)
+
+
+def test_the_tables_style(report, strange):
+    html = report.table().style.to_html()
+    assert "29.9759%" in html
+    assert "font-weight: bold" in html
+    shown = strange.table().style.to_html()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "bold" not in strange.table()[["name", "op_type"]].style.to_html().split("</style>")[0]

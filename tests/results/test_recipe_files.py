@@ -1,0 +1,110 @@
+"""The recipe's files, read by the tools they are for as far as those are here."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect import similarity
+from trt_bisect.model.session import NO_QDQ_FUSION
+from trt_bisect.results.recipe_files import modelopt_list
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    """A residual network with one culprit, its report and its run folder."""
+    folder = tmp_path_factory.mktemp("exports")
+    model = networks.residual()
+    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    report = trt_bisect.run(
+        networks.save(model, folder),
+        networks.samples(model),
+        engine="onnxruntime",
+        calibrator="minmax",
+        metric="sqnr",
+        output=folder / "run",
+    )
+    assert report.culprits == ("block1.conv2",)
+    return folder / "run", report
+
+
+def test_the_qdq_network_gives_the_similarity_reported(recipe):
+    """Run by ONNX Runtime alone, beside the network in the user's file."""
+    folder, report = recipe
+    feeds = {"x": np.load(folder / "inputs.npz")["x"][0]}
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    path = folder / "recipe/network.qdq.onnx"
+    onnx.checker.check_model(str(path), full_check=True)
+    ours = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    original = ort.InferenceSession(report.model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    assert similarity(original, ours, "sqnr") == pytest.approx(report.similarity["recipe"], abs=0.05)
+    culprit = next(node for node in onnx.load(path).graph.node if node.name == "block1.conv2")
+    assert culprit.input[0] == "block1.relu1_out"
+
+
+def test_the_qdq_network_keeps_its_dynamic_axes_and_builds_in_tensorrt_rtx(recipe):
+    trt = pytest.importorskip("tensorrt_rtx_bindings")
+    path = recipe[0] / "recipe/network.qdq.onnx"
+    assert onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    assert trt.OnnxParser(network, logger).parse(path.read_bytes())
+    config, profile = builder.create_builder_config(), builder.create_optimization_profile()
+    profile.set_shape("x", *[(n, 3, 16, 16) for n in (1, 1, 4)])
+    config.add_optimization_profile(profile)
+    assert builder.build_serialized_network(network, config).nbytes > 0
+
+
+def test_modelopt_patterns_match_the_names_and_no_other(recipe):
+    patterns = json.loads((recipe[0] / "recipe/modelopt_nodes_to_exclude.json").read_text())["nodes_to_exclude"]
+    names = ("block1.conv2", "block1xconv2", "block1.conv20")
+    assert [re.match(patterns[0], name) is not None for name in names] == [True, False, False]
+
+
+def test_modelopt_leaves_the_nodes_of_the_list_alone(tmp_path):
+    """Run by ModelOpt where it is installed (``pip install nvidia-modelopt[onnx]``), with the list and without it.
+
+    It leaves convolutions of fewer than 16 channels alone anyhow.
+    """
+    quantization = pytest.importorskip("modelopt.onnx.quantization")
+    model = networks.residual(width=16)
+    path = networks.save(model, tmp_path)
+    patterns = json.loads(modelopt_list(["block1.conv2"]))["nodes_to_exclude"]
+    rounded = {}
+    for name, excluded in (("all", []), ("recipe", patterns)):
+        quantization.quantize(
+            str(path),
+            quantize_mode="int8",
+            calibration_data={"x": networks.samples(model)["x"]},
+            calibration_method="max",
+            calibration_eps=["cpu"],
+            high_precision_dtype="fp32",
+            output_path=str(tmp_path / f"{name}.onnx"),
+            nodes_to_exclude=excluded,
+        )
+        graph = onnx.load(tmp_path / f"{name}.onnx").graph
+        makers = {tensor: node.op_type for node in graph.node for tensor in node.output}
+        convolutions = [node for node in graph.node if node.op_type == "Conv"]
+        rounded[name] = {node.name for node in convolutions if makers.get(node.input[1]) == "DequantizeLinear"}
+    assert rounded["all"] - rounded["recipe"] == {"block1.conv2"}
+    assert len(rounded["recipe"]) == 8
+
+
+def test_a_report_is_read_again_as_it_was_written(recipe):
+    folder, report = recipe
+    record = json.loads((folder / "report.json").read_text())
+    again = trt_bisect.Report.from_json(record)
+    assert again.to_json() == record
+    assert again.culprits == report.culprits
+    table = again.table()
+    assert list(table[table.culprit].name) == ["block1.conv2"]
+    assert "block1.conv2" in report._repr_html_()

@@ -1,0 +1,1 @@
+"""Networks, stand-ins and helpers that several tests use."""

@@ -1,0 +1,37 @@
+"""A convolution with pairs whose flaws can be chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+
+def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, loud=1.0):
+    """A convolution with pairs on its input and weight, perhaps on its result; output channel 0 is loud, and undone."""
+    weight = np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32)
+    weight[0] *= loud
+    scales = {"x": input_scale, "w": weight_scale or np.abs(weight).max() / 127, "u": result_scale}
+    constants, nodes = [numpy_helper.from_array(weight, "w")], []
+    points = {"x": zero, "w": 0, "u": 0}
+
+    def pair(name, made):
+        constants.append(numpy_helper.from_array(np.float32(scales[name]), f"{name}.scale"))
+        constants.append(numpy_helper.from_array(np.int8(points[name]), f"{name}.zero"))
+        parameters = [f"{name}.scale", f"{name}.zero"]
+        nodes.append(helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}q"], f"q_{name}"))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}q", *parameters], [made], f"dq_{name}"))
+
+    pair("x", "xd")
+    pair("w", "wd")
+    if result_scale:
+        nodes.append(helper.make_node("Conv", ["xd", "wd"], ["u"], "conv"))
+        pair("u", "y")
+    else:
+        nodes.append(helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"))
+        undone = np.array([1 / loud, 1, 1, 1], np.float32).reshape(1, 4, 1, 1)
+        constants.append(numpy_helper.from_array(undone, "undone"))
+        nodes.append(helper.make_node("Mul", ["c", "undone"], ["y"], "undo"))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 6, 6])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -1,0 +1,115 @@
+"""Run folders whose pages are looked at: real runs, and changes to them that no run here can bring about."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect import Report
+from trt_bisect.report.page.files import write_page
+from trt_bisect.report.page.render import PAGE
+from trt_bisect.results.run_report import LayerRow
+
+STRANGE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(2)>",
+    "{{ 7 * 7 }} <b>bold</b> <a href='javascript:alert(3)'>link</a>",
+    "\"'&amp;<!--",
+    "__proto__",
+    "constructor",
+    "层/ é.ß",
+    "[red]rich[/red]",
+)
+
+
+def strange_network(folder: Path) -> tuple[Path, list[str]]:
+    """A residual network with a planted culprit, its first layers and the culprit renamed to what breaks pages."""
+    model = networks.residual(blocks=4)
+    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    culprit = next(node for node in model.graph.node if node.name == "block1.conv2")
+    others = [node for node in model.graph.node if node is not culprit and node.name != "block1.conv1"]
+    for node, name in zip((culprit, *others), STRANGE, strict=False):
+        node.name = name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "strange.onnx"
+    onnx.save(model, str(path))
+    return path, [node.name for node in model.graph.node]
+
+
+def run_on(model: Path, folder: Path, **options: Any) -> Report:
+    """A run into ``folder``, with a threshold that a planted layer of ``residual`` misses."""
+    data = networks.samples(onnx.load(str(model)))
+    given = {"calibrator": "minmax", "threshold": 0.999, **options}
+    return trt_bisect.run(model, data, engine="onnxruntime", output=folder, **given)
+
+
+def rewritten(folder: Path, change: Any) -> Path:
+    """The page of ``folder`` with its report's layers changed: ``change`` takes a row and gives one."""
+    report = read(folder)
+    return written(folder, replace(report, layers=tuple(change(row) for row in report.layers)))
+
+
+def read(folder: Path) -> Report:
+    """The report in a run folder."""
+    return Report.from_json(json.loads((folder / "report.json").read_text()))
+
+
+def written(folder: Path, report: Report) -> Path:
+    """The page of a folder with another report."""
+    write_page(folder, report)
+    return folder / PAGE
+
+
+def failed(row: LayerRow) -> LayerRow:
+    """The row as a build that TensorRT refused leaves it."""
+    return replace(
+        row, similarity=None, drop=None, sqnr=None, outcome="build failed", message="Error Code 10: <no kernel>"
+    )
+
+
+def long_report(report: Report, layers: int) -> Report:
+    """The report with its rows repeated under new names, that many of them."""
+    rows = report.layers
+    repeated = (rows[place % len(rows)] for place in range(layers))
+    return replace(
+        report,
+        layers=tuple(
+            replace(row, index=place, name=f"part{place // 50}/{row.name}.{place}", culprit=row.culprit and place < 50)
+            for place, row in enumerate(repeated)
+        ),
+    )
+
+
+def similarities(report: Report) -> np.ndarray:
+    """Of the quantizable layers that were measured."""
+    return np.array([row.similarity for row in report.layers if row.quantizable and row.similarity is not None])
+
+
+class Elements(HTMLParser):
+    """The names of a page's elements, and the text of its scripts by id."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.scripts: dict[str, str] = {}
+        self._script: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self._script = dict(attrs).get("id", "") if tag == "script" else None
+
+    def handle_data(self, data):
+        if self._script:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+    def handle_endtag(self, tag):
+        self._script = None

@@ -1,0 +1,43 @@
+"""Networks that ONNX Runtime quantized, and whole files run as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+
+from trt_bisect import load_network
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.model.session import NO_QDQ_FUSION
+
+
+def plain_run(path, feeds):
+    """The file as ONNX Runtime runs it, Q/DQ in float."""
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def reference(network, feeds):
+    scales = dict.fromkeys(network.activations, np.float32(0.05))
+    return list(OnnxRuntimeBuilder(network, scales, BuildOptions()).reference().infer(feeds).values())
+
+
+def same_as_the_file(path, feeds, **options):
+    network = load_network(path, **options)
+    for ours, theirs in zip(reference(network, feeds), plain_run(path, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    return network
+
+
+def quantized_by_onnxruntime(path, out, samples, **options):
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            self.feeds = iter(samples)
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    quantize_static(str(path), str(out), Reader(), quant_format=QuantFormat.QDQ, **options)

@@ -1,0 +1,91 @@
+"""A Ray cluster of several node processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+_STORE = 200 << 20
+_PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
+"""Where workers find the fakes."""
+MEETING = "TRT_BISECT_TEST_MEETING"
+"""The variable that names a folder which all processes of the cluster see."""
+_LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+"""A dead node is missed after seconds."""
+
+
+@contextmanager
+def ray_cluster(processors=(1, 1)):
+    """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
+    folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
+    before = {name: os.environ.get(name) for name in ("RAY_TMPDIR", MEETING)}
+    os.environ.update({"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"})
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE, "_system_config": _LOOKS}
+    head["ray_client_server_port"] = free_port()
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}")
+        for count in processors:
+            nodes.add(count)
+        yield nodes
+    finally:
+        cluster.shutdown()
+        kill_all_under(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+class Nodes:
+    """The cluster, with ``address`` and ``client_address``."""
+
+    def __init__(self, cluster, client_address):
+        self.cluster = cluster
+        self.address, self.client_address = cluster.address, client_address
+
+    def add(self, processors, **environment):
+        """A node more."""
+        return self.cluster.add_node(num_cpus=processors, object_store_memory=_STORE, env_vars={**_PATH, **environment})
+
+    def kill(self, node):
+        """As if its plug were pulled: ``kill -9`` of its raylet and all that it started."""
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        family = [raylet, *raylet.children(recursive=True)]
+        self.cluster.remove_node(node, allow_graceful=False)
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def kill_that_of(self, pid):
+        """Kills the node that a process belongs to."""
+        family = {parent.pid for parent in psutil.Process(pid).parents()}
+        (node,) = [n for n in self.cluster.worker_nodes if n.all_processes["raylet"][0].process.pid in family]
+        self.kill(node)
+
+    def remove(self, node):
+        """Takes a node away that a test has added, if it is still there."""
+        if node in self.cluster.worker_nodes:
+            self.cluster.remove_node(node)
+
+
+def free_port():
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def kill_all_under(folder):
+    """Kills what is left of a cluster, told by its folder in the command line."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(folder in text for text in process.info["cmdline"] or ()):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()

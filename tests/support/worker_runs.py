@@ -1,0 +1,20 @@
+"""Runs on workers, and what of them is the same however many there are."""
+
+from __future__ import annotations
+
+import json
+
+from trt_bisect.runs.journal import JOURNAL
+
+
+def without_times(report):
+    """What does not depend on when, and how many plans were measured ahead."""
+    record = report.to_json()
+    for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command"):
+        del record[counted]
+    return record
+
+
+def journaled(folder):
+    lines = (folder / JOURNAL).read_bytes().splitlines()
+    return [json.loads(line)["trial"]["plan"] for line in lines if b'"trial"' in line]

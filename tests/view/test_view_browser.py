@@ -1,0 +1,178 @@
+"""``trt-bisect view`` in real Chromium: a run that grows while somebody looks, and the list of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.view_server import QUERY, serving
+from trt_bisect.results.manifest import ASKED
+from trt_bisect.results.run_report import REPORT
+from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
+from trt_bisect.view import throttle as pace
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+
+
+@pytest.fixture(autouse=True)
+def _every_request_looks(monkeypatch):
+    monkeypatch.setattr(pace, "BETWEEN", 0.0)
+    monkeypatch.setattr(pace, "SHARE", float("inf"))
+
+
+@pytest.fixture
+def page(browser):
+    """A page that complains of any error on its console and of any request to another host."""
+    context = browser.new_context(viewport={"width": 1300, "height": 900}, ignore_https_errors=True)
+    opened = context.new_page()
+    errors: list[str] = []
+    hosts: set[str] = set()
+    opened.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("request", lambda request: hosts.add(re.sub(r"^blob:", "", request.url).split("/")[2].split(":")[0]))
+    yield opened
+    context.close()
+    assert errors == []
+    assert hosts <= {"127.0.0.1"}
+
+
+class Grown:
+    """A run in a folder of its own that goes on in this process, a trial at a time."""
+
+    def __init__(self, finished: Path, folder: Path):
+        from trt_bisect.support.progress import Silent
+
+        self.folder = folder
+        folder.mkdir()
+        for name in (ASKED, "network.json"):
+            shutil.copy(finished / name, folder)
+        self.lines = (finished / JOURNAL).read_bytes().splitlines(keepends=True)
+        self.beat = Heartbeat(folder, Silent())
+        record = json.loads((folder / ASKED).read_bytes())
+        record["started"] = json.loads((folder / PROGRESS).read_bytes())["began"]
+        (folder / ASKED).write_text(json.dumps(record))
+
+    def write(self, count: int) -> None:
+        with (self.folder / JOURNAL).open("ab") as file:
+            for _ in range(count):
+                file.write(self.lines.pop(0))
+
+    def finish(self, finished: Path) -> None:
+        for name in (REPORT, "explanation.json"):
+            if (finished / name).exists():
+                shutil.copy(finished / name, self.folder)
+        shutil.copytree(finished / "recipe", self.folder / "recipe")
+        self.beat.close()
+
+
+def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
+    run = Grown(finished, tmp_path / "lenet")
+    run.write(4)  # what the run is made of, full INT8, nothing in INT8, one layer
+    run.beat.stage("Measuring plans", 9)
+    run.beat.step("conv1")
+    with serving(run.folder) as base:
+        page.goto(f"{base}/{QUERY}")
+        expect(page.locator("#headline")).to_contain_text("Measuring: 1 of ")
+        expect(page.locator("#live")).to_contain_text("Measuring plans")
+        page.get_by_role("row", name=re.compile("conv2")).click()
+        expect(page.locator("#details-body .layer-name")).to_have_text("conv2")
+        run.write(1)
+        expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ", timeout=60000)
+        expect(page.locator("#details-body .layer-name")).to_have_text("conv2")  # what was selected stays so
+        run.write(len(run.lines))
+        expect(page.locator("#headline")).to_contain_text("1 culprit", timeout=60000)
+        run.finish(finished)
+        expect(page.locator("#live")).to_have_text("finished", timeout=60000)
+        expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
+        page.get_by_role("row", name=re.compile("ip2")).click()
+        expect(page.locator("#details-body .layer-name")).to_have_text("ip2")
+        with page.context.expect_page() as other:  # a second viewer, with the cookie alone
+            page.evaluate("base => { window.open(base) }", f"{base}/")
+        expect(other.value.locator("#headline")).to_contain_text("'ip2' is to blame")
+
+
+def test_a_run_that_goes_away_is_told(browser, finished, tmp_path):
+    context = browser.new_context()
+    page = context.new_page()
+    run = Grown(finished, tmp_path / "lenet")
+    run.write(4)
+    with serving(run.folder) as base:
+        page.goto(f"{base}/{QUERY}")
+        expect(page.locator("#live")).to_contain_text("live")
+        run.beat.close()
+        shutil.rmtree(run.folder)
+        expect(page.locator("#live")).to_have_text("connection lost", timeout=60000)
+    context.close()
+
+
+def test_without_the_token_the_browser_shows_its_own_error(browser, finished):
+    context = browser.new_context()
+    page = context.new_page()
+    with serving(finished) as base:
+        with pytest.raises(playwright.Error, match="ERR_HTTP_RESPONSE_CODE_FAILURE"):
+            page.goto(f"{base}/?token=wrong")
+        assert page.request.get(base).status == 403
+        assert context.cookies() == []
+    context.close()
+
+
+def test_over_tls(page, finished, tmp_path):
+    from trt_bisect.view.certificate import own_certificate
+
+    with serving(finished, own_certificate("127.0.0.1", tmp_path)) as base:
+        page.goto(f"{base}/{QUERY}")
+        expect(page.locator("#live")).to_have_text("finished")
+        (cookie,) = page.context.cookies()
+        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+        page.goto(base)
+        expect(page.locator("#live")).to_have_text("finished")
+
+
+def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path):
+    strange = "a & <script>alert(1)|b 100%25"
+    for name, figure, started in ((strange, 0.9, 10.0), ("later", 0.5, 20.0)):
+        folder = Path(shutil.copytree(finished, tmp_path / name))
+        report = json.loads((folder / REPORT).read_bytes())
+        report["similarity"]["int8"] = figure
+        (folder / REPORT).write_text(json.dumps(report))
+        asked = json.loads((folder / ASKED).read_bytes())
+        (folder / ASKED).write_text(json.dumps({**asked, "started": started}))
+    with serving(tmp_path) as base:
+        page.goto(f"{base}/{QUERY}")
+        names = page.locator("tbody th")
+        expect(names).to_have_text(["later", strange])
+        page.get_by_role("button", name="INT8").click()
+        expect(names).to_have_text(["later", strange])
+        page.get_by_role("button", name="INT8").click()
+        expect(names).to_have_text([strange, "later"])
+        expect(page.locator("svg.history")).to_have_count(1)
+        run = Grown(finished, tmp_path / "third")
+        run.write(4)
+        expect(page.locator("tbody .live.running")).to_have_count(1, timeout=60000)
+        expect(names).to_have_text([strange, "later", "third"])  # as it was sorted
+        run.beat.close()
+        expect(page.locator("tbody .live.interrupted")).to_have_count(1, timeout=60000)
+        page.get_by_role("link", name=strange).click()
+        expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
+        page.go_back()
+        page.get_by_role("link", name="later").press("Enter")
+        expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
+
+
+def test_the_list_fits_a_phone_and_the_dark(browser, finished):
+    context = browser.new_context(viewport={"width": 380, "height": 700}, color_scheme="dark")
+    page = context.new_page()
+    with serving(finished.parent) as base:
+        page.goto(f"{base}/{QUERY}")
+        expect(page.locator("tbody th")).to_be_visible()
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        page.get_by_role("button", name="Light").click()
+        assert page.evaluate("() => document.documentElement.dataset.theme") == "light"
+    context.close()
