@@ -64,7 +64,7 @@ def read(folder: Path) -> Report:
 
 def written(folder: Path, report: Report) -> Path:
     """The page of a folder with another report."""
-    write_page(folder, report)
+    write_page(report, folder)
     return folder / PAGE
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.presentable import Plottable
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import csv_text, plain, write_json
@@ -16,7 +17,6 @@ from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
 
 SCHEMA = 1
 JSON, CSV = "recovery.json", "front.csv"
@@ -72,7 +72,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Recovery:
+class Recovery(Plottable):
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
     Attributes:
@@ -94,6 +94,8 @@ class Recovery:
         files: of the recipe, by name; None in a recovery read from a file.
         graph: what ``network_facts`` gives; None in a recovery read from a file.
     """
+
+    PRESENTER = "recovery"
 
     model: str
     engine: str
@@ -188,8 +190,6 @@ class Recovery:
         Raises:
             BadInput: the folder cannot be written.
         """
-        from trt_bisect.report.page.files import write_recovered_page
-
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
@@ -197,19 +197,8 @@ class Recovery:
         if self.graph is not None:
             write_json(path / NETWORK, self.graph)
         write_json(path / JSON, self.to_json())
-        write_recovered_page(path, self)
+        self._present("write_page", path)
         return path
-
-    def plot(self, *, log: bool = True) -> Figure:
-        """The front as a Plotly figure; see ``trt_bisect.report.notebook.front_plot.front``."""
-        from trt_bisect.report.notebook.front_plot import front
-
-        return front(self, log=log)
-
-    def _repr_html_(self) -> str:
-        from trt_bisect.report.notebook.html import compact_recovery
-
-        return compact_recovery(self)
 
 
 def _point(record: Mapping[str, Any]) -> FrontPoint:

@@ -12,6 +12,7 @@ from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.figures import Figures
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.results.baseline import NetworkBaseline
+from trt_bisect.results.presentable import Presentable
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import plain, write_json
 
@@ -86,7 +87,7 @@ class NetworkResult:
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Presentable):
     """A night.
 
     Attributes:
@@ -100,6 +101,8 @@ class Regression:
         gone: networks of the baseline that the suite has no longer.
         baseline_folder: that ``--baseline`` named, to be updated; None for ``latest``, a run, a report or a night.
     """
+
+    PRESENTER = "regression"
 
     suite: str
     folder: Path
@@ -152,13 +155,10 @@ class Regression:
 
     def save(self, folder: str | Path) -> Path:
         """Writes ``regression.json``, ``junit.xml`` and ``summary.md``; raises BadInput where it cannot."""
-        from trt_bisect.report.regression.junit import junit_xml
-        from trt_bisect.report.regression.markdown import markdown
-
         path = make_folder(Path(folder))
         write_json(path / REGRESSION, self.to_json())
-        write_whole(path / JUNIT, junit_xml(self))
-        write_whole(path / SUMMARY, markdown(self).encode())
+        write_whole(path / JUNIT, self._present("junit_xml"))
+        write_whole(path / SUMMARY, self._present("markdown").encode())
         return path
 
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.presentable import Plottable
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.plain_json import plain, write_json
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from trt_bisect.results.layer_table import LayerTable
 
 SCHEMA = 1
@@ -93,7 +92,7 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Plottable):
     """What a run found.
 
     Attributes:
@@ -118,6 +117,8 @@ class Report:
         graph: what ``network_facts`` gives; None in a report read from a file.
         explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
     """
+
+    PRESENTER = "run"
 
     model: str
     engine: str
@@ -230,8 +231,6 @@ class Report:
         Raises:
             BadInput: the folder cannot be written.
         """
-        from trt_bisect.report.page.files import write_page
-
         path = make_folder(Path(folder))
         if self.files is not None:
             self.files.write(path / "recipe")
@@ -244,29 +243,12 @@ class Report:
         write_whole(path / REPORT, content)
         if self.graph is not None:
             write_json(path / NETWORK, self.graph)
-        write_page(path, self)
+        self._present("write_page", path)
         return path
 
-    def plot(self, *, log: bool = True) -> Figure:
-        """The curve of similarity over layers as a Plotly figure; see ``report.notebook.curve_plot.curve``."""
-        from trt_bisect.report.notebook.curve_plot import curve
-
-        return curve(self, log=log)
-
-    def _repr_html_(self) -> str:
-        from trt_bisect.report.notebook.html import compact
-
-        return compact(self)
-
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
-        """What IPython shows where it shows text."""
-        from rich.console import Console
-
-        from trt_bisect.report.screen.run import print_report
-
-        text = io.StringIO()
-        print_report(self, Console(file=text, width=120, force_jupyter=False))
-        printer.text(text.getvalue())
+        """Prints what IPython shows where it shows text."""
+        printer.text(self._present("text"))
 
 
 def _holds(path: Path, content: bytes) -> bool:

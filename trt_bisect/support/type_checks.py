@@ -17,9 +17,10 @@ def checked(facts: Facts) -> Facts:
     Raises:
         TypeError: one is not.
     """
-    for name, hint in _hints(type(facts)).items():
+    hints = _hints(type(facts))
+    for name in type(facts).__dataclass_fields__:  # type: ignore[attr-defined]
         value = getattr(facts, name)
-        if not _fits(value, hint):
+        if not _fits(value, hints[name]):
             raise TypeError(f"'{name}' of a {type(facts).__name__} cannot be {value!r:.80}")
     return facts
 

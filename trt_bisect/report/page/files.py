@@ -18,7 +18,7 @@ EXPLANATION = "explanation.json"
 RECIPE = "recipe"
 
 
-def write_page(folder: Path, report: Report) -> None:
+def write_page(report: Report, folder: Path) -> None:
     """Writes ``report.html``, with the network, the explanation and the recipe that the folder holds.
 
     Raises:
@@ -35,7 +35,7 @@ def write_page(folder: Path, report: Report) -> None:
     write_whole(folder / PAGE, render_page(data).encode())
 
 
-def write_recovered_page(folder: Path, found: Recovery) -> None:
+def write_recovered_page(found: Recovery, folder: Path) -> None:
     """Writes ``report.html`` of a folder that ``recover`` has written into, with the run there if it is of its network.
 
     Raises:
@@ -44,4 +44,4 @@ def write_recovered_page(folder: Path, found: Recovery) -> None:
     report = read_as(Report.from_json, folder / REPORT)
     if report is None or recovering(found, report) is None:
         report = recovered_report(found, read_record(folder / NETWORK))
-    write_page(folder, report)
+    write_page(report, folder)

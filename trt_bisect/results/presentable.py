@@ -1,0 +1,44 @@
+"""The one door from a result to its presentation, which lies in ``report`` above it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+class Presentable:
+    """Base of results with files or views that ``report`` makes.
+
+    Attributes:
+        PRESENTER: the module of ``report.presenters`` that shows it, imported at its first use.
+    """
+
+    PRESENTER: ClassVar[str]
+
+    def _present(self, view: str, *arguments: Any, **options: Any) -> Any:
+        """Calls the presenter's function ``view`` with this result and the arguments."""
+        presenter = importlib.import_module(f"trt_bisect.report.presenters.{self.PRESENTER}")
+        return getattr(presenter, view)(self, *arguments, **options)
+
+
+class Plottable(Presentable):
+    """Base of results that notebooks plot and show."""
+
+    def plot(self, *, log: bool = True) -> Figure:
+        """The result's curve as a Plotly figure.
+
+        Args:
+            log: the loss is on a logarithmic axis.
+
+        Raises:
+            BadInput: Plotly is not installed.
+        """
+        return self._present("plot", log=log)
+
+    def _repr_html_(self) -> str:
+        """Returns the view that a notebook shows."""
+        html: str = self._present("html")
+        return html
