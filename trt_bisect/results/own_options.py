@@ -61,6 +61,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], tuple[str, ...]]]] = {
     "precision": ("--precision", _text),
     "outputs": ("--outputs", _each),
     "samples": ("--samples", _text),
+    "class_axis": ("--class-axis", _text),
     "calibrator": ("--calibrator", _text),
     "percentile": ("--percentile", _text),
     "keep_mask_ranges": ("--keep-mask-ranges", _switch),
