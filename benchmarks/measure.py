@@ -133,7 +133,6 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.evaluator.rebuild import RebuildEvaluator
     from trt_bisect.jobs.branch_setup import branch_evaluator
-    from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, SearchOptions
     from trt_bisect.model.network import load_network
     from trt_bisect.precision import int8_set
     from trt_bisect.runs.journal import MemoryStore
@@ -159,7 +158,8 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
         compare,
         store,
         whole,
-        SearchOptions(BRANCH, FULL, MEMORY),
+        memory=512 << 20,
+        keeps_engines=False,
     )
     trials = evaluator.measure_all(plans, lambda *_: None)
     seconds = time.perf_counter() - began

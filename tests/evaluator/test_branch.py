@@ -21,7 +21,6 @@ from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.jobs.branch_setup import branch_evaluator
-from trt_bisect.jobs.options import BRANCH, FULL, SearchOptions
 from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
@@ -69,7 +68,8 @@ class Experiment:
             compare,
             self.stores["branch"],
             fallback,
-            SearchOptions(BRANCH, FULL, memory),
+            memory=memory,
+            keeps_engines=False,
         )
 
     def curve(self):

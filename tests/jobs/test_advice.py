@@ -418,36 +418,3 @@ def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, m
         assert found["inputs"]["judged"] == 2
         header = (folder / "recipe/calibration.cache").read_text().splitlines()[0]
         assert header == "TRT-8601-EntropyCalibration2"
-
-
-def test_every_option_of_a_run_is_repeated_or_says_where_it_writes():
-    """A parameter added to ``run`` has to be thought of; those of ``recover`` that are named must be there."""
-    import inspect
-
-    from trt_bisect.results.own_options import _OPTIONS, RECOVERS
-
-    apart = {"model", "output", "tensorboard", "tensorboard_channels", "progress", "command"}
-    assert set(inspect.signature(trt_bisect.run).parameters) == set(_OPTIONS) | apart
-    for name, wanted in (("run", {option for option, _ in _OPTIONS.values()}), ("recover", RECOVERS)):
-        known = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
-        assert wanted == {option for option, _ in _OPTIONS.values()} & known
-
-
-def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
-    from trt_bisect.results.own_options import options_of, words_of
-
-    given = {name: parameter.default for name, parameter in _parameters()}
-    given.update(calibration={"x": np.zeros(3)}, metric=lambda a, b: 0.0, outputs=["a", "b"], force_int8=True)
-    assert words_of(options_of(trt_bisect.run, given)) == [
-        "--calibration", "DATA.npz", "--metric", "MODULE:FUNCTION", "--outputs", "a", "--outputs", "b", "--force-int8",
-    ]  # fmt: skip
-    given.update(metric=networks.samples, calibration="mine:feeds")
-    assert words_of(options_of(trt_bisect.run, given))[:4] == [
-        "--calibration", "mine:feeds", "--metric", "tests.support.networks:samples",
-    ]  # fmt: skip
-
-
-def _parameters():
-    import inspect
-
-    return inspect.signature(trt_bisect.run).parameters.items()

@@ -16,6 +16,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.compared import tensors_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.jobs.options.concerns import SearchOptions
 from trt_bisect.jobs.run import explain as explaining
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, int8_set
@@ -265,10 +266,11 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path):
     assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
 
 
-def test_little_memory_gives_the_same_in_parts(tmp_path):
+def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch):
     """But for float noise: ONNX Runtime fuses what is no output."""
     whole, _ = run(planted(), tmp_path / "whole")
-    parts, _ = run(planted(), tmp_path / "parts", memory=40_000)
+    monkeypatch.setattr(SearchOptions, "memory_bytes", 40_000)
+    parts, _ = run(planted(), tmp_path / "parts")
     both = [report.explanation.layers for report in (parts, whole)]
     assert list(both[0]) == list(both[1])
     for one, other in zip(*(layers.values() for layers in both), strict=True):

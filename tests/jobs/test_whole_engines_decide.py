@@ -21,7 +21,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import Found
 from trt_bisect.evaluator.trial import Cost, OutputFigures
-from trt_bisect.jobs.options import AUTO, BRANCH, CULPRITS, FULL, SearchOptions
+from trt_bisect.jobs.options.concerns import BRANCH, CULPRITS, FULL, SearchOptions
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
@@ -105,11 +105,11 @@ class Experiment:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        measured = search(SearchOptions(BRANCH, curve, 1), question, evaluator, RULE, names, Silent())
+        measured = search(curve == FULL, question, evaluator, RULE, names, Silent())
         measured = replace(measured, trials=store.trials, canonical=whole.canonical)
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        kept = {"high": Precision.FP32, "notes": (), "seconds": {}, "latencies": None}
+        kept = {"files": None, "notes": (), "seconds": {}, "latencies": None}
         shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
         return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
 
@@ -226,10 +226,10 @@ def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
 
 
 def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxruntime_is():
-    way = SearchOptions(AUTO, FULL, 1)
-    assert [way.on(engine).strategy for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
+    options = SearchOptions()
+    assert [options.strategy_on(engine) for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
         "branch",
         "bisect",
         "bisect",
     ]
-    assert SearchOptions(BRANCH, FULL, 1).on("tensorrt").strategy == BRANCH
+    assert SearchOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH

@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     help="Names the layers that lose a network's accuracy under TensorRT INT8, and hands back the recipe.",
 )
 

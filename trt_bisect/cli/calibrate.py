@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import CacheVersion, Calibrator, KeepMasks, Model, Percentile, Shape, parse_shapes
+from trt_bisect.cli.options import Model, with_options
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.commands import CalibrateOptions
 
 
-def calibrate_command(
-    model: Model,
-    calibration: Annotated[
-        str, typer.Option(help="Data: .npz, .npy, .json, a folder, or module:function.", show_default=False)
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The cache to write.")] = Path("calibration.cache"),
-    calibrator: Calibrator = "entropy",
-    percentile: Percentile = 99.99,
-    keep_mask_ranges: KeepMasks = False,
-    trt_version: CacheVersion = "",
-    shape: Shape = None,
-) -> None:
+@with_options(CalibrateOptions)
+def calibrate_command(model: Model, options: CalibrateOptions) -> None:
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, version_asked
     from trt_bisect.calibration.collect import calibrate
@@ -31,22 +22,25 @@ def calibrate_command(
     from trt_bisect.support.files import write_whole
     from trt_bisect.support.progress import RichProgress, Showing
 
-    version = version_asked(trt_version) if trt_version else DEFAULT_VERSION
-    network = load_network(model, parse_shapes(shape))
-    samples = open_dataset(calibration, network.inputs)
+    if options.calibration is None:
+        raise BadInput("There is no data to calibrate with.", "Give --calibration.")
+    version = version_asked(options.trt_version) if options.trt_version else DEFAULT_VERSION
+    network = load_network(model, options.shapes)
+    samples = open_dataset(options.calibration, network.inputs)
     with Showing(RichProgress()) as progress:
         progress.stage("Calibrating", samples.length)
         ranges = calibrate(
             network,
             samples,
-            calibrator,
-            percentile,
-            keep_masks=keep_mask_ranges,
+            options.calibrator,
+            options.percentile,
+            keep_masks=options.keep_mask_ranges,
             on_sample=lambda done: progress.step(f"sample {done}"),
         )
-    write_whole(output, format_cache(ranges.scales, version.header).encode())
+    write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
     typer.echo(
-        f"{len(ranges.scales)} scales ({ranges.origin}) written to {output}, for TensorRT {version} (--trt-version)."
+        f"{len(ranges.scales)} scales ({ranges.origin}) written to {options.output}, "
+        f"for TensorRT {version} (--trt-version)."
     )
     for sentence in without_range(ranges.unusable.items()):
         typer.echo(f"{sentence}.", err=True)

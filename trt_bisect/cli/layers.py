@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Model, Shape, parse_shapes
+from trt_bisect.cli.options import Model, with_options
+from trt_bisect.jobs.options.commands import LayersOptions
 
 
+@with_options(LayersOptions)
 def layers_command(
     model: Model,
-    shape: Shape = None,
+    options: LayersOptions,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List the layers in execution order: op type, output shape, and whether TensorRT can run them in INT8."""
@@ -23,7 +25,7 @@ def layers_command(
 
     from trt_bisect.model.network import load_network
 
-    network = load_network(model, parse_shapes(shape))
+    network = load_network(model, options.shapes)
     if json_output:
         rows = [
             {

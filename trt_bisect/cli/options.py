@@ -1,110 +1,150 @@
-"""Options that several commands share, and how their texts are read."""
+"""The parameters of a command, made from its options: flags, help panels, choices, defaults, ``--config``."""
 
 from __future__ import annotations
 
-import re
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.declare import OptionInfo, Options
+from trt_bisect.jobs.options.kinds import SWITCH
+from trt_bisect.jobs.options.tables import read_config
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
-Shape = Annotated[
-    list[str] | None,
-    typer.Option("--shape", help="Size of a dynamic input, name:1x3x224x224; may be repeated.", show_default=False),
-]
-Calibrator = Annotated[str, typer.Option(help="entropy, minmax or percentile.")]
-Percentile = Annotated[float, typer.Option(help="For the percentile calibrator, of |x|, in per cent.")]
-KeepMasks = Annotated[
-    bool, typer.Option("--keep-mask-ranges", help="Quantize tensors whose range is a mask's (-1e9, -3e38) too.")
-]
-CacheVersion = Annotated[
-    str,
-    typer.Option(
-        "--trt-version",
-        help="The TensorRT that is to read the calibration cache. [default: the one in use, else 10.3.0]",
-        show_default=False,
-    ),
-]
-Calibration = Annotated[
-    str | None, typer.Option(help="Data to calibrate with, or a TensorRT calibration cache.", show_default=False)
-]
-Inputs = Annotated[
-    str | None,
-    typer.Option("--input", help="The inputs to judge on; without it the worst are found.", show_default=False),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="The folder. [default: trt-bisect-<model>]", show_default=False),
-]
-KeptIn = Annotated[
-    str, typer.Option("--history", help="Where the run is recorded: beside (the run folder), none, or a file.")
-]
-Direction = Annotated[str, typer.Option(help="For module:function: are higher or lower values better.")]
-Outputs = Annotated[
-    list[str] | None,
-    typer.Option("--outputs", help="A final output that counts; may be repeated. [default: all]", show_default=False),
-]
-Samples = Annotated[
-    int | None,
-    typer.Option(
-        help="How many of the worst inputs are judged, each by itself; the worst decides.", show_default=False
-    ),
-]
-ClassAxis = Annotated[
-    int | None,
-    typer.Option(
-        "--class-axis", help="Of kl and top1: the axis of the outputs that holds the classes.", show_default=False
-    ),
-]
-Engine = Annotated[str, typer.Option(help="auto, onnxruntime, tensorrt or tensorrt-rtx.")]
-Typing = Annotated[str, typer.Option(help="TensorRT's typing: auto, weak or strong.")]
-Memory = Annotated[int, typer.Option(help="MiB of tensors held at once.")]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
-Tensorboard = Annotated[
-    Path | None, typer.Option("--tensorboard", help="A folder for TensorBoard's logs.", show_default=False)
-]
-TensorboardChannels = Annotated[
-    int,
-    typer.Option(
-        "--tensorboard-channels", help="Of how many channels of a tensor, the loudest, logs have histograms as well."
-    ),
-]
-ClusterAddress = Annotated[
-    str,
-    typer.Option(
-        "--cluster",
-        help="Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).",
-        show_default=False,
-    ),
-]
-ClusterCpus = Annotated[
-    int, typer.Option("--cluster-cpus", help="Processors of a Ray task, where the engine needs no GPU.")
-]
-Retries = Annotated[int, typer.Option(help="How often a plan whose worker was lost is tried again.")]
-
 _WIDE = 220
-_SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_Given = TypeVar("_Given", bound=Options)
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """``name:1x3x224x224`` as a name and a shape; names may hold colons.
+def with_options(
+    options: type[Options], *, config: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command of a function: its parameter ``options`` becomes the flags of a class of options.
 
-    Raises:
-        BadInput: a text is of another form, or a size is 0.
+    The options on the command line are put together and checked, and the function is called with them. ``--config``
+    gives defaults to all of them, and to ``model``.
+
+    Args:
+        options: the command's.
+        config: the command has ``--config`` for its options.
     """
-    shapes = {}
-    for text in texts or ():
-        match = _SHAPE.fullmatch(text)
-        if not match or "0" in match[2].split("x"):
-            raise BadInput(f"The shape '{text}' cannot be read.", "Write name:1x3x224x224, every size 1 or more.")
-        shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
-    return shapes
+
+    def command(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True).parameters
+        flags = [info for info in options.declared() if info.flags]
+        parameters = [
+            *(_keyword(each) for each in own.values() if each.name != "options"),
+            *map(_parameter, flags),
+            *map(_old_parameter, options.RENAMED),
+            *([_config_parameter(options)] if config else []),
+        ]
+
+        @functools.wraps(function)
+        def called(**given: Any) -> None:
+            if config:
+                given.pop("config")
+            _rename(options, given)
+            values = {info: given.pop(info.name) for info in flags}
+            chosen = {info.name: info.kind.parse(value) for info, value in values.items() if value is not None}
+            function(**given, options=options(**chosen))
+
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        return called
+
+    return command
+
+
+def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=_KEYWORD)
+
+
+def _parameter(info: OptionInfo) -> inspect.Parameter:
+    """A flag. Values are checked with the options, not here, so that every interface says the same."""
+    kind = info.kind
+    plain: Any = list[str] if kind.several else kind.typed
+    default = info.default if info.default not in ((), "") else None
+    described = typer.Option(
+        *info.flags,
+        help=_escaped(info.help if not info.bounds else f"{info.help} ({info.bounds})"),
+        metavar=_metavar(info),
+        rich_help_panel=info.panel,
+        show_default=_escaped(info.otherwise) if info.otherwise else default is not None and default is not False,
+    )
+    typed = plain if default is not None else plain | None
+    return inspect.Parameter(info.name, _KEYWORD, default=default, annotation=Annotated[typed, described])
+
+
+def _metavar(info: OptionInfo) -> str | None:
+    """The word that the help shows for a value: the choices, or the unit; None leaves it to Typer."""
+    if info.choices:
+        return "|".join(info.choices if info.kind.closed else (*info.choices, "FILE"))
+    return f"<{info.unit}>" if info.unit else info.kind.metavar or None
+
+
+def _old_parameter(old: str) -> inspect.Parameter:
+    hidden = typer.Option(f"--{old.replace('_', '-')}", hidden=True)
+    return inspect.Parameter(old, _KEYWORD, default=None, annotation=Annotated[str | None, hidden])
+
+
+def _rename(options: type[Options], given: dict[str, Any]) -> None:
+    """Takes old names for new ones, with a line on stderr."""
+    for old, renamed in options.RENAMED.items():
+        value = given.pop(old)
+        if value is not None:
+            given[renamed.new] = renamed.value(value)
+            note = f"trt-bisect: --{old} is an old name: give --{renamed.new} {given[renamed.new]}."
+            typer.echo(note, err=True)
+
+
+def _config_parameter(options: type[Options]) -> inspect.Parameter:
+    def take(context: typer.Context, file: Path | None) -> Path | None:
+        if file is not None:
+            values = read_config(file, options)
+            context.default_map = {**(context.default_map or {}), **_defaults(options, values)}
+        return file
+
+    described = typer.Option(
+        "--config",
+        callback=take,
+        is_eager=True,
+        show_default=False,
+        help="A TOML file with options, named as in Python; those on the command line come before it.",
+    )
+    return inspect.Parameter("config", _KEYWORD, default=None, annotation=Annotated[Path | None, described])
+
+
+def _defaults(options: type[Options], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values from a file as defaults of flags."""
+    infos = {info.name: info for info in options.declared()}
+    defaults: dict[str, Any] = {}
+    for name, value in values.items():
+        info = infos.get(name)
+        if info is None or info.kind is SWITCH:
+            defaults[name] = value
+        else:
+            words = info.kind.words(value)
+            defaults[name] = list(words) if info.kind.several else words[0]
+    return defaults
+
+
+def in_folder(options: _Given, model: Path) -> _Given:
+    """The options with a folder for the output, ``trt-bisect-<model>`` where none was given."""
+    return replace(options, output=options.output or Path(f"trt-bisect-{model.stem}"))  # type: ignore[attr-defined,call-arg]
+
+
+def _escaped(text: str) -> str:
+    """``text`` with the square brackets kept that Rich would read as markup."""
+    return text.replace("[", r"\[")
 
 
 def wide_console() -> Console:

@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import ClusterCpus, Retries
+from trt_bisect.cli.options import with_options
+from trt_bisect.jobs.options.commands import RegressOptions
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """Names the file whose Markdown GitHub Actions shows with a job's step."""
 
 
+@with_options(RegressOptions, config=False)
 def regress_command(
+    options: RegressOptions,
     config: Annotated[Path, typer.Option(help="The suite: networks, their data, engines, targets.")] = Path(
         "trt-bisect.toml"
     ),
@@ -28,17 +31,6 @@ def regress_command(
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Take tonight's figures as the baseline, whatever they are.")
     ] = False,
-    cluster: Annotated[
-        str,
-        typer.Option(
-            "--cluster",
-            help="Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each "
-            "one's plans in N processes here (local:N).",
-            show_default=False,
-        ),
-    ] = "",
-    cluster_cpus: ClusterCpus = 1,
-    retries: Retries = 2,
 ) -> None:
     """Measure a suite of networks and say what is worse than in the baseline, where, and what else is different.
 
@@ -56,9 +48,9 @@ def regress_command(
         config,
         baseline,
         update_baseline=update_baseline,
-        cluster=cluster,
-        cluster_cpus=cluster_cpus,
-        retries=retries,
+        cluster=options.cluster,
+        cluster_cpus=options.cluster_cpus,
+        retries=options.retries,
         progress=RichProgress(),
     )
     print_regression(regression, Console(highlight=False, soft_wrap=True))

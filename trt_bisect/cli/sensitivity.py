@@ -1,31 +1,15 @@
-"""``trt-bisect sensitivity``: what each layer costs alone in INT8."""
+"""``trt-bisect sensitivity``: the cost of each layer alone in INT8."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trt_bisect.cli.options import (
-    Calibration,
-    Calibrator,
-    ClassAxis,
-    Direction,
-    Engine,
-    Inputs,
-    KeepMasks,
-    Memory,
-    Model,
-    Output,
-    Outputs,
-    Percentile,
-    Samples,
-    Shape,
-    Typing,
-    parse_shapes,
-)
+from trt_bisect.cli.options import Model, in_folder, with_options
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.commands import SensitivityOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,31 +17,14 @@ if TYPE_CHECKING:
     from trt_bisect.results.sensitivity import SensitiveOp
 
 
+@with_options(SensitivityOptions)
 def sensitivity_command(
     model: Model,
-    calibration: Calibration = None,
-    inputs: Inputs = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Data to search for the worst inputs.", show_default=False)
-    ] = None,
-    output: Output = None,
+    options: SensitivityOptions,
     top: Annotated[int, typer.Option(help="How many rows are printed; 0 for all.")] = 20,
     way: Annotated[str, typer.Option(help="Rows of both, weight, activation, or all.")] = "all",
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
-    order: Annotated[str, typer.Option(help="descending or ascending.")] = "descending",
-    engine: Engine = "auto",
-    typing: Typing = "auto",
-    metric: Annotated[str, typer.Option(help="The one that the loss is of, or module:function.")] = "cosine",
-    direction: Direction = "higher",
-    precision: Annotated[str, typer.Option(help="Of the layers not in INT8: fp32 or fp16.")] = "fp32",
-    outputs: Outputs = None,
-    samples: Samples = None,
-    class_axis: ClassAxis = None,
-    calibrator: Calibrator = "entropy",
-    percentile: Percentile = 99.99,
-    keep_mask_ranges: KeepMasks = False,
-    shape: Shape = None,
-    memory: Memory = 512,
+    order: Annotated[str, typer.Option(help="Of the rows: descending or ascending.")] = "descending",
 ) -> None:
     """Rank the layers by what each costs alone in INT8: its weights, its activations, both; and by what it gives back.
 
@@ -66,7 +33,7 @@ def sensitivity_command(
     """
     from rich.console import Console
 
-    from trt_bisect.jobs.sensitivity import sensitivity
+    from trt_bisect.jobs.sensitivity import sensitivity_with
     from trt_bisect.results.sensitivity import WAYS
     from trt_bisect.support.progress import RichProgress
 
@@ -74,28 +41,8 @@ def sensitivity_command(
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")
     if order not in ("descending", "ascending"):
         raise BadInput(f"There is no order '{order}'.", "Use descending or ascending.")
-    folder = output or Path(f"trt-bisect-{model.stem}")
-    found = sensitivity(
-        model,
-        calibration,
-        inputs,
-        dataset=dataset,
-        engine=engine,
-        typing=typing,
-        metric=metric,
-        direction=direction,
-        precision=precision,
-        outputs=tuple(outputs or ()),
-        samples=samples,
-        class_axis=class_axis,
-        calibrator=calibrator,
-        percentile=percentile,
-        keep_mask_ranges=keep_mask_ranges,
-        shapes=parse_shapes(shape),
-        memory=memory << 20,
-        output=folder,
-        progress=RichProgress(),
-    )
+    options = in_folder(options, model)
+    found = sensitivity_with(model, replace(options, progress=RichProgress()))
     rows = found.sorted_by(sort, descending=order == "descending", way=None if way == "all" else way)
     shown = rows[:top] if top else rows
     console = Console(highlight=False)
@@ -104,7 +51,7 @@ def sensitivity_command(
     full = "not measured" if found.full is None else f"{found.full:.6g}"
     console.print(
         f"\n{len(shown)} of {len(rows)} rows. Loss of full INT8: {full} ({found.metric}, {found.arithmetic}). "
-        f"All rows: {folder}",
+        f"All rows: {options.output}",
         markup=False,
         soft_wrap=True,
     )

@@ -14,7 +14,6 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
 from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
-from trt_bisect.jobs.options import CULPRITS, SearchOptions
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import cut
@@ -32,7 +31,9 @@ def branch_evaluator(
     compare: Compare,
     store: TrialStore,
     whole: RebuildEvaluator,
-    way: SearchOptions,
+    *,
+    memory: int,
+    keeps_engines: bool,
 ) -> BranchEvaluator:
     """The evaluator of the strategy ``branch``.
 
@@ -49,7 +50,8 @@ def branch_evaluator(
         compare: from the outputs for every input to figures.
         store: where trials are kept.
         whole: measures on whole engines.
-        way: how much memory there is, and whether many small passes are to come, for which engines are kept.
+        memory: bytes of tensors that a pass may hold at once.
+        keeps_engines: many small passes are to come: the engines of pieces are kept for them.
     """
     facts = _facts_of_each(network, inputs)
     free = with_free_batch(network, inputs[0])
@@ -61,7 +63,7 @@ def branch_evaluator(
     else:
         pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None
         made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
-    stream = Stream(network, pieces, made, learned, inputs, facts, way.memory, keeps_engines=way.curve == CULPRITS)
+    stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=keeps_engines)
     return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, mark)
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.advisor import LEAST_COSINE, advise
+from trt_bisect.analyzer.advisor import advise
 from trt_bisect.analyzer.both_runs import BothRuns
 from trt_bisect.analyzer.compared import compare_tensors, compare_weights
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.builder.engines import ENGINES, ONNXRUNTIME
+from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.source import Calibrating, ranges_of
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.saved_tensors import open_dumps
+from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.jobs.options.commands import CompareOptions
+from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.qdq import PlanWriter, Target
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -29,30 +32,22 @@ from trt_bisect.results.recipe_files import PLAN
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, Showing, default_progress
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from trt_bisect.jobs.options.keywords import CompareKeywords
+
 SAVED = "saved"
 
 
+@takes(CompareOptions)
 def compare(
     model: str | Path | Network | None = None,
     calibration: Any = None,
     inputs: Any = None,
-    *,
-    recipe: str | Path | None = None,
-    high: Sequence[str] = (),
-    fp32: str | Path | None = None,
-    int8: str | Path | None = None,
-    engine: str = ONNXRUNTIME,
-    threshold: float = LEAST_COSINE,
-    calibrator: str = "entropy",
-    percentile: float = 99.99,
-    keep_mask_ranges: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    output: str | Path | None = None,
-    tensorboard: str | Path | None = None,
-    tensorboard_channels: int = 0,
-    progress: Progress | None = None,
+    **options: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Every tensor and weight of a network in FP32 and in INT8, over all samples, and the abnormal layers with reasons.
+    """Compares every tensor and weight of a network in FP32 and in INT8, over all samples; names the abnormal layers.
 
     Full INT8 is emulated on ONNX Runtime, all activations as outputs. A tensor is compared as its layer made it; what
     its own rounding then does to it is told apart. Figures are summed while the samples pass by: no more than one
@@ -60,47 +55,36 @@ def compare(
 
     Args:
         model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
-        calibration: as for ``run``: data, or a TensorRT calibration cache. Two saved runs get the scales from it.
-        inputs: the samples to run; without it the calibration data.
-        recipe: a run folder of ``run``, its ``recipe`` folder or the ``plan.json`` in it: layers that it leaves high.
-        high: names of layers that stay high.
-        fp32: a saved FP32 run to be compared instead of running anything (see ``trt_bisect.data.saved_tensors``).
-        int8: the saved INT8 run, of the same inputs.
-        engine: TensorRT's engines give only final outputs: another than ``onnxruntime`` adds a note that says so.
-        threshold: the cosine below which the advisor calls a tensor's similarity low.
-        calibrator: ``entropy``, ``minmax`` or ``percentile``.
-        percentile: for that calibrator, of |x|, in per cent.
-        keep_mask_ranges: quantize tensors with mask-like ranges too.
-        shapes: sizes of dynamic inputs, by name.
-        output: a folder for ``compare.json`` and the tables as CSV.
-        tensorboard: a folder for TensorBoard's logs of both runs.
-        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
-        progress: where progress is shown; tqdm in a notebook by default.
+        options: as listed.
 
     Raises:
         BadInput: something given cannot be used.
     """
-    if engine not in ("auto", *ENGINES):
-        raise BadInput(f"There is no engine '{engine}'.", f"Use one of auto, {', '.join(ENGINES)}.")
-    if not 0 <= threshold <= 1:
-        raise BadInput(f"The threshold {threshold:g} is no cosine.", "Give --threshold from 0 to 1.")
-    folder = None if output is None else make_folder(Path(output))
-    board = open_board(tensorboard, tensorboard_channels)
-    how = Calibrating(calibrator, percentile, keep_mask_ranges)
-    with Showing(progress or default_progress()) as shown:
-        network = model if model is None or isinstance(model, Network) else load_network(model, shapes)
+    return compare_with(
+        model, CompareOptions.given("compare", {"calibration": calibration, "inputs": inputs, **options})
+    )
+
+
+def compare_with(model: str | Path | Network | None, options: CompareOptions) -> Comparison:
+    """Does what ``compare`` does."""
+    folder = None if options.output is None else make_folder(Path(content_of(options.output)))
+    board = open_board(options.tensorboard, options.tensorboard_channels)
+    how = Calibrating(options.calibrator, options.percentile, options.keep_mask_ranges)
+    fp32, int8, threshold = options.fp32, options.int8, options.threshold
+    with Showing(options.progress or default_progress()) as shown:
+        network = model if model is None or isinstance(model, Network) else load_network(model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
-        knows_scales = network is not None and (not saved or calibration is not None or network.has_pairs)
+        knows_scales = network is not None and (not saved or options.calibration is not None or network.has_pairs)
         planned = None
         if network is not None and knows_scales:
-            planned = _planned(network, calibration, recipe, high, how, shown)
+            planned = _planned(network, options.calibration, options.recipe, options.high, how, shown)
         if saved:
             found, logs = _saved_runs(network, planned, fp32, int8, threshold, shown, board)
         else:
             assert planned is not None
-            found, logs = _emulated(planned, inputs, engine, threshold, shown, board)
+            found, logs = _emulated(planned, options.inputs, options.engine, threshold, shown, board)
     if folder is not None:
         found.save(folder)
     if logs is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trt_bisect.analyzer.classes import Classes
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import Builder
 from trt_bisect.calibration.ranges import Ranges
@@ -29,6 +30,8 @@ class Experiment:
         parts: what the fingerprint is made of.
         whole: measures on whole engines; ``evaluator`` as the strategy wants it.
         key: the fingerprint.
+        strategy: how the plans are chosen; never ``auto``.
+        classes: the class axis of each judged output.
     """
 
     network: Network
@@ -44,3 +47,5 @@ class Experiment:
     data: Dataset | None
     compare: Compare
     parts: Mapping[str, Any]
+    strategy: str
+    classes: Mapping[str, Classes]

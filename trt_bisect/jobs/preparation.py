@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -14,16 +14,12 @@ import numpy as np
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes, classes_of
-from trt_bisect.analyzer.compare_output import finite_rows, judging_notes
+from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import (
     Rule,
     comparison,
-    make_rule,
     nonfinite_in_reference,
-    numeric_outputs,
-    outputs_to_judge,
 )
-from trt_bisect.analyzer.metrics import Metric, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
@@ -37,13 +33,14 @@ from trt_bisect.cluster.open import STAYS_HERE, open_cluster
 from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
-from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.in_file import file_figure_noted
-from trt_bisect.jobs.options import BRANCH, RunOptions
+from trt_bisect.jobs.judgement import Judgement
+from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS, JudgeOptions
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import reading_noted
 from trt_bisect.model.shapes import facts_for
@@ -56,31 +53,35 @@ from trt_bisect.support.progress import Progress
 class Preparation:
     """What comes before the measuring: each method is a stage, in the order in which they are called."""
 
-    def __init__(self, request: RunOptions, network: Network, folder: Path | None, progress: Progress) -> None:
-        self.request = request
+    def __init__(
+        self,
+        options: MeasuringOptions,
+        network: Network,
+        folder: Path | None,
+        progress: Progress,
+        judgement: Callable[[JudgeOptions, str], Judgement] = Judgement,
+    ) -> None:
+        self.options = options
         self.network = network
         self.folder = folder
         self.progress = progress
         self.began, self.started = perf_counter(), time()
         self.calibrated = 0.0
         self.notes: list[str] = list(network.notes)
-        self._fleet: Cluster
-        self.outputs_named = bool(request.outputs)
-        self.classes: dict[str, Classes] = {}
+        self._cluster: Cluster
+        self.judgement = judgement(options, network.source)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
-        """All that plans are measured with, as long as the journal and the fleet are open."""
-        with open_cluster(self.request.cluster, self.progress.say) as self._fleet:
+        """All that plans are measured with, as long as the journal and the cluster are open."""
+        with open_cluster(self.options.cluster_settings(), self.progress.say) as self._cluster:
             yield from self._open(calibration, inputs, dataset)
 
     def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         self._check_outputs()
-        engine = choose_engine(self.request.engine)
-        if self.request.engine == "auto":
-            self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
-        self.request = replace(self.request, way=self.request.way.on(engine))
-        if self.request.cluster.address and self.request.way.strategy == BRANCH:
+        engine = self._engine()
+        strategy = self.options.strategy_on(engine)
+        if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
         ranges, data = self._ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
@@ -95,9 +96,10 @@ class Preparation:
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
         prepared = reference[0] if engine == ONNXRUNTIME else None
-        self.notes += reading_noted(self.network, feeds[0], self.request.outputs, prepared)
-        rule = self._rule(reference)
-        self._find_classes(reference, rule)
+        outputs = self._judged_outputs(reference)
+        self.notes += reading_noted(self.network, feeds[0], outputs, prepared)
+        rule = self.judgement.rule(outputs, reference)
+        classes = self._classes(reference, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
@@ -106,32 +108,74 @@ class Preparation:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
-            compare = comparison(reference, rule.metric, self.classes)
-            self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._options())
+            compare = comparison(reference, rule.metric, classes)
+            self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
             whole = self._whole(builder, ranges, feeds, compare, store)
-            evaluator = self._evaluator(whole, builder, ranges, feeds, compare, store)
-            measuring = (builder, rule, store, whole, evaluator, key, data, compare, parts)
-            yield Experiment(self.network, ranges, feeds, about, *measuring)
+            experiment = Experiment(
+                network=self.network,
+                ranges=ranges,
+                feeds=feeds,
+                about=about,
+                builder=builder,
+                rule=rule,
+                store=store,
+                whole=whole,
+                evaluator=whole,
+                key=key,
+                data=data,
+                compare=compare,
+                parts=parts,
+                strategy=strategy,
+                classes=classes,
+            )
+            yield self.in_pieces(experiment)
 
-    def with_ranges(self, bench: Experiment, ranges: Ranges) -> Experiment:
-        """A bench of whole engines with other ranges, its trials journaled under a key of their own."""
-        builder = self.builder_for(bench.builder.engine, ranges, bench.feeds)
-        parts = self._fingerprint_parts(builder, ranges, bench.feeds)
+    def with_ranges(self, experiment: Experiment, ranges: Ranges) -> Experiment:
+        """A experiment of whole engines with other ranges, its trials journaled under a key of their own."""
+        builder = self.builder_for(experiment.builder.engine, ranges, experiment.feeds)
+        parts = self._fingerprint_parts(builder, ranges, experiment.feeds)
         key = fingerprint(parts)
-        store = bench.store.under(key, parts)
-        whole = self._whole(builder, ranges, bench.feeds, bench.compare, store)
+        store = experiment.store.under(key, parts)
+        whole = self._whole(builder, ranges, experiment.feeds, experiment.compare, store)
         return replace(
-            bench, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key, parts=parts
+            experiment, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key, parts=parts
         )
 
-    def in_pieces(self, bench: Experiment) -> Experiment:
-        """A bench of whole engines with the evaluator that the strategy wants."""
-        parts = (bench.whole, bench.builder, bench.ranges, bench.feeds, bench.compare, bench.store)
-        return replace(bench, evaluator=self._evaluator(*parts))
+    def in_pieces(self, experiment: Experiment) -> Experiment:
+        """An experiment on whole engines with the evaluator that its strategy needs."""
+        if experiment.strategy != BRANCH:
+            return experiment
+        builder, scales = experiment.builder, experiment.ranges.scales
+        options, worker = self._build_options(), WorkerProcess()
+
+        def make(part: Network, profile: Profile) -> Builder:
+            return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
+
+        evaluator = branch_evaluator(
+            self.network,
+            builder,
+            make,
+            scales,
+            options,
+            experiment.feeds,
+            experiment.compare,
+            experiment.store,
+            experiment.whole,
+            memory=self.options.memory_bytes,
+            keeps_engines=self.options.curve == CULPRITS,
+        )
+        return replace(experiment, evaluator=evaluator)
+
+    def _engine(self) -> str:
+        """The engine, said where ``auto`` chose it."""
+        engine = choose_engine(self.options.engine)
+        if self.options.engine == AUTO:
+            self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
+        return engine
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]
-        for name in self.request.outputs:
+        for name in self.options.outputs:
             if name not in known:
                 raise BadInput(
                     f"'{self.network.source}' has no output '{name}'.",
@@ -158,21 +202,21 @@ class Preparation:
             return calibration, None
         if names_cache(calibration):
             return read_cache(
-                Path(calibration), self.network.rounded_activations, keep_masks=self.request.keep_mask_ranges
+                Path(calibration), self.network.rounded_activations, keep_masks=self.options.keep_mask_ranges
             ), None
         data = self._dataset(calibration)
         return self._calibrated(data), data
 
     def _calibrated(self, data: Dataset) -> Ranges:
         began = perf_counter()
-        request = self.request
+        options = self.options
         self.progress.stage("Calibrating", data.length)
         key = ""
         if self.folder is not None:
             settings = (
-                request.calibrator,
-                request.percentile if request.calibrator == "percentile" else None,
-                request.keep_mask_ranges,
+                options.calibrator,
+                options.percentile if options.calibrator == "percentile" else None,
+                options.keep_mask_ranges,
             )
             key = fingerprint({"model": self.network.digest(), "data": data.digest(), "how": settings, "v": versions()})
             kept = load_ranges(self.folder, key)
@@ -181,9 +225,9 @@ class Preparation:
         ranges = calibrate(
             self.network,
             data,
-            request.calibrator,
-            request.percentile,
-            keep_masks=request.keep_mask_ranges,
+            options.calibrator,
+            options.percentile,
+            keep_masks=options.keep_mask_ranges,
             on_sample=lambda done: self.progress.step(f"sample {done}"),
         )
         if self.folder is not None:
@@ -208,13 +252,13 @@ class Preparation:
             )
         if inputs is not None:
             feeds = list(source)
-            if self.request.samples is None or len(feeds) <= self.request.samples:
+            if self.options.samples is None or len(feeds) <= self.options.samples:
                 return feeds, {"source": source.source, "judged": len(feeds)}
         return self._worst_of(engine, ranges, source)
 
     def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
         self.progress.stage("Searching for the worst inputs", source.length)
-        count = self.request.samples or 1
+        count = self.options.samples or 1
         builder = self.builder_for(engine, ranges, source)
         key = ""
         if self.folder is not None:
@@ -239,8 +283,8 @@ class Preparation:
     def _worst_key(self, builder: Builder, ranges: Ranges, source: Dataset, count: int) -> str:
         """What the worst inputs are kept under: all that the engines and the judgement of them depend on."""
         parts = self._fingerprint_parts(builder, ranges, ())
-        name = self._asked_metric.name
-        chosen = {"data": source.digest(), "count": count, "outputs": self.request.outputs, "metric name": name}
+        name = self.judgement.asked_metric.name
+        chosen = {"data": source.digest(), "count": count, "outputs": self.options.outputs, "metric name": name}
         return fingerprint({**parts, **chosen})
 
     def find_worst(
@@ -248,11 +292,10 @@ class Preparation:
     ) -> WorstInputs:
         """The worst of a data set in INT8, the layers ``high`` left out; ``keep`` what was found at Ctrl-C."""
         chosen = [k for k in self.network.quantizable if k not in high]
-        plan = int8_set(len(self.network.layers), chosen, self.request.options.high)
+        plan = int8_set(len(self.network.layers), chosen, self.options.high_precision)
 
         def rule(reference: Outputs) -> Rule:
-            self._choose_outputs(reference)
-            return self._rule([reference])
+            return self.judgement.rule(self.judgement.outputs(reference), [reference])
 
         def tell(number: int) -> None:
             self.progress.step(f"sample {number}")
@@ -260,7 +303,7 @@ class Preparation:
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
                 return worst_inputs(
-                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=self.request.class_axis
+                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=self.options.class_axis
                 )
         except TrialFailed as failure:
             raise BadInput(
@@ -270,44 +313,27 @@ class Preparation:
 
     def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """The builder of an engine for inputs of the shapes of ``feeds``."""
-        typing = choose_typing(engine, self.request.typing)
-        return open_builder(engine, typing, self.network, ranges.scales, self._options(), self._profile(engine, feeds))
+        typing = choose_typing(engine, self.options.typing)
+        return open_builder(
+            engine, typing, self.network, ranges.scales, self._build_options(), self._profile(engine, feeds)
+        )
 
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
     ) -> RebuildEvaluator:
-        """Measures on whole engines, by a crew of the fleet where there is one."""
-        shapes, options = self._profile(builder.engine, feeds), self._options()
+        """Measures on whole engines, by workers of the cluster where there is one."""
+        shapes, options = self._profile(builder.engine, feeds), self._build_options()
         make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
-        subject = TrialSpec(builder.engine, builder.versions, make, options, feeds)
-        crew = self._fleet.crew(subject, builder)
-        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, crew)
+        trial_spec = TrialSpec(builder.engine, builder.versions, make, options, feeds)
+        workers = self._cluster.crew(trial_spec, builder)
+        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.options.high_precision, workers)
 
     def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
 
-    def _evaluator(
-        self,
-        whole: RebuildEvaluator,
-        builder: Builder,
-        ranges: Ranges,
-        feeds: Sequence[Feeds],
-        compare: Compare,
-        store: TrialStore,
-    ) -> RebuildEvaluator | BranchEvaluator:
-        if self.request.way.strategy != BRANCH:
-            return whole
-        options, workshop = self._options(), WorkerProcess()
-
-        def make(part: Network, profile: Profile) -> Builder:
-            return open_builder(builder.engine, builder.typing, part, ranges.scales, options, profile, workshop)
-
-        way = self.request.way
-        return branch_evaluator(self.network, builder, make, ranges.scales, options, feeds, compare, store, whole, way)
-
-    def _options(self) -> BuildOptions:
+    def _build_options(self) -> BuildOptions:
         """The build options, with a timing cache where the run has a folder."""
-        options = self.request.options
+        options = self.options.build_options()
         return options if self.folder is None else replace(options, timing_cache=self.folder / "timing.cache")
 
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
@@ -324,65 +350,26 @@ class Preparation:
                 f"Check '{self.network.source}' with its engine alone.",
             ) from failure
         self.notes += nonfinite_in_reference(reference).values()
-        self._choose_outputs(reference[0])
-        self._leave_out_hopeless(reference)
-        aside = [repr(name) for name in reference[0] if name not in self.request.outputs]
-        if aside and not self.outputs_named:
+        return reference
+
+    def _judged_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
+        """The outputs that are judged; those left out are noted."""
+        judged = self.judgement.finite_outputs(reference)
+        aside = [repr(name) for name in reference[0] if name not in judged]
+        if aside and not self.options.outputs:
             self.notes.append(
                 f"outputs without floating-point numbers are not judged unless --outputs names them: {', '.join(aside)}"
             )
-        return reference
+        return judged
 
-    def _choose_outputs(self, outputs: Outputs) -> None:
-        """Judges the outputs that the user names, else those that floats come out of."""
-        judged = list(self.request.outputs) or outputs_to_judge(outputs)
-        useless = [name for name in judged if name not in numeric_outputs(outputs)]
-        if useless or not judged:
-            raise BadInput(
-                f"'{self.network.source}' has no output that can be judged: they are texts, sequences or maps.",
-                "Cut the network before the nodes that make them.",
-            )
-        self.request = replace(self.request, outputs=tuple(judged))
-
-    def _leave_out_hopeless(self, reference: Sequence[Outputs]) -> None:
-        """Takes outputs without a single finite value in FP32 out of the judgement."""
-        hopeless = [
-            name
-            for name in self.request.outputs
-            if all(found[name].size and not np.isfinite(found[name]).any() for found in reference)
-        ]
-        if len(hopeless) == len(self.request.outputs):
-            raise NothingMeasured(
-                f"The FP32 reference of '{self.network.source}' holds nothing but NaN or infinite values.",
-                "Give --input with an input on which FP32 itself works.",
-            )
-        judged = tuple(name for name in self.request.outputs if name not in hopeless)
-        self.request = replace(self.request, outputs=judged)
-
-    def _rule(self, reference: Sequence[Outputs]) -> Rule:
-        metric = self._metric(reference)
-        return make_rule(metric, self.request.threshold, self.request.share, self.request.outputs)
-
-    @cached_property
-    def _asked_metric(self) -> Metric:
-        return find_metric(self.request.metric, self.request.direction)
-
-    def _metric(self, reference: Sequence[Outputs]) -> Metric:
-        """The metric, knowing the worst figure of equal outputs."""
-        metric = self._asked_metric
-        if metric.perfect is not None:
-            return metric
-        judged = [found[name] for name in self.request.outputs or reference[0] for found in reference]
-        return metric.knowing_perfect(*filter(np.size, map(finite_rows, judged)))
-
-    def _find_classes(self, reference: Sequence[Outputs], rule: Rule) -> None:
-        """The class axis of each output, and what is to be said of how inputs are judged."""
-        outputs, metric = self.request.outputs, rule.metric
-        self.classes, said = classes_of(reference, outputs, metric.name, self.request.class_axis)
-        self.notes += [*said, *judging_notes(reference, outputs, metric)]
+    def _classes(self, reference: Sequence[Outputs], rule: Rule) -> dict[str, Classes]:
+        """The class axis of each judged output; the notes gain a line on each that is not plain."""
+        classes, notes = classes_of(reference, rule.outputs, rule.metric.name, self.options.class_axis)
+        self.notes += [*notes, *judging_notes(reference, rule.outputs, rule.metric)]
+        return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
-        options = self.request.options
+        options = self.options.build_options()
         return {
             "model": self.network.digest(),
             "ranges": ranges.digest(),
@@ -395,7 +382,7 @@ class Preparation:
             "optimization_level": options.optimization_level,
             "force_int8": options.force_int8,
             "tactic_sources": options.tactic_sources,
-            "metric": self._asked_metric.code,
-            "class_axis": self.request.class_axis,
+            "metric": self.judgement.asked_metric.code,
+            "class_axis": self.options.class_axis,
             "judged": "each input by itself",
         }

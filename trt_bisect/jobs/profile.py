@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from trt_bisect.analyzer.tensors import Moments, Spread, as_block, parts
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.source import Calibrating, ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.commands import ProfileOptions
+from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.observe import observe
@@ -25,58 +28,48 @@ from trt_bisect.results.profile import Profile, ProfiledTensor
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, Showing, default_progress
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from trt_bisect.jobs.options.keywords import ProfileKeywords
+
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
 _WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
 _NUMBERS = "fiub"
 
 
+@takes(ProfileOptions)
 def profile(
-    model: str | Path | Network,
-    calibration: Any = None,
-    inputs: Any = None,
-    *,
-    prefix: str = "",
-    op_types: Sequence[str] = (),
-    calibrator: str = "entropy",
-    percentile: float = 99.99,
-    keep_mask_ranges: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    output: str | Path | None = None,
-    tensorboard: str | Path | None = None,
-    tensorboard_channels: int = 0,
-    progress: Progress | None = None,
+    model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[ProfileKeywords]
 ) -> Profile:
-    """Inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments of all samples.
+    """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
-    Figures are summed while the samples pass by: no more than one sample's tensors are held.
+    Figures are summed while the samples pass by: no more than one sample's tensors are held. The calibration data gives
+    the INT8 scales; without samples only what is constant is profiled.
 
     Args:
         model: an FP32 ONNX file, or a loaded network.
-        calibration: as for ``run``; gives the activations' INT8 scales. Not needed.
-        inputs: the samples to run; without it the calibration data. Without either only what is constant is profiled.
-        prefix: only layers whose name begins so.
-        op_types: only layers of these operators; all if empty.
-        calibrator: ``entropy``, ``minmax`` or ``percentile``.
-        percentile: for that calibrator, of |x|, in per cent.
-        keep_mask_ranges: give tensors with mask-like ranges a scale too.
-        shapes: sizes of dynamic inputs, by name.
-        output: a folder for ``profile.json`` and ``profile.csv``.
-        tensorboard: a folder for TensorBoard's logs.
-        tensorboard_channels: of how many channels of a tensor, the loudest, logs have histograms as well.
-        progress: where progress is shown; tqdm in a notebook by default.
+        options: as listed.
 
     Raises:
         BadInput: something given cannot be used, or no layer is left.
     """
-    how = Calibrating(calibrator, percentile, keep_mask_ranges)
-    folder = None if output is None else make_folder(Path(output))
-    board = open_board(tensorboard, tensorboard_channels)
-    network = model if isinstance(model, Network) else load_network(model, shapes)
-    layers = _chosen(network, prefix, op_types)
-    with Showing(progress or default_progress()) as shown:
-        gives_scales = calibration is not None or network.has_pairs
-        ranges, data = ranges_of(network, calibration, how, shown) if gives_scales else (Ranges({}), None)
-        samples = data if inputs is None else open_dataset(inputs, network.inputs)
+    return profile_with(
+        model, ProfileOptions.given("profile", {"calibration": calibration, "inputs": inputs, **options})
+    )
+
+
+def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:
+    """Does what ``profile`` does."""
+    how = Calibrating(options.calibrator, options.percentile, options.keep_mask_ranges)
+    folder = None if options.output is None else make_folder(Path(content_of(options.output)))
+    board = open_board(options.tensorboard, options.tensorboard_channels)
+    network = model if isinstance(model, Network) else load_network(model, options.shapes)
+    layers = _chosen(network, options.prefix, options.op_types)
+    with Showing(options.progress or default_progress()) as shown:
+        gives_scales = options.calibration is not None or network.has_pairs
+        ranges, data = ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges({}), None)
+        samples = data if options.inputs is None else open_dataset(options.inputs, network.inputs)
         known = _Known.of(network, ranges)
         logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
         seen = _seen(network, layers, samples, shown, logs)

@@ -7,20 +7,20 @@ from trt_bisect.builder.tensorrt_module import TENSORRT
 from trt_bisect.builder.weak_plan import weak_plan
 from trt_bisect.calibration.cache import DEFAULT_VERSION, TensorRTVersion, version_asked, version_of_engine
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options import RunOptions
+from trt_bisect.jobs.options.concerns import CalibrationOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.recipe_files import RecipeFiles, recipe_files
 
 
-def recipe_of(request: RunOptions, bench: Experiment, plan: PrecisionPlan) -> RecipeFiles:
-    """The files of a recipe that was measured on ``bench``."""
-    told = weak_plan(bench.builder, bench.network, plan)
-    version = cache_version(request, bench.builder)
-    return recipe_files(bench.network, bench.ranges.scales, plan, bench.whole.high, told, version)
+def recipe_of(options: CalibrationOptions, experiment: Experiment, plan: PrecisionPlan) -> RecipeFiles:
+    """The files of a recipe that was measured on ``experiment``."""
+    weak = weak_plan(experiment.builder, experiment.network, plan)
+    version = cache_version(options, experiment.builder)
+    return recipe_files(experiment.network, experiment.ranges.scales, plan, experiment.whole.high, weak, version)
 
 
-def cache_version(request: RunOptions, builder: Builder) -> TensorRTVersion:
+def cache_version(options: CalibrationOptions, builder: Builder) -> TensorRTVersion:
     """The TensorRT that is to read calibration caches: the one asked for, else the one in use, else the default."""
-    if request.trt_version:
-        return version_asked(request.trt_version)
+    if options.trt_version:
+        return version_asked(options.trt_version)
     return version_of_engine(builder.versions.get(TENSORRT, "")) if builder.engine == TENSORRT else DEFAULT_VERSION

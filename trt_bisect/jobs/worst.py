@@ -3,148 +3,99 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
+from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, find_metric
-from trt_bisect.builder.base import DEFAULT_TIMEOUT, EMULATED, MEASURED, BuildOptions, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing
+from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, RunOptions, SearchOptions
+from trt_bisect.jobs.judgement import Judgement
+from trt_bisect.jobs.options.commands import WorstOptions
+from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.worst import WorstReport, without_infinities
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, Showing, default_progress
+from trt_bisect.support.progress import Showing, default_progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from trt_bisect.jobs.options.keywords import WorstKeywords
 
 ASCENDING, DESCENDING = "ascending", "descending"
-_BETTER = {ASCENDING: "higher", DESCENDING: "lower"}
+HIGHER, LOWER = "higher", "lower"
+_ORDERS = {HIGHER: ASCENDING, LOWER: DESCENDING}
 _BEHIND: dict[str, Callable[[float, float], float]] = {
     "higher": lambda value, perfect: perfect - value,
     "lower": lambda value, perfect: value - perfect,
 }
-KEEP = 10
 
 
-def worst(
-    model: str | Path | Network,
-    dataset: Any = None,
-    *,
-    calibration: Any = None,
-    steps: int | None = None,
-    keep: int = KEEP,
-    metric: str | Callable[..., Any] = "cosine",
-    order: str | None = None,
-    threshold: float | None = None,
-    high: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    class_axis: int | None = None,
-    engine: str = "auto",
-    typing: str = "auto",
-    calibrator: str = "entropy",
-    percentile: float = 99.99,
-    keep_mask_ranges: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    build_timeout: float | None = DEFAULT_TIMEOUT,
-    output: str | Path | None = None,
-    progress: Progress | None = None,
-) -> WorstReport:
+@takes(WorstOptions)
+def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[WorstKeywords]) -> WorstReport:
     """Finds the inputs on which INT8 and FP32 differ most, and how the difference is spread over the data set.
 
     The data set is gone through once. Held are about ``keep`` of its samples, and a few numbers of each of the others.
 
     Args:
         model: an ONNX file of opset 11 or later, or a loaded network.
-        dataset: see ``open_dataset``; any iterable of feeds will do, an endless one too where ``steps`` is given.
-            Without it the calibration data is searched.
-        calibration: data, or a TensorRT calibration cache. Not needed for a network that holds Q/DQ pairs.
-        steps: how many samples are taken, from the first on; all of them if None.
-        keep: how many of the worst inputs are kept.
-        metric: a built-in's name, ``module:function``, or a function of reference and output.
-        order: for a function, how its values go from the worst to the best: ``ascending`` (the smallest is the worst)
-            or ``descending``.
-        threshold: the worst value that is still good, for the verdict; some built-in metrics have one of their own.
-        high: layers left in FP32, by name.
-        outputs: the final outputs that count; all of them if empty. The worst decides.
-        class_axis: as for ``run``.
-        engine: ``auto``, ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
-        typing: ``auto``, ``weak`` or ``strong``, TensorRT's.
-        calibrator: ``entropy``, ``minmax`` or ``percentile``.
-        percentile: for that calibrator, of |x|, in per cent.
-        keep_mask_ranges: quantize tensors with mask-like ranges too.
-        shapes: sizes of dynamic inputs, by name.
-        build_timeout: seconds that TensorRT may take to build an engine, or to run it; None sets no limit.
-        output: a folder for ``worst.json``, ``worst.csv`` and ``worst.npz``, which ``run`` takes as inputs.
-        progress: where progress is shown; tqdm in a notebook by default.
+        options: as listed. ``dataset`` may be any iterable of feeds, an endless one too where ``steps`` is given.
 
     Raises:
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
     """
-    if keep < 1 or (steps is not None and steps < 1):
-        raise BadInput("There is nothing to search for: no steps, or no inputs to keep.", "Give 1 or more of both.")
-    if threshold is not None and not math.isfinite(threshold):
-        raise BadInput(f"The threshold {threshold} is no number to compare with.", "Give the worst good value.")
-    metric, order = _metric_and_order(metric, order)
-    request = RunOptions(
-        engine=engine,
-        typing=typing,
-        way=SearchOptions(BRANCH, FULL, MEMORY),
-        metric=metric,
-        direction=_BETTER[order],
-        threshold=threshold,
-        share=DEFAULT_SHARE,
-        outputs=tuple(outputs),
-        samples=keep,
-        class_axis=class_axis,
-        calibrator=calibrator,
-        percentile=percentile,
-        keep_mask_ranges=keep_mask_ranges,
-        options=BuildOptions(timeout=build_timeout),
-    )
-    if output is not None:
-        make_folder(Path(output))
-    network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
-        report = WorstSearchJob(request, network, None, shown).search(calibration, dataset, steps, tuple(high), order)
-    if output is not None:
-        report.save(output)
+    return worst_with(model, WorstOptions.given("worst", {"dataset": dataset, **options}))
+
+
+def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstReport:
+    """Does what ``worst`` does."""
+    if options.threshold is not None and not math.isfinite(options.threshold):
+        raise BadInput(f"The threshold {options.threshold} is no number to compare with.", "Give the worst good value.")
+    metric, direction = _metric_and_direction(options.metric, options.direction)
+    options = replace(options, metric=metric, direction=direction)
+    if options.output is not None:
+        make_folder(Path(content_of(options.output)))
+    network = model if isinstance(model, Network) else load_network(model, options.shapes)
+    with Showing(options.progress or default_progress()) as shown:
+        report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
+    if options.output is not None:
+        report.save(content_of(options.output))
     return report
 
 
-class WorstSearchJob(Preparation):
+class WorstSearch(Preparation):
     """Ranges and engines as in a run, then one pass over a data set."""
 
-    def search(self, calibration: Any, dataset: Any, steps: int | None, high: Sequence[str], order: str) -> WorstReport:
-        """The whole job; Ctrl-C during the pass ends it with what was found until then."""
+    def search(self, options: WorstOptions) -> WorstReport:
+        """The whole search; Ctrl-C during the pass ends it with what was found until then."""
         self._check_outputs()
-        engine = choose_engine(self.request.engine)
-        if self.request.engine == "auto":
-            self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
-        left = self._layers_left_high(high)
-        ranges, source = self._ranges_and_samples(engine, calibration, dataset)
-        source = source if steps is None else source.first(steps)
+        engine = self._engine()
+        left = self._layers_left_high(options.high)
+        ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
+        source = source if options.steps is None else source.first(options.steps)
         self.progress.stage("Searching for the worst inputs", source.length)
-        found = self.find_worst(
-            self.builder_for(engine, ranges, source), source, self.request.samples or KEEP, left, keep=True
-        )
+        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, left, keep=True)
         known = math.isfinite(found.rule.threshold)
         return WorstReport(
             model=self.network.source,
             engine=engine,
-            typing=choose_typing(engine, self.request.typing),
+            typing=choose_typing(engine, options.typing),
             arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
             metric=found.rule.metric.name,
-            order=order,
+            order=_ORDERS[options.direction],
             threshold=found.rule.threshold if known else None,
             allowed=found.rule.budget if known else None,
-            high=tuple(high),
+            high=tuple(options.high),
             source=source.source,
             values=without_infinities(found.similarities),
             losses=without_infinities(found.losses),
@@ -175,32 +126,31 @@ class WorstSearchJob(Preparation):
             raise BadInput("There is no data set to search: the ranges do not come from data.", "Give --dataset.")
         return ranges, source
 
-    def _rule(self, reference: Sequence[Outputs]) -> Rule:
-        """A rule whose threshold is NaN where neither the user nor the metric has one.
 
-        The values of a user's function are ranked as they are, also those better than that of equal outputs.
-        """
-        metric = self._metric(reference)
+class _WorstJudgement(Judgement):
+    """A judgement whose threshold is NaN where neither the user nor the metric has one."""
+
+    def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
+        """The rule. The values of a user's function are ranked as they are, also those better than of equal outputs."""
+        metric = self.metric(outputs, reference)
         if metric.code:
-            metric = replace(metric, loss_of=_BEHIND[self.request.direction])
+            metric = replace(metric, loss_of=_BEHIND[self.options.direction])
         own = DEFAULT_THRESHOLDS.get(metric.name, math.nan)
-        threshold = own if self.request.threshold is None else self.request.threshold
-        return Rule(metric, threshold, self.request.share, self.request.outputs)
+        threshold = own if self.options.threshold is None else self.options.threshold
+        return Rule(metric, threshold, self.options.share, outputs)
 
 
-def _metric_and_order(metric: str | Callable[..., Any], order: str | None) -> tuple[str | Callable[..., Any], str]:
-    """The metric, and how its values go from the worst to the best."""
-    if order not in (None, *_BETTER):
-        raise BadInput(f"There is no order '{order}'.", f"Use one of {', '.join(_BETTER)}.")
+def _metric_and_direction(metric: str | Callable[..., Any], direction: str) -> tuple[str | Callable[..., Any], str]:
+    """The metric, and which of its values are better: ``higher`` or ``lower``."""
     if isinstance(metric, str) and metric.lower() in BUILT_IN:
-        own = ASCENDING if BUILT_IN[metric.lower()].perfect else DESCENDING
-        if order not in (None, own):
-            raise BadInput(f"The worst first, '{metric}' is {own}, not {order}.", "Leave the order out.")
+        own = HIGHER if BUILT_IN[metric.lower()].perfect else LOWER
+        if direction not in ("", own):
+            raise BadInput(f"Of '{metric}' {own} values are better, not {direction} ones.", "Leave the direction out.")
         return metric.lower(), own
     find_metric(metric)
-    if order is None:
+    if not direction:
         raise BadInput(
             "The order of the metric's values is not known.",
-            "Give --order: ascending where the smallest value is the worst, else descending.",
+            "Give --direction higher, where the smallest value is the worst, else lower.",
         )
-    return metric, order
+    return metric, direction

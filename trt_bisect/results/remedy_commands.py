@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.precision import Precision
-from trt_bisect.results.own_options import DATA, RECOVERS, Options, words_of
 from trt_bisect.results.recipe_files import CACHE, FLOAT_NETWORK, QDQ_NETWORK
 from trt_bisect.results.recipe_files import POLYGRAPHY as SCRIPT
 from trt_bisect.results.recipe_files import TRTEXEC as FLAGS
+
+Options = Mapping[str, tuple[str, ...]]
+"""By flag, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
+_DATA = "DATA.npz"
+"""Data that has no name on the command line, to be filled in."""
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
 ORT, AIMET = "ONNX Runtime", "AIMET"
@@ -49,6 +54,7 @@ class Setting:
         high: the precision of layers not in INT8.
         folder: the run folder; empty where there is none.
         options: of the command line that ask for this run, the data among them.
+        recover_options: those of them that ``trt-bisect recover`` has as well.
     """
 
     model: str
@@ -59,6 +65,7 @@ class Setting:
     high: Precision
     folder: str
     options: Options = field(default_factory=dict)
+    recover_options: Options = field(default_factory=dict)
 
     @property
     def float_network(self) -> str:
@@ -68,7 +75,7 @@ class Setting:
     @property
     def data(self) -> str:
         """The calibration data, as far as it is known."""
-        return self.calibration if self.has_data and self.calibration else DATA
+        return self.calibration if self.has_data and self.calibration else _DATA
 
     def path(self, *parts: str) -> str:
         """A file of the run folder."""
@@ -140,15 +147,21 @@ def _run(setting: Setting, changed: Options, *, network: str = "", command: str 
 
     Where the ranges do not come from data, and nothing was given to judge on, there is data to be filled in.
     """
-    options = {**setting.options, **changed}
-    if command == "recover":
-        options = {option: values for option, values in options.items() if option in RECOVERS or option in changed}
+    options = {**(setting.recover_options if command == "recover" else setting.options), **changed}
     if not setting.has_pairs or not network:
         options.setdefault("--calibration", (setting.data,))
     if options.get("--calibration") != (setting.data,) and not options.keys() & {"--input", "--dataset"}:
         options["--dataset"] = (setting.data,)
-    words = ["trt-bisect", command, network or setting.float_network, *words_of(options)]
+    words = ["trt-bisect", command, network or setting.float_network, *_words(options)]
     return Command(TRT_BISECT, shlex.join(words))
+
+
+def _words(options: Options) -> list[str]:
+    """The options as words of a command line."""
+    words: list[str] = []
+    for option, values in options.items():
+        words += [option] if not values else [word for value in values for word in (option, value)]
+    return words
 
 
 def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:

@@ -110,7 +110,7 @@ def _recovery(
 ) -> Recovery:
     bench, target, sought = found.bench, found.target, found.sought
     network = bench.network
-    files = recipe_of(job.request, bench, sought.plan)
+    files = recipe_of(job.options, bench, sought.plan)
     trials = [trial for store in dict.fromkeys((before.store, bench.store)) for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
     recovery = Recovery(

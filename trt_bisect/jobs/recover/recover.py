@@ -3,180 +3,95 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
+from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
-from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
+from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.collect import magnitudes, recalibrated
-from trt_bisect.cluster.settings import RETRIES, ClusterOptions
 from trt_bisect.data.datasets import load_function, open_dataset
+from trt_bisect.data.staged import content_of
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.history.record_on_exit import BESIDE
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options import BRANCH, FULL, MEMORY, RunOptions, SearchOptions, one_of
+from trt_bisect.jobs.options.commands import MACS, MEASURED_TIME, RecoverOptions
+from trt_bisect.jobs.options.concerns import AUTO
+from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recover.build_report import Found, recovery_verdict, stopped_recovery
 from trt_bisect.jobs.recover.recalibration import Recalibrations, needed, suggest
-from trt_bisect.jobs.recover.recipe_search import AUTO, BLOCKS, Costs, RecipeGoal, RecipeResult, make_space, seek
+from trt_bisect.jobs.recover.recipe_search import Costs, RecipeGoal, RecipeResult, make_space, seek
 from trt_bisect.jobs.recover.targets import AccuracyTarget, SimilarityTarget, Target
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.model.together import LAYERS, TOGETHER, units
+from trt_bisect.model.together import units
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.summary import listed
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, default_progress
+from trt_bisect.support.progress import default_progress
 
-MACS, MEASURED_TIME = "macs", "measured"
-MIXED = "mixed"
-_PRECISIONS = {
-    "fp32": (Precision.FP32,),
-    "fp16": (Precision.FP16,),
-    MIXED: (Precision.FP32, Precision.FP16),
-}
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from trt_bisect.jobs.options.keywords import RecoverKeywords
 
 
-@dataclass(frozen=True)
-class _RecoverOptions:
-    """What is asked for beside the request; ``recover`` says what each of it means."""
-
-    accuracy: str | Callable[..., Any] | None
-    labels: Any
-    dataset: Any
-    least: float | None
-    drop: str | float | None
-    cost: str | Path
-    together: str
-    remedies: bool
-    aim: RecipeGoal
-
-
+@takes(RecoverOptions)
 def recover(
-    model: str | Path | Network,
-    calibration: Any = None,
-    inputs: Any = None,
-    *,
-    dataset: Any = None,
-    engine: str = "auto",
-    typing: str = "auto",
-    metric: str | Callable[..., Any] = "cosine",
-    direction: str = "higher",
-    threshold: float | None = None,
-    accuracy: str | Callable[..., Any] | None = None,
-    labels: Any = None,
-    target: float | None = None,
-    drop: str | float | None = None,
-    budget: str | float | None = None,
-    cost: str | Path = AUTO,
-    precision: str = "fp32",
-    together: str = LAYERS,
-    blocks: str = AUTO,
-    plans: int | None = None,
-    remedies: bool = True,
-    outputs: Sequence[str] = (),
-    samples: int | None = None,
-    class_axis: int | None = None,
-    calibrator: str = "entropy",
-    percentile: float = 99.99,
-    keep_mask_ranges: bool = False,
-    trt_version: str = "",
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    memory: int = MEMORY,
-    build_timeout: float | None = DEFAULT_TIMEOUT,
-    cluster: str = "",
-    cluster_cpus: int = 1,
-    retries: int = RETRIES,
-    output: str | Path | None = None,
-    history: str | Path = BESIDE,
-    progress: Progress | None = None,
+    model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[RecoverKeywords]
 ) -> Recovery:
-    """The plan that meets the target at the least cost in speed, every step back from it measured to miss.
+    """Finds the plan that meets the target at the least cost in speed, every step back from it measured to miss.
 
     Args:
-        model: and the other arguments that are not here: as for ``run``.
-        threshold: the worst similarity that is still good, unless an accuracy is asked for.
-        accuracy: ``module:function``, or a function; it is called with ``infer``, from feeds to outputs, both by name,
-            and returns a number, higher for better.
-        labels: or else the right classes of the samples of ``dataset``, ``.npy``, a text file, or integers; the
-            accuracy is then the share that is right.
-        target: the least accuracy that is still good.
-        drop: or else how much of FP32's may be lost: 0.01, or ``1%`` of it. Without both nothing may be lost.
-        budget: the largest cost, 0.05 or ``5%`` of INT8's gain in speed; then the most accurate plan within it is
-            found.
-        cost: ``macs``, ``measured`` on the engine, ``auto`` for the better of these, or a CSV of times by layer.
-        precision: of layers not in INT8: ``fp32``, ``fp16``, or ``mixed``, where each has the cheaper one that will do.
-        together: ``layers``, or ``fused`` for layers that TensorRT fuses or that share an input to move together.
-        blocks: whether whole blocks of layers are searched first and then opened: ``auto``, ``always`` or ``never``.
-        plans: how many are tried before it stops looking for cheaper ones.
-        cluster: of whole engines; the passes of ``branch``, and accuracies, stay here.
-        remedies: try other calibrators for single tensors before leaving layers high.
-        output: a folder for the journal, so that it can be stopped and goes on, and for the result.
-        history: as for ``run``.
+        model: an FP32 ONNX file of opset 11 or later, or a loaded network.
+        options: as listed.
 
     Raises:
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    high = _PRECISIONS[one_of("precision", precision, list(_PRECISIONS))]
-    one_of("way of moving together", together, TOGETHER)
-    one_of("use of blocks", blocks, BLOCKS)
-    if plans is not None and plans < 1:
-        raise BadInput(f"{plans} plans are none.", "Give --plans 1 or more.")
-    aim = RecipeGoal(high, None if budget is None else _share(budget, "budget"), blocks, plans)
-    wish = _RecoverOptions(accuracy, labels, dataset, target, drop, cost, together, remedies, aim)
-    _check(wish)
-    request = RunOptions(
-        engine=engine,
-        typing=typing,
-        way=SearchOptions(BRANCH, FULL, memory),
-        metric=metric,
-        direction=direction,
-        threshold=threshold,
-        share=DEFAULT_SHARE,
-        outputs=tuple(outputs),
-        samples=samples,
-        class_axis=class_axis,
-        calibrator=calibrator,
-        percentile=percentile,
-        keep_mask_ranges=keep_mask_ranges,
-        options=BuildOptions(high=high[0], timeout=build_timeout),
-        trt_version=trt_version,
-        cluster=ClusterOptions(cluster, cluster_cpus, retries),
-    )
+    given = {"calibration": calibration, "inputs": inputs, **options}
+    return recover_with(model, RecoverOptions.given("recover", given))
+
+
+def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recovery:
+    """Does what ``recover`` does."""
+    _check(options)
+    budget = None if options.budget is None else _share(options.budget, "budget")
+    goal = RecipeGoal(options.highs, budget, options.blocks, options.plans)
+    output = content_of(options.output)
     folder = None if output is None else make_folder(Path(output))
-    with working_in(folder, progress or default_progress(), history) as shown:
-        network = model if isinstance(model, Network) else load_network(model, shapes)
-        job = Preparation(request, network, folder, shown)
-        with job.opened(calibration, inputs, dataset) as bench:
-            found = _recovered(job, bench, wish, lambda known: folder and known.save(folder))
+    with working_in(folder, options.progress or default_progress(), options.history) as shown:
+        network = model if isinstance(model, Network) else load_network(model, options.shapes)
+        preparation = Preparation(options, network, folder, shown)
+        with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
+            found = _recovered(preparation, experiment, options, goal, lambda known: folder and known.save(folder))
         if folder is not None:
             found.save(folder)
     return found
 
 
-def _check(wish: _RecoverOptions) -> None:
-    if wish.accuracy is not None and wish.labels is not None:
+def _check(options: RecoverOptions) -> None:
+    if options.accuracy is not None and options.labels is not None:
         raise BadInput("Both an accuracy function and labels were given.", "Give one of --accuracy and --labels.")
-    if wish.labels is not None and wish.dataset is None:
+    if options.labels is not None and options.dataset is None:
         raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
-    if wish.accuracy is None and wish.labels is None and (wish.least is not None or wish.drop is not None):
+    if options.accuracy is None and options.labels is None and (options.target is not None or options.drop is not None):
         raise BadInput(
             "An accuracy to reach was given, and nothing to measure it with.", "Give --accuracy or --labels as well."
         )
-    if wish.least is not None and wish.drop is not None:
+    if options.target is not None and options.drop is not None:
         raise BadInput("Both a least accuracy and a drop were given.", "Give one of --target and --drop.")
 
 
@@ -193,84 +108,90 @@ def _share(given: str | float, what: str) -> float:
 
 
 def _recovered(
-    job: Preparation, bench: Experiment, wish: _RecoverOptions, keep: Callable[[Recovery], object]
+    job: Preparation,
+    bench: Experiment,
+    options: RecoverOptions,
+    goal: RecipeGoal,
+    keep: Callable[[Recovery], object],
 ) -> Recovery:
     """The recovery. Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all."""
-    costs, origin = _costs(job, bench, wish)
+    costs, origin = _costs(job, bench, options.cost, goal)
     similarity = SimilarityTarget(bench)
-    accuracy = _accuracy(job, bench, wish)
-    target = _target(bench, similarity, accuracy, wish)
-    groups = units(bench.network, wish.together)
-    space = make_space(bench.network, groups, costs, wish.aim, target.budget)
-    sought = seek(bench.network, space, costs, wish.aim, target, similarity, job.progress)
+    accuracy = _accuracy(job, bench, options)
+    target = _target(bench, similarity, accuracy, options)
+    groups = units(bench.network, options.together)
+    space = make_space(bench.network, groups, costs, goal, target.budget)
+    sought = seek(bench.network, space, costs, goal, target, similarity, job.progress)
     full = space.plan(frozenset())
     (loss,) = target.exact([full], lambda _: None)
     found = Found(bench, target, sought, (target.figure(full), loss), {})
     try:
-        if wish.remedies and sought.kept and wish.aim.most is None and bench.data and not bench.network.has_pairs:
-            found = _with_moves(job, found, wish, accuracy, costs)
-        return recovery_verdict(job, found, bench, wish.aim, costs, origin)
+        if options.remedies and sought.kept and goal.most is None and bench.data and not bench.network.has_pairs:
+            found = _recalibrated(job, found, options, goal, accuracy, costs)
+        return recovery_verdict(job, found, bench, goal, costs, origin)
     except KeyboardInterrupt:
-        keep(stopped_recovery(job, found, bench, wish.aim, costs, origin))
+        keep(stopped_recovery(job, found, bench, goal, costs, origin))
         job.progress.say("The recipe is written as it was found; the front and the latencies are not measured yet")
         raise
 
 
-def _costs(job: Preparation, bench: Experiment, wish: _RecoverOptions) -> tuple[Costs, str]:
+def _costs(job: Preparation, bench: Experiment, cost: str | Path, goal: RecipeGoal) -> tuple[Costs, str]:
     network = bench.network
     measured = bench.builder.arithmetic == MEASURED
-    if wish.cost == MEASURED_TIME or (wish.cost == AUTO and measured):
+    if cost == MEASURED_TIME or (cost == AUTO and measured):
         job.progress.stage("Timing the layers", None)
-        high = {Precision.FP32, *wish.aim.high}
+        high = {Precision.FP32, *goal.high}
         return shares(measure_times(bench.builder, network, high, bench.feeds[0])), MEASURED_TIME
-    if wish.cost in (AUTO, MACS):
+    if cost in (AUTO, MACS):
         return shares(times_by_macs(network, facts_for(network, bench.feeds[0]))), MACS
-    times = times_from_csv(Path(wish.cost), network)
+    times = times_from_csv(Path(cost), network)
     for k, by in times.items():
-        for precision in wish.aim.high:
+        for precision in goal.high:
             if precision not in by:
                 raise BadInput(
-                    f"'{wish.cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
+                    f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
                     "Add a column fp16, or use --precision fp32.",
                 )
-    return shares(times), str(wish.cost)
+    return shares(times), str(cost)
 
 
-def _accuracy(job: Preparation, bench: Experiment, wish: _RecoverOptions) -> Accuracy | None:
-    if wish.accuracy is not None:
-        given = wish.accuracy
-        function = load_function(given, "accuracy function") if isinstance(given, str) else given
+def _accuracy(job: Preparation, bench: Experiment, options: RecoverOptions) -> Accuracy | None:
+    if options.accuracy is not None:
+        own = options.accuracy
+        function = load_function(own, "accuracy function") if isinstance(own, str) else own
         code = code_digest(function)
         if not is_reusable(code):
             job.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
         return Accuracy(function, code)
-    if wish.labels is None:
+    if options.labels is None:
         return None
-    labels = read_labels(Path(wish.labels)) if isinstance(wish.labels, (str, Path)) else np.asarray(wish.labels)
-    output = job.request.outputs[0]
-    classes = job.classes[output]
+    labels = (
+        read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
+    )
+    output = bench.rule.outputs[0]
+    classes = bench.classes[output]
     if classes.axis is None:
         raise BadInput(
             f"Which axis of output '{output}' holds its classes cannot be told.",
             "Give --class-axis, or --accuracy with a function of yours.",
         )
-    samples = open_dataset(wish.dataset, bench.network.inputs)
+    samples = open_dataset(options.dataset, bench.network.inputs)
     return top1(samples, labels, output, classes.predicted, str(classes))
 
 
 def _target(
-    bench: Experiment, similarity: SimilarityTarget, accuracy: Accuracy | None, wish: _RecoverOptions
+    bench: Experiment, similarity: SimilarityTarget, accuracy: Accuracy | None, options: RecoverOptions
 ) -> Target:
     if accuracy is None:
         return similarity
     evaluator = AccuracyEvaluator(accuracy, bench.whole, bench.store)
-    relative = isinstance(wish.drop, str) and wish.drop.strip().endswith("%")
-    drop = 0.0 if wish.drop is None else _share(wish.drop, "drop")
-    return AccuracyTarget(evaluator, similarity, wish.least, drop, relative=relative)
+    relative = isinstance(options.drop, str) and options.drop.strip().endswith("%")
+    drop = 0.0 if options.drop is None else _share(options.drop, "drop")
+    return AccuracyTarget(evaluator, similarity, options.target, drop, relative=relative)
 
 
-def _with_moves(
-    job: Preparation, found: Found, wish: _RecoverOptions, accuracy: Accuracy | None, costs: Costs
+def _recalibrated(
+    job: Preparation, found: Found, options: RecoverOptions, goal: RecipeGoal, accuracy: Accuracy | None, costs: Costs
 ) -> Found:
     """The recipe with scales chosen anew, if that makes it cheaper; else the one that was found."""
     bench, sought = found.bench, found.sought
@@ -281,7 +202,7 @@ def _with_moves(
     def other(moves: Recalibrations) -> tuple[Experiment, Target, SimilarityTarget]:
         changed = job.in_pieces(job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)))
         similarity = SimilarityTarget(changed)
-        return changed, _target(changed, similarity, accuracy, wish), similarity
+        return changed, _target(changed, similarity, accuracy, options), similarity
 
     def measure(moves: Recalibrations, plan: PrecisionPlan) -> Loss:
         whole = job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)).whole if moves else bench.whole
@@ -291,23 +212,23 @@ def _with_moves(
     best = found
     for moves in suggest(bench.network, bench.ranges, seen, sought, measure, job.progress.step):
         changed, target, similarity = other(moves)
-        again = seek(bench.network, sought.space, costs, wish.aim, target, similarity, job.progress)
+        again = seek(bench.network, sought.space, costs, goal, target, similarity, job.progress)
         if not _beats(again, best.sought):
             continue
-        better = _fewest_moves(replace(found, bench=changed, target=target, sought=again, moves=moves), other)
+        better = _fewest_recalibrations(replace(found, bench=changed, target=target, sought=again, moves=moves), other)
         if accuracy or _holds_elsewhere(job, found, better):
             best = better
     return best
 
 
 def _beats(one: RecipeResult, other: RecipeResult) -> bool:
-    """Whether a recipe meets the target where the other misses it, or is cheaper."""
+    """Returns true if a recipe meets the target where the other misses it, or is cheaper."""
     if one.meets != other.meets:
         return one.meets
     return one.space.price(frozenset(one.kept)) < other.space.price(frozenset(other.kept))
 
 
-def _fewest_moves(
+def _fewest_recalibrations(
     found: Found, other: Callable[[Recalibrations], tuple[Experiment, Target, SimilarityTarget]]
 ) -> Found:
     """The same recipe without the single moves that it does not need."""
@@ -332,7 +253,7 @@ def _fewest_moves(
 
 
 def _holds_elsewhere(job: Preparation, found: Found, better: Found) -> bool:
-    """Whether new scales that do for the judged inputs do for the whole data set, or as well as the old ones do."""
+    """Returns true if new scales are good on the whole data set too, or as good there as the old ones."""
     data, rule = found.bench.data, found.bench.rule
     assert data is not None
     worst = []

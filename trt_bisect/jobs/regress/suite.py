@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +16,15 @@ from trt_bisect.analyzer.changes import Tolerances
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.errors import BadInput, TrtBisectError, first_line
-from trt_bisect.jobs.options import EXPLAIN_NOTHING
-from trt_bisect.jobs.regress.suite_schema import NETWORK_KEYS, OF_NIGHTS, Read, Unfit, text
+from trt_bisect.errors import BadInput, TrtBisectError
+from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
+from trt_bisect.jobs.options.tables import OTHER_NAMES, renamed
+from trt_bisect.jobs.options.toml import read_toml, read_value, refuse_unknown, text
+from trt_bisect.jobs.regress.suite_schema import NETWORK_KEYS, NIGHT_KEYS
 from trt_bisect.runs.cached_inputs import fingerprint
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 REPEATS = 3
 _TOP_KEYS = ("output", "defaults", "network")
-_RENAMED = {"input": "inputs"}
 _LONGEST = 80
 """Characters of a folder's name."""
 
@@ -91,18 +85,18 @@ def read_suite(path: str | Path) -> Suite:
         BadInput: the file cannot be read, or names the table and key that cannot be used, and why.
     """
     file = Path(path)
-    table = _read(file)
-    _refuse_unknown(file, "", table, _TOP_KEYS)
+    table = read_toml(file, "suite", "Give --config the path of a trt-bisect.toml.")
+    refuse_unknown(file, "", table, _TOP_KEYS)
     defaults, networks = table.get("defaults", {}), table.get("network", [])
     if not isinstance(defaults, dict):
         raise BadInput(f"{file}: 'defaults' is no table.", "Write [defaults].")
     if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
         raise BadInput(f"{file}: there is no network in it.", "Write a table [[network]] for each, with its model.")
-    _refuse_unknown(file, "[defaults]", defaults, [key for key in NETWORK_KEYS if key not in ("name", "model")])
+    refuse_unknown(file, "[defaults]", defaults, [key for key in NETWORK_KEYS if key not in ("name", "model")])
     _values(file, "[defaults]", defaults)
     tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
     _refuse_double(file, tasks)
-    output = _value(file, "", "output", table.get("output", "nightly"), text)
+    output = read_value(file, "", "output", table.get("output", "nightly"), text)
     return Suite(file, file.parent / output, tuple(tasks))
 
 
@@ -116,28 +110,16 @@ def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        table: dict[str, Any] = tomllib.loads(file.read_bytes().decode())
-    except FileNotFoundError:
-        raise BadInput(f"The suite '{file}' does not exist.", "Give --config the path of a trt-bisect.toml.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(
-            f"The suite '{file}' cannot be read: {first_line(error)}", "It is a TOML file; the guide has an example."
-        ) from error
-    return table
-
-
 def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> NetworkTask:
     unnamed = f"[[network]] number {place}"
-    _refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
+    refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
     if "model" not in entry:
         raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give it the path of an ONNX network.")
-    model = _value(file, unnamed, "model", entry["model"], text)
-    name = _value(file, unnamed, "name", entry.get("name", Path(model).stem or model), text)
+    model = read_value(file, unnamed, "model", entry["model"], text)
+    name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), text)
     where = f"[[network]] {name!r}"
-    values = _values(file, where, {**defaults, **entry, "name": name})
-    keywords = {_RENAMED.get(key, key): value for key, value in values.items() if key not in OF_NIGHTS}
+    values = _values(file, where, {**_overridden(defaults, entry), **entry, "name": name})
+    keywords = renamed(file, {key: value for key, value in values.items() if key not in (*NIGHT_KEYS, "name")})
     keywords.setdefault("explain", EXPLAIN_NOTHING)
     _refuse_metric(file, where, keywords)
     targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
@@ -148,26 +130,14 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     return NetworkTask(name, stem_of(name), keywords, targets, tolerances, values.get("repeats", REPEATS))
 
 
+def _overridden(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that a network has no value of its own for, under any name."""
+    own = {OTHER_NAMES.get(key, key) for key in entry}
+    return {key: value for key, value in defaults.items() if OTHER_NAMES.get(key, key) not in own}
+
+
 def _values(file: Path, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _value(file, where, key, value, NETWORK_KEYS[key]) for key, value in table.items()}
-
-
-def _value(file: Path, where: str, key: str, value: Any, read: Read) -> Any:
-    try:
-        return read(value, file.parent)
-    except Unfit as unfit:
-        raise BadInput(f"{file}: {where + ': ' if where else ''}'{key}' {unfit.problem}.", unfit.remedy) from None
-
-
-def _refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-    keys = list(known)
-    for key in table:
-        if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1)
-            raise BadInput(
-                f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.",
-                f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}.",
-            )
+    return {key: read_value(file, where, key, value, NETWORK_KEYS[key]) for key, value in table.items()}
 
 
 def _refuse_metric(file: Path, where: str, keywords: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -20,11 +20,14 @@ from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, weigh
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.staged import name_of
 from trt_bisect.errors import first_line
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options import EXPLAIN_FULL, EXPLAIN_NOTHING
+from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
+from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import cache_version
 from trt_bisect.jobs.run.remedies import try_remedies
@@ -39,42 +42,27 @@ from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
 from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
 from trt_bisect.results.layer_rows import counts
-from trt_bisect.results.own_options import Options
 from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.machine import cores
 from trt_bisect.support.progress import Progress
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the user asked with.
-
-    Attributes:
-        options: of the command line that ask for the same.
-        folder: the run folder; empty where there is none.
-    """
-
-    options: Options
-    folder: str
-
-
-def explained(job: Preparation, bench: Experiment, report: Report, given: Given) -> Report:
-    """``report`` with its explanation, as far as the request asks for one; what goes wrong there is a note in it.
+def explained(job: Preparation, bench: Experiment, report: Report, options: RunOptions) -> Report:
+    """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
         job: that ``bench`` belongs to.
         bench: where the run was measured.
         report: its verdict.
-        given: by the user, for the commands.
+        options: of the run, as the user gave them.
     """
-    request = job.request
-    if request.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
+    if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
         return report
     began, notes = perf_counter(), list(report.notes)
     explanation = None
     try:
-        explanation, said = _explanation(job, bench, report, given)
+        explanation, said = _explanation(job, bench, report, options)
         notes += said
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
@@ -93,16 +81,18 @@ def explained(job: Preparation, bench: Experiment, report: Report, given: Given)
     )
 
 
-def _explanation(job: Preparation, bench: Experiment, report: Report, given: Given) -> tuple[Explanation, list[str]]:
+def _explanation(
+    job: Preparation, bench: Experiment, report: Report, options: RunOptions
+) -> tuple[Explanation, list[str]]:
     culprits = [bench.network.layer_named(name) for name in report.culprits]
-    tensors, weights = _compared(bench, job.progress, job.request.way.memory)
+    tensors, weights = _compared(bench, job.progress, options.memory_bytes)
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
-    alone = _alone(job, bench, culprits)
+    alone = _alone(bench, culprits, options.explain == EXPLAIN_FULL, job.progress)
     notes = [] if bench.builder.arithmetic == EMULATED else [final_outputs_only(bench.builder.engine)]
     structure, said = _structure(bench.network) if culprits else ((), [])
     notes += said
     tried: tuple[Tried, ...] = ()
-    if job.request.try_remedies and report.exit_code:
+    if options.try_remedies and report.exit_code:
         tried, why_not = try_remedies(job, bench, culprits)
         notes += why_not
     layers = _layers(bench, tensors, weights, alone)
@@ -111,10 +101,10 @@ def _explanation(job: Preparation, bench: Experiment, report: Report, given: Giv
         evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, bench.rule.budget)
         for layer in culprits
     ]
-    setting = _setting(bench, given)
+    setting = _setting(bench, options)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
-    header = cache_version(job.request, bench.builder).header
+    header = cache_version(options, bench.builder).header
     return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried, header), notes
 
 
@@ -176,15 +166,14 @@ def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     return ExplainedTensor(compared, histogram, channels_of(values, compared))
 
 
-def _alone(job: Preparation, bench: Experiment, culprits: Sequence[Layer]) -> dict[str, Alone]:
+def _alone(bench: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, Alone]:
     """The losses of layers alone, by name: of the culprits, or of all with what each gives back.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
     """
-    full = job.request.explain == EXPLAIN_FULL
     if not full and (not culprits or bench.builder.arithmetic != EMULATED):
         return {}
-    found = measure_alone(bench, job.progress, None if full else [layer.index for layer in culprits])
+    found = measure_alone(bench, progress, None if full else [layer.index for layer in culprits])
     ways: dict[str, dict[str, float | None]] = {}
     for op in found.ops:
         losses = ways.setdefault(op.op_name, {})
@@ -235,16 +224,18 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
     return by_layer
 
 
-def _setting(bench: Experiment, given: Given) -> Setting:
+def _setting(bench: Experiment, options: RunOptions) -> Setting:
+    flags = repeated(options)
     return Setting(
         model=bench.network.source,
-        calibration=given.options.get("--calibration", ("",))[0],
+        calibration=flags.get("--calibration", ("",))[0],
         has_data=bench.data is not None,
         calibrator=bench.ranges.origin,
         has_pairs=bench.network.has_pairs,
         high=bench.whole.high,
-        folder=given.folder,
-        options=given.options,
+        folder=name_of(options.output),
+        options=flags,
+        recover_options=repeated(options, RecoverOptions),
     )
 
 

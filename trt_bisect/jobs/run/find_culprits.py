@@ -10,6 +10,7 @@ from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
@@ -35,12 +36,12 @@ def verdict(job: Preparation, bench: Experiment, command: str = "") -> tuple[Rep
         bench: where it is measured.
         command: that asked for it.
     """
-    high = job.request.options.high
+    high = job.options.high_precision
     asked = _asked(job, bench, command)
     if job.folder is not None:
         asked.save(job.folder)
     names = [layer.name for layer in bench.network.layers]
-    measured = search(job.request.way, asked.question, bench.evaluator, bench.rule, names, job.progress)
+    measured = search(asked.every_boundary, asked.question, bench.evaluator, bench.rule, names, job.progress)
     warning = sqnr_disagreement(bench.rule, measured.full)
     latencies = measure_latencies(
         bench.builder, bench.network, measured.recipe.plan, high, bench.feeds[0], job.progress
@@ -59,7 +60,7 @@ def verdict(job: Preparation, bench: Experiment, command: str = "") -> tuple[Rep
         bench.network,
         bench.ranges,
         bench.rule,
-        files=recipe_of(job.request, bench, measured.recipe.plan),
+        files=recipe_of(job.options, bench, measured.recipe.plan),
         notes=[*([warning] if warning else []), *_broken_off(bench)],
         seconds=seconds,
         latencies=latencies,
@@ -69,20 +70,24 @@ def verdict(job: Preparation, bench: Experiment, command: str = "") -> tuple[Rep
 
 def _asked(job: Preparation, bench: Experiment, command: str) -> RunManifest:
     """What is known before anything is measured."""
-    way = job.request.way
     blank = blank_report(
         bench.network,
         bench.ranges,
         bench.rule,
-        strategy=way.strategy,
+        strategy=bench.strategy,
         builder=bench.builder,
-        high=job.request.options.high,
+        high=job.options.high_precision,
         versions={**versions(), **bench.builder.versions},
         inputs=bench.about,
         notes=job.notes,
         fingerprint=bench.key,
         made_of=bench.parts,
     )
-    mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
+    key_prefix = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
     blank = replace(blank, command=command, started=job.started)
-    return RunManifest(blank, bench.rule, way.every_boundary, mark, job.started)
+    return RunManifest(blank, bench.rule, _every_boundary(bench.strategy, job.options.curve), key_prefix, job.started)
+
+
+def _every_boundary(strategy: str, curve: str) -> bool:
+    """Returns true if every boundary is measured, not only those that the verdict needs."""
+    return strategy == EXHAUSTIVE or (strategy == BRANCH and curve == FULL)

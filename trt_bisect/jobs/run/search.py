@@ -15,7 +15,6 @@ from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, 
 from trt_bisect.driver.culprits.speculative import Either, Rises, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.jobs.options import SearchOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.search_result import Measured
 from trt_bisect.support.progress import Progress
@@ -28,7 +27,7 @@ _REACH = 4
 
 
 def search(
-    way: SearchOptions,
+    every_boundary: bool,
     question: Question,
     evaluator: RebuildEvaluator | BranchEvaluator,
     rule: Rule,
@@ -38,7 +37,7 @@ def search(
     """The culprits, and the recipe that leaves them high.
 
     Args:
-        way: how it is searched; ``branch`` needs a ``BranchEvaluator``.
+        every_boundary: every boundary is measured, not only those that the verdict needs.
         question: what is asked.
         evaluator: measures plans.
         rule: judges them.
@@ -52,12 +51,12 @@ def search(
 
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
-        findings = _search_speculatively(way, question, evaluator, rule, progress)
+        findings = _search_speculatively(every_boundary, question, evaluator, rule, progress)
         if evaluator.mark:
             in_pieces = findings
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
     else:
-        findings = _search_wholes(way.every_boundary, question, evaluator, rule, names, progress)
+        findings = _search_wholes(every_boundary, question, evaluator, rule, names, progress)
     progress.stage("Measuring the recipe", None)
     recipe = _recipe(question, findings, evaluator, measure, rule)
     trial_of = evaluator.measure
@@ -103,13 +102,13 @@ def _on_whole_engines(
 
 
 def _search_speculatively(
-    way: SearchOptions, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
+    every_boundary: bool, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
 ) -> Findings:
     def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
         progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
-    if way.every_boundary:
+    if every_boundary:
         return drive_speculatively(lambda: exhaustive(question), measure_all, Rises(question))
     return drive_speculatively(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
 

@@ -1,0 +1,103 @@
+"""``--config``: options from a TOML file, below those on the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from trt_bisect.cli import main
+
+
+@pytest.fixture
+def trt_bisect(monkeypatch, capsys):
+    """Runs the command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return stopped.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path, lenet):
+    """A folder with a network and data in it, which is not the current one."""
+    place = tmp_path / "there"
+    place.mkdir()
+    shutil.copy(lenet / "lenet_planted.onnx", place / "net.onnx")
+    shutil.copy(lenet / "calibration.npz", place / "data.npz")
+    return place
+
+
+def written(folder, text):
+    path = folder / "options.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(trt_bisect, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    config = written(
+        folder,
+        """
+        calibration = "data.npz"
+        output = "made"
+        calibrator = "minmax"
+        threshold = 0.9
+        samples = 2
+        memory = 64
+        outputs = ["prob"]
+        shapes = { data = [1, 1, 28, 28] }
+        explain = "none"
+        keep_mask_ranges = true
+        """,
+    )
+    trt_bisect("run", folder / "net.onnx", "--config", config, "--threshold", "0.95")
+    report = json.loads((folder / "made/report.json").read_text())
+    assert report["threshold"] == 0.95
+    assert report["inputs"]["judged"] == 2
+    assert "minmax" in json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "remedy"),
+    [
+        ("thresold = 0.9", "there is no key 'thresold'.", "Did you mean 'threshold'?"),
+        ("threshold = 'high'", "'threshold' is 'high'.", "Write a number."),
+        ("calibration = 'none.npz'", "which does not exist.", "Paths are relative to the folder of this file."),
+        ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs' are the same.", "Leave one of them out."),
+        ("engine = 'tpu'", "'engine' is 'tpu'.", "Use one of auto, onnxruntime, tensorrt, tensorrt-rtx."),
+        ("engine =", "cannot be read: ", "It is a TOML file; the guide has an example."),
+    ],
+)
+def test_a_bad_file_is_refused_before_anything_is_run(trt_bisect, folder, text, problem, remedy):
+    config = written(folder, text)
+    code, _, err = trt_bisect("run", folder / "net.onnx", "--config", config, "-o", folder / "made")
+    said = err[err.index("trt-bisect:") :].splitlines()
+    assert code == 2
+    assert str(config) in said[0]
+    assert problem in said[0]
+    assert said[1] == remedy
+    assert not (folder / "made").exists()
+
+
+def test_each_command_knows_its_own_options(trt_bisect, folder):
+    config = written(folder, 'calibration = "data.npz"\nstrategy = "bisect"')
+    code, _, err = trt_bisect("recover", folder / "net.onnx", "--config", config)
+    assert code == 2
+    assert "there is no key 'strategy'" in err
+
+
+def test_the_order_of_before_still_works_with_a_note(trt_bisect, folder):
+    arguments = ["worst", folder / "net.onnx", "--calibration", folder / "data.npz", "--steps", "2"]
+    code, old, err = trt_bisect(*arguments, "--order", "ascending")
+    assert (code, "--order is an old name: give --direction higher." in err) == (0, True)
+    code, new, err = trt_bisect(*arguments, "--direction", "higher")
+    assert (code, "old name" in err) == (0, False)
+    assert old == new

@@ -1,0 +1,88 @@
+"""The outputs that are judged, and the rule that judges them, from the options and the FP32 reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from trt_bisect.analyzer.compare_output import finite_rows
+from trt_bisect.analyzer.judge import Rule, make_rule, numeric_outputs, outputs_to_judge
+from trt_bisect.analyzer.metrics import Metric, find_metric
+from trt_bisect.builder.base import Outputs
+from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.jobs.options.concerns import JudgeOptions
+
+
+class Judgement:
+    """The judgement of one network's outputs.
+
+    Args:
+        options: ask for it.
+        source: the network's name, for messages.
+    """
+
+    def __init__(self, options: JudgeOptions, source: str) -> None:
+        self.options = options
+        self._source = source
+
+    @cached_property
+    def asked_metric(self) -> Metric:
+        """The metric that the options name."""
+        return find_metric(self.options.metric, self.options.direction)
+
+    @property
+    def threshold(self) -> float | None:
+        """The worst value that is still good; None for the metric's own."""
+        return self.options.threshold
+
+    def outputs(self, outputs: Outputs) -> tuple[str, ...]:
+        """The names of the outputs that are judged: those that the user names, else those that floats come out of.
+
+        Raises:
+            BadInput: one of them, or all, cannot be judged.
+        """
+        judged = list(self.options.outputs) or outputs_to_judge(outputs)
+        useless = [name for name in judged if name not in numeric_outputs(outputs)]
+        if useless or not judged:
+            raise BadInput(
+                f"'{self._source}' has no output that can be judged: they are texts, sequences or maps.",
+                "Cut the network before the nodes that make them.",
+            )
+        return tuple(judged)
+
+    def finite_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
+        """The names of the judged outputs that have a finite value in FP32, for at least one input.
+
+        Raises:
+            BadInput: an output cannot be judged.
+            NothingMeasured: there are none.
+        """
+        judged = [
+            name
+            for name in self.outputs(reference[0])
+            if any(not found[name].size or np.isfinite(found[name]).any() for found in reference)
+        ]
+        if not judged:
+            raise NothingMeasured(
+                f"The FP32 reference of '{self._source}' holds nothing but NaN or infinite values.",
+                "Give --input with an input on which FP32 itself works.",
+            )
+        return tuple(judged)
+
+    def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
+        """The rule for these outputs.
+
+        Raises:
+            BadInput: the threshold does not fit the metric.
+        """
+        return make_rule(self.metric(outputs, reference), self.threshold, self.options.share, outputs)
+
+    def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
+        """The metric, knowing the worst figure of equal outputs."""
+        metric = self.asked_metric
+        if metric.perfect is not None:
+            return metric
+        judged = [found[name] for name in outputs for found in reference]
+        return metric.knowing_perfect(*filter(np.size, map(finite_rows, judged)))

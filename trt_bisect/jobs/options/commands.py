@@ -1,0 +1,333 @@
+"""The options of each command: concerns together, with what the command has beside them, or fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.concerns import (
+    AUTO,
+    BRANCH,
+    DIRECTIONS,
+    ENGINE_CHOICES,
+    EXPLAIN_NOTHING,
+    FULL,
+    NONE,
+    CalibrationOptions,
+    ClusterOptions,
+    DataOptions,
+    EngineOptions,
+    ExplainOptions,
+    JudgeOptions,
+    OutputOptions,
+    SearchOptions,
+)
+from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
+from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.precision import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions(
+    DataOptions, JudgeOptions, CalibrationOptions, EngineOptions, SearchOptions, ClusterOptions, OutputOptions
+):
+    """The options that plans are prepared and measured with."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trt_version:
+            from trt_bisect.calibration.cache import version_asked
+
+            version_asked(self.trt_version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(MeasuringOptions, ExplainOptions):
+    """The options of ``run``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.try_remedies and self.explain == EXPLAIN_NOTHING:
+            raise BadInput("Remedies are tried for what is explained.", "Leave out --explain none.")
+
+
+MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
+LAYERS, FUSED = "layers", "fused"
+ALWAYS, NEVER = "always", "never"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(Options):
+    """The goal of ``recover``."""
+
+    panel: ClassVar[str] = "Goal"
+
+    accuracy: str | Callable[..., Any] | None = option(
+        None,
+        kind=FUNCTION,
+        help="module:function of yours, called with infer(feeds) -> outputs, both by name; returns a number, higher "
+        "for better. In Python also the function.",
+    )
+    labels: Any = option(
+        None,
+        kind=FILE,
+        help="Or the right classes of the samples of --dataset, .npy, text or integers; the accuracy is the share that "
+        "is right.",
+    )
+    target: float | None = option(None, kind=NUMBER, help="The least accuracy that is still good.")
+    drop: str | float | None = option(
+        None,
+        kind=SHARE,
+        help="Or how much of FP32's accuracy may be lost: 0.01, or 1% of it. Without both nothing may be lost.",
+    )
+    budget: str | float | None = option(
+        None,
+        kind=SHARE,
+        help="The most accurate plan that gives up at most this share of INT8's gain in speed, 0.05 or 5%, is found.",
+    )
+    cost: str | Path = option(
+        AUTO,
+        kind=WORD_OR_FILE,
+        choices=(AUTO, MACS, MEASURED_TIME),
+        help="The cost of a layer that stays high: of its multiply-adds (macs), measured on the engine, the better of "
+        "these (auto), or a CSV with layer, int8, fp16, fp32.",
+    )
+    together: str = option(
+        LAYERS,
+        choices=(LAYERS, FUSED),
+        noun="way of moving together",
+        help="fused: layers that TensorRT fuses, or that share an input, move together.",
+    )
+    blocks: str = option(
+        AUTO,
+        choices=(AUTO, ALWAYS, NEVER),
+        noun="use of blocks",
+        help="Whole blocks of layers are searched first and then opened.",
+    )
+    plans: int | None = option(
+        None,
+        kind=WHOLE,
+        least=1,
+        help="After so many the search for cheaper ones ends.",
+    )
+    remedies: bool = option(
+        True,
+        kind=SWITCH,
+        flag="--remedies/--no-remedies",
+        help="Try other calibrators for single tensors before leaving layers high.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverOptions(MeasuringOptions, TargetOptions):
+    """The options of ``recover``."""
+
+    precision: str = option(
+        "fp32",
+        choices=("fp32", "fp16", MIXED),
+        noun="precision",
+        help="Of the layers not in INT8; with mixed each has the cheaper one that will do.",
+    )
+    share: float = fixed(0.5)
+    strategy: str = fixed(BRANCH)
+    curve: str = fixed(FULL)
+    workspace: int | None = fixed(None)
+    optimization_level: int | None = fixed(None)
+    force_int8: bool = fixed(False)
+    tactic_sources: Sequence[str] = fixed(())
+    tensorboard: str | Path | None = fixed(None)
+    tensorboard_channels: int = fixed(0)
+
+    @property
+    def highs(self) -> tuple[Precision, ...]:
+        """The precisions that layers not in INT8 can have."""
+        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (Precision(self.precision),)
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of plans that are measured before the search chooses between several."""
+        return self.highs[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityOptions(MeasuringOptions):
+    """The options of ``sensitivity``. Nothing is judged by its threshold."""
+
+    share: float = fixed(0.5)
+    threshold: float | None = fixed(None)
+    trt_version: str = fixed("")
+    workspace: int | None = fixed(None)
+    optimization_level: int | None = fixed(None)
+    force_int8: bool = fixed(False)
+    tactic_sources: Sequence[str] = fixed(())
+    strategy: str = fixed(BRANCH)
+    curve: str = fixed(FULL)
+    cluster: str = fixed("")
+    cluster_cpus: int = fixed(1)
+    retries: int = fixed(0)
+    history: str | Path = fixed(NONE)
+    tensorboard: str | Path | None = fixed(None)
+    tensorboard_channels: int = fixed(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstOptions(MeasuringOptions):
+    """The options of ``worst``."""
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("dataset",)
+    RENAMED: ClassVar[Mapping[str, Renamed]] = {
+        "order": Renamed("direction", {"ascending": "higher", "descending": "lower"})
+    }
+
+    steps: int | None = option(
+        None, kind=WHOLE, least=1, help="So many samples are taken, from the first on.", otherwise="all"
+    )
+    keep: int = option(10, kind=WHOLE, least=1, help="So many of the worst inputs are kept.")
+    high: Sequence[str] = option((), kind=TEXTS, help="Layers left in FP32, by name; may be repeated.")
+    direction: str = option(
+        "",
+        choices=DIRECTIONS,
+        noun="direction",
+        help="For a metric of yours, which must have it: higher or lower values are better.",
+        otherwise="the metric's own",
+    )
+    output: str | Path | None = option(
+        None,
+        kind=PLACE,
+        flag=("--output", "-o"),
+        repeated=False,
+        help="A folder for worst.json, worst.csv and worst.npz, which 'run' takes as inputs.",
+    )
+    inputs: Any = fixed(None)
+    samples: int | None = fixed(None)
+    share: float = fixed(0.5)
+    precision: str = fixed("fp32")
+    trt_version: str = fixed("")
+    workspace: int | None = fixed(None)
+    optimization_level: int | None = fixed(None)
+    force_int8: bool = fixed(False)
+    tactic_sources: Sequence[str] = fixed(())
+    strategy: str = fixed(BRANCH)
+    curve: str = fixed(FULL)
+    memory: int = fixed(512)
+    cluster: str = fixed("")
+    cluster_cpus: int = fixed(1)
+    retries: int = fixed(0)
+    history: str | Path = fixed(NONE)
+    tensorboard: str | Path | None = fixed(None)
+    tensorboard_channels: int = fixed(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorOptions(DataOptions, CalibrationOptions, OutputOptions):
+    """The options that ``compare`` and ``profile`` share."""
+
+    inputs: Any = option(
+        None,
+        kind=DATA,
+        flag=("--input", "--inputs"),
+        help="The samples to run.",
+        otherwise="the calibration data",
+        stands_for="INPUT.npz",
+    )
+    output: str | Path | None = option(
+        None, kind=PLACE, flag=("--output", "-o"), repeated=False, help="A folder for the tables, as JSON and CSV."
+    )
+    dataset: Any = fixed(None)
+    trt_version: str = fixed("")
+    history: str | Path = fixed(NONE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(TensorOptions):
+    """The options of ``compare``."""
+
+    panel: ClassVar[str] = "Comparison"
+
+    recipe: str | Path | None = option(
+        None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
+    )
+    high: Sequence[str] = option((), kind=TEXTS, help="Layers that stay high, by name; may be repeated.")
+    fp32: str | Path | None = option(
+        None,
+        kind=FILE,
+        help="A saved FP32 run, compared instead of running anything: .npz, Polygraphy's --save-outputs JSON, or a "
+        "folder of them.",
+    )
+    int8: str | Path | None = option(None, kind=FILE, help="The saved INT8 run, of the same inputs.")
+    engine: str = option(
+        "onnxruntime",
+        choices=ENGINE_CHOICES,
+        noun="engine",
+        help="onnxruntime emulates; TensorRT's engines give final outputs only, and a note says so.",
+    )
+    threshold: float = option(
+        0.99, kind=NUMBER, least=0, most=1, help="The cosine below which a tensor's similarity is low."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(TensorOptions):
+    """The options of ``profile``."""
+
+    panel: ClassVar[str] = "Layers"
+
+    prefix: str = option("", help="Only layers whose name begins so.", otherwise="all")
+    op_types: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        flag=("--op", "--op-types"),
+        help="Only layers of these operators; may be repeated.",
+        otherwise="all",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(DataOptions, CalibrationOptions):
+    """The options of ``trt-bisect calibrate``."""
+
+    panel: ClassVar[str] = "Output"
+
+    output: str | Path = option(
+        "calibration.cache", kind=PLACE, flag=("--output", "-o"), help="The calibration cache to write."
+    )
+    inputs: Any = fixed(None)
+    dataset: Any = fixed(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersOptions(DataOptions):
+    """The options of ``trt-bisect layers``."""
+
+    calibration: Any = fixed(None)
+    inputs: Any = fixed(None)
+    dataset: Any = fixed(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressOptions(ClusterOptions):
+    """The options of ``trt-bisect regress`` that say where its networks are measured."""
+
+    cluster: str = option(
+        "",
+        help="Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each one's "
+        "plans in N processes here (local:N).",
+        otherwise="in this process",
+    )
+
+
+COMMANDS: dict[str, type[Options]] = {
+    "run": RunOptions,
+    "recover": RecoverOptions,
+    "sensitivity": SensitivityOptions,
+    "worst": WorstOptions,
+    "compare": CompareOptions,
+    "profile": ProfileOptions,
+}
+"""The options of each command by its name, which is that of the Python function too."""
+
+OF_THE_COMMAND_LINE: dict[str, type[Options]] = {"calibrate": CalibrateOptions, "layers": LayersOptions}
+"""The options of commands that have no Python function of that signature."""

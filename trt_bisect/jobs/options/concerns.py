@@ -1,0 +1,334 @@
+"""The options by concern. The names of engines, calibrators and so on stand here again: their modules load slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trt_bisect.cluster import settings
+from trt_bisect.data.staged import StagedFile
+from trt_bisect.jobs.options.declare import Options, option
+from trt_bisect.jobs.options.kinds import (
+    DATA,
+    METRIC,
+    NUMBER,
+    PLACE,
+    SHAPES,
+    SWITCH,
+    TEXTS,
+    TRT_VERSION,
+    WHOLE,
+)
+from trt_bisect.precision import Precision
+
+if TYPE_CHECKING:
+    from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.support.progress import Progress
+
+AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
+STRATEGIES = (AUTO, BRANCH, EXHAUSTIVE, BISECT)
+FULL, CULPRITS = "full", "culprits"
+CURVES = (FULL, CULPRITS)
+EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
+EXPLAIN = (EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING)
+ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
+TYPING_CHOICES = (AUTO, "weak", "strong")
+CALIBRATORS = ("entropy", "minmax", "percentile")
+PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
+DIRECTIONS = ("higher", "lower")
+BESIDE, NONE = "beside", "none"
+MIB = 1 << 20
+
+_DATA = ".npz, .npy, .json, a folder, or module:function"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Options):
+    """The data that a network is calibrated with and judged on."""
+
+    panel: ClassVar[str] = "Data"
+
+    calibration: Any = option(
+        None,
+        kind=DATA,
+        help=f"Data to calibrate with ({_DATA}), or a TensorRT calibration cache; none for a network with Q/DQ pairs.",
+        stands_for="DATA.npz",
+    )
+    inputs: Any = option(
+        None,
+        kind=DATA,
+        flag=("--input", "--inputs"),
+        help="The inputs to judge on, each by itself.",
+        otherwise="the worst of the data set are found",
+        stands_for="INPUT.npz",
+    )
+    dataset: Any = option(
+        None,
+        kind=DATA,
+        help="Data to search for the worst inputs.",
+        otherwise="the calibration data",
+        stands_for="DATASET.npz",
+    )
+    shapes: Mapping[str, tuple[int, ...]] | None = option(
+        None,
+        kind=SHAPES,
+        flag=("--shape", "--shapes"),
+        help="Sizes of dynamic inputs, by name; on the command line name:1x3x224x224, repeated for each input.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions(Options):
+    """The ranges of the activations."""
+
+    panel: ClassVar[str] = "Calibration"
+
+    calibrator: str = option(
+        "entropy",
+        choices=CALIBRATORS,
+        noun="calibrator",
+        help="Chooses each tensor's range from the calibration data.",
+    )
+    percentile: float = option(
+        99.99, kind=NUMBER, above=0, most=100, unit="per cent", help="For the percentile calibrator, of |x|."
+    )
+    keep_mask_ranges: bool = option(
+        False, kind=SWITCH, help="Quantize tensors whose range is a mask's (-1e9, -3e38) too."
+    )
+    trt_version: str = option(
+        "",
+        kind=TRT_VERSION,
+        help="The TensorRT that is to read the calibration cache, such as 10.3.0.",
+        otherwise="the one in use, else 10.3.0",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """The inference engine, and how its engines are built."""
+
+    panel: ClassVar[str] = "Engine"
+
+    engine: str = option(
+        AUTO,
+        choices=ENGINE_CHOICES,
+        noun="engine",
+        help="Builds and runs the networks. 'trt-bisect engines' says which can be used here.",
+    )
+    typing: str = option(AUTO, choices=TYPING_CHOICES, noun="typing", help="TensorRT's typing.")
+    precision: str = option("fp32", choices=PRECISIONS, noun="precision", help="Of the layers not in INT8.")
+    workspace: int | None = option(
+        None, kind=WHOLE, least=1, unit="MiB", bytes_before=True, help="TensorRT's workspace limit."
+    )
+    optimization_level: int | None = option(
+        None, kind=WHOLE, least=0, most=5, help="TensorRT's builder optimisation level."
+    )
+    force_int8: bool = option(
+        False, kind=SWITCH, help="Weak typing: force INT8 instead of leaving the choice to TensorRT."
+    )
+    tactic_sources: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        flag=("--tactic-source", "--tactic-sources"),
+        help="The only sources that TensorRT may take kernels from, by their names in TacticSource; may be repeated.",
+        otherwise="TensorRT's own choice",
+    )
+    build_timeout: float | None = option(
+        1800.0,
+        kind=NUMBER,
+        above=0,
+        unit="seconds",
+        help="TensorRT may take so long to build an engine, or to run it; then that trial is 'timed out', and the "
+        "search goes on. None, in Python, sets no limit.",
+    )
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are not in INT8."""
+        return Precision(self.precision)
+
+    def build_options(self) -> BuildOptions:
+        """The options as builders take them."""
+        from trt_bisect.builder.base import BuildOptions
+
+        return BuildOptions(
+            high=self.high_precision,
+            workspace_bytes=None if self.workspace is None else self.workspace * MIB,
+            optimization_level=self.optimization_level,
+            force_int8=self.force_int8,
+            tactic_sources=tuple(self.tactic_sources) or None,
+            timeout=self.build_timeout,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Options):
+    """The judgement of outputs."""
+
+    panel: ClassVar[str] = "Judgement"
+
+    metric: str | Callable[..., Any] = option(
+        "cosine",
+        kind=METRIC,
+        help="cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or module:function; in Python also a "
+        "function of reference and output.",
+    )
+    direction: str = option(
+        "higher",
+        choices=DIRECTIONS,
+        noun="direction",
+        help="For a metric of yours: higher or lower values are better.",
+    )
+    threshold: float | None = option(
+        None, kind=NUMBER, help="The worst value that is still good.", otherwise="the metric's own, 0.99 for cosine"
+    )
+    share: float = option(
+        0.5, kind=NUMBER, above=0, help="A culprit costs at least this share of what the threshold allows."
+    )
+    outputs: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        help="The final outputs that count; may be repeated. The worst decides.",
+        otherwise="all",
+    )
+    samples: int | None = option(
+        None,
+        kind=WHOLE,
+        least=1,
+        help="Of the worst inputs so many are judged, each by itself; the worst decides.",
+        otherwise="all of --input, else 1",
+    )
+    class_axis: int | None = option(
+        None,
+        kind=WHOLE,
+        least=-32,
+        most=31,
+        help="Of kl and top1: the axis of the outputs that holds the classes, counted from either end.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(Options):
+    """The choice of the plans, and their measuring."""
+
+    panel: ClassVar[str] = "Search"
+
+    strategy: str = option(
+        AUTO,
+        choices=STRATEGIES,
+        noun="strategy",
+        help="branch (the whole curve in one pass through pieces of the network), exhaustive (an engine a layer), "
+        "bisect (about log2 N engines a culprit), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
+    )
+    curve: str = option(
+        FULL,
+        choices=CURVES,
+        noun="curve",
+        help="With branch: full (every point) or culprits (only what the verdict needs).",
+    )
+    memory: int = option(
+        512,
+        kind=WHOLE,
+        least=1,
+        unit="MiB",
+        bytes_before=True,
+        help="With branch: memory for the tensors held at once for all points of the curve.",
+    )
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory`` in bytes."""
+        return self.memory * MIB
+
+    def strategy_on(self, engine: str) -> str:
+        """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
+
+        An NVIDIA engine fuses and rounds a piece otherwise than the whole, by how much no run has measured yet.
+        """
+        if self.strategy != AUTO:
+            return self.strategy
+        return BRANCH if engine == "onnxruntime" else BISECT
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(Options):
+    """The explanation of culprits."""
+
+    panel: ClassVar[str] = "Explanation"
+
+    explain: str = option(
+        EXPLAIN_TENSORS,
+        choices=EXPLAIN,
+        noun="explanation",
+        help="Why: tensors (every tensor compared, and each culprit's sides measured), full (each layer alone, too), "
+        "none.",
+    )
+    try_remedies: bool = option(
+        False, kind=SWITCH, help="Try other calibrators, and each culprit alone in high precision."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Options):
+    """The workers that try plans."""
+
+    panel: ClassVar[str] = "Cluster"
+
+    cluster: str = option(
+        "",
+        help="Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).",
+        otherwise="in this process",
+    )
+    cluster_cpus: int = option(
+        1,
+        kind=WHOLE,
+        help="Of a Ray task, where the engine needs no GPU.",
+    )
+    retries: int = option(
+        settings.RETRIES,
+        kind=WHOLE,
+        help="A plan whose worker was lost is tried again so often; then its trial is 'lost'.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cluster_settings()
+
+    def cluster_settings(self) -> settings.ClusterOptions:
+        """The options as the cluster takes them."""
+        return settings.ClusterOptions(self.cluster, self.cluster_cpus, self.retries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """The files that are written."""
+
+    panel: ClassVar[str] = "Output"
+
+    output: str | Path | StagedFile | None = option(
+        None,
+        kind=PLACE,
+        flag=("--output", "-o"),
+        repeated=False,
+        help="The run folder: the run is journaled there, and the same command goes on from there after any stop.",
+        otherwise="trt-bisect-<model>; in Python nothing is written",
+    )
+    history: str | Path = option(
+        BESIDE,
+        kind=PLACE,
+        choices=(BESIDE, NONE),
+        help="The run is recorded beside the run folder, not at all (none), or in a file.",
+    )
+    tensorboard: str | Path | None = option(None, kind=PLACE, repeated=False, help="A folder for TensorBoard's logs.")
+    tensorboard_channels: int = option(
+        0,
+        kind=WHOLE,
+        least=0,
+        repeated=False,
+        help="Of so many channels of a tensor, the loudest, logs have histograms as well.",
+    )
+    progress: Progress | None = option(
+        None, flag="", repeated=False, help="Shows progress.", otherwise="tqdm in a notebook, else nothing"
+    )

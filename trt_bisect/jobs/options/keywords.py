@@ -1,0 +1,166 @@
+"""The keywords of the Python functions, for type checkers. Made by tools/make_options.py: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from trt_bisect.data.staged import StagedFile
+from trt_bisect.support.progress import Progress
+
+
+class RunKeywords(TypedDict, total=False):
+    """Of ``trt_bisect.run``."""
+
+    dataset: Any
+    shapes: Mapping[str, tuple[int, ...]] | None
+    metric: str | Callable[..., Any]
+    direction: str
+    threshold: float | None
+    share: float
+    outputs: Sequence[str]
+    samples: int | None
+    class_axis: int | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    trt_version: str
+    engine: str
+    typing: str
+    precision: str
+    workspace: int | None
+    optimization_level: int | None
+    force_int8: bool
+    tactic_sources: Sequence[str]
+    build_timeout: float | None
+    strategy: str
+    curve: str
+    memory: int
+    cluster: str
+    cluster_cpus: int
+    retries: int
+    output: str | Path | StagedFile | None
+    history: str | Path
+    tensorboard: str | Path | None
+    tensorboard_channels: int
+    progress: Progress | None
+    explain: str
+    try_remedies: bool
+
+
+class RecoverKeywords(TypedDict, total=False):
+    """Of ``trt_bisect.recover``."""
+
+    dataset: Any
+    shapes: Mapping[str, tuple[int, ...]] | None
+    metric: str | Callable[..., Any]
+    direction: str
+    threshold: float | None
+    outputs: Sequence[str]
+    samples: int | None
+    class_axis: int | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    trt_version: str
+    engine: str
+    typing: str
+    precision: str
+    build_timeout: float | None
+    memory: int
+    cluster: str
+    cluster_cpus: int
+    retries: int
+    output: str | Path | StagedFile | None
+    history: str | Path
+    progress: Progress | None
+    accuracy: str | Callable[..., Any] | None
+    labels: Any
+    target: float | None
+    drop: str | float | None
+    budget: str | float | None
+    cost: str | Path
+    together: str
+    blocks: str
+    plans: int | None
+    remedies: bool
+
+
+class SensitivityKeywords(TypedDict, total=False):
+    """Of ``trt_bisect.sensitivity``."""
+
+    dataset: Any
+    shapes: Mapping[str, tuple[int, ...]] | None
+    metric: str | Callable[..., Any]
+    direction: str
+    outputs: Sequence[str]
+    samples: int | None
+    class_axis: int | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    engine: str
+    typing: str
+    precision: str
+    build_timeout: float | None
+    memory: int
+    output: str | Path | StagedFile | None
+    progress: Progress | None
+
+
+class WorstKeywords(TypedDict, total=False):
+    """Of ``trt_bisect.worst``."""
+
+    calibration: Any
+    shapes: Mapping[str, tuple[int, ...]] | None
+    metric: str | Callable[..., Any]
+    direction: str
+    threshold: float | None
+    outputs: Sequence[str]
+    class_axis: int | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    engine: str
+    typing: str
+    build_timeout: float | None
+    output: str | Path | None
+    progress: Progress | None
+    steps: int | None
+    keep: int
+    high: Sequence[str]
+
+
+class CompareKeywords(TypedDict, total=False):
+    """Of ``trt_bisect.compare``."""
+
+    output: str | Path | None
+    shapes: Mapping[str, tuple[int, ...]] | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    tensorboard: str | Path | None
+    tensorboard_channels: int
+    progress: Progress | None
+    recipe: str | Path | None
+    high: Sequence[str]
+    fp32: str | Path | None
+    int8: str | Path | None
+    engine: str
+    threshold: float
+
+
+class ProfileKeywords(TypedDict, total=False):
+    """Of ``trt_bisect.profile``."""
+
+    output: str | Path | None
+    shapes: Mapping[str, tuple[int, ...]] | None
+    calibrator: str
+    percentile: float
+    keep_mask_ranges: bool
+    tensorboard: str | Path | None
+    tensorboard_channels: int
+    progress: Progress | None
+    prefix: str
+    op_types: Sequence[str]
