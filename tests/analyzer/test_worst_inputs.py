@@ -276,15 +276,15 @@ def test_a_generator_is_gone_through_once_and_let_go(tmp_path):
     assert most <= 20
 
 
-def test_a_function_of_the_user_in_either_order(tmp_path):
+def test_a_function_of_the_user_in_either_direction(tmp_path):
     path, images = chain(tmp_path)
     options = {"calibration": images, "engine": "onnxruntime", "keep": 16}
 
     def shift(reference, output):
         return float((output - reference).mean())
 
-    up = trt_bisect.worst(path, metric=shift, order="ascending", **options)
-    down = trt_bisect.worst(path, metric=shift, order="descending", **options)
+    up = trt_bisect.worst(path, metric=shift, direction="higher", **options)
+    down = trt_bisect.worst(path, metric=shift, direction="lower", **options)
     assert up.values == down.values
     assert list(up.places) == sorted(range(16), key=lambda place: up.values[place])
     assert list(down.places) == sorted(range(16), key=lambda place: -up.values[place])
@@ -312,11 +312,11 @@ def test_an_output_that_int8_makes_infinite_is_named_as_such(tmp_path):
 BAD = {
     "no data": ({"calibration": "cache"}, "no data set"),
     "no ranges": ({}, "no ranges"),
-    "no steps": ({"steps": 0}, "nothing to search"),
-    "nothing kept": ({"keep": 0}, "nothing to search"),
+    "no steps": ({"steps": 0}, "--steps cannot be 0"),
+    "nothing kept": ({"keep": 0}, "--keep cannot be 0"),
     "unknown metric": ({"metric": "mape"}, "mape"),
-    "unknown order": ({"order": "upwards"}, "upwards"),
-    "wrong order": ({"metric": "MSE", "order": "ascending"}, "descending"),
+    "unknown direction": ({"direction": "upwards"}, "upwards"),
+    "wrong direction": ({"metric": "MSE", "direction": "higher"}, "lower values are better"),
     "unknown layer": ({"high": ["cnv1"], "calibration": "images"}, "Did you mean 'conv1'"),
     "no layer left": ({"high": ["conv0", "conv1", "conv2", "pool", "fc"], "calibration": "images"}, "none is in INT8"),
     "no number": ({"threshold": math.nan}, "threshold"),
