@@ -61,7 +61,7 @@ def regress_command(
 
 
 def _append(target: Path, source: Path) -> None:
-    """What the night says must not be lost by a file that GitHub wants and that cannot be written."""
+    """Appends a file to another; if that cannot be written, a line on stderr says so and the night goes on."""
     try:
         with target.open("ab") as file:
             file.write(source.read_bytes())

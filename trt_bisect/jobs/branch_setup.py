@@ -68,7 +68,7 @@ def branch_evaluator(
 
 
 def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:
-    """What is known of the tensors on each input; found out once for inputs of the same shapes."""
+    """The facts of the tensors for each input; computed once for inputs of the same shapes."""
     known: dict[tuple[object, ...], TensorFacts] = {}
     shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
     for key, feeds in zip(shapes, inputs, strict=True):

@@ -166,7 +166,7 @@ def _emulated(
 
 
 def final_outputs_only(engine: str) -> str:
-    """What is to be said of tensors beside the outputs of an NVIDIA engine."""
+    """The note that an NVIDIA engine gives final outputs only."""
     return (
         f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
         "emulation on ONNX Runtime"

@@ -51,7 +51,7 @@ from trt_bisect.support.progress import Progress
 
 
 class Preparation:
-    """What comes before the measuring: each method is a stage, in the order in which they are called."""
+    """Prepares the measuring: each method is a stage, in the order in which they are called."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class Preparation:
         return list(found.inputs), about
 
     def _worst_key(self, builder: Builder, ranges: Ranges, source: Dataset, count: int) -> str:
-        """What the worst inputs are kept under: all that the engines and the judgement of them depend on."""
+        """The key under which the worst inputs are stored: a digest of everything that their search depends on."""
         parts = self._fingerprint_parts(builder, ranges, ())
         name = self.judgement.asked_metric.name
         chosen = {"data": source.digest(), "count": count, "outputs": self.options.outputs, "metric name": name}

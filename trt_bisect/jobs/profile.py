@@ -85,7 +85,7 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the samples showed of each tensor."""
+    """The figures of each tensor over the samples."""
 
     samples: int
     spreads: Mapping[str, Spread]
@@ -95,7 +95,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the network and the ranges say without data."""
+    """The facts that the network and the ranges give without data."""
 
     network: Network
     writer: PlanWriter

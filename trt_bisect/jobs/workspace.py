@@ -14,7 +14,7 @@ from trt_bisect.runs.progress_file import Heartbeat
 from trt_bisect.support.progress import Progress, Showing
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
-"""What ``write_whole`` calls a file until it is whole; the number is the process that writes it."""
+"""The name that ``write_whole`` gives a file until it is complete; the number is that of the writing process."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iter
 
 
 def read_value(file: Path, where: str, key: str, value: Any, read: Read) -> Any:
-    """What ``read`` makes of a value; raises BadInput with the file, the table and the key."""
+    """Reads a value with ``read``; raises BadInput with the file, the table and the key."""
     try:
         return read(value, file.parent)
     except Unfit as unfit:

@@ -45,12 +45,12 @@ class Found:
     """A recipe, and what it was found on.
 
     Attributes:
-        bench: with the ranges that the recipe needs.
+        experiment: with the ranges that the recipe needs.
         full: what full INT8 measures with the ranges as they came, and the loss of that.
         moves: the scales that were chosen anew.
     """
 
-    bench: Experiment
+    experiment: Experiment
     target: Target
     sought: RecipeResult
     full: tuple[float | None, Loss]
@@ -58,28 +58,33 @@ class Found:
 
 
 def recovery_verdict(
-    job: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
+    preparation: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
 ) -> Recovery:
     """The report on a recipe.
 
     Args:
-        job: that it was found in.
+        preparation: that it was found in.
         found: the recipe.
-        before: the bench with the ranges as they came.
+        before: the experiment with the ranges as they came.
         aim: what was wanted.
         costs: of leaving layers high, from ``origin``.
         origin: ``macs``, ``measured`` or a file.
     """
-    bench = found.bench
-    front = _front(job, found, costs)
+    experiment = found.experiment
+    front = _front(preparation, found, costs)
     latencies = measure_latencies(
-        bench.builder, bench.network, found.sought.plan, bench.whole.high, bench.feeds[0], job.progress
+        experiment.builder,
+        experiment.network,
+        found.sought.plan,
+        experiment.whole.high,
+        experiment.feeds[0],
+        preparation.progress,
     )
-    return _recovery(job, found, before, aim, costs, origin, front, latencies)
+    return _recovery(preparation, found, before, aim, costs, origin, front, latencies)
 
 
 def stopped_recovery(
-    job: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
+    preparation: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
 ) -> Recovery:
     """The report on a recipe as far as it is known when a run is stopped; nothing is measured.
 
@@ -90,16 +95,16 @@ def stopped_recovery(
     known = {RECIPE: (sought.plan, target.figure(sought.plan), loss)}
     named = {**known, ALL_HIGH: (sought.space.plan(sought.space.all), None, math.inf)}
     front = tuple(
-        FrontPoint(plan_cost(plan, costs), figure, loss, (name,), _high(found.bench.network, plan))
+        FrontPoint(plan_cost(plan, costs), figure, loss, (name,), _high(found.experiment.network, plan))
         for name, (plan, figure, loss) in named.items()
     )
-    recovery = _recovery(job, found, before, aim, costs, origin, front, None)
+    recovery = _recovery(preparation, found, before, aim, costs, origin, front, None)
     note = "stopped before the front and the latencies were measured: the same command goes on from here"
     return replace(recovery, stopped=True, notes=(*recovery.notes, note))
 
 
 def _recovery(
-    job: Preparation,
+    preparation: Preparation,
     found: Found,
     before: Experiment,
     aim: RecipeGoal,
@@ -108,19 +113,19 @@ def _recovery(
     front: tuple[FrontPoint, ...],
     latencies: Latencies | None,
 ) -> Recovery:
-    bench, target, sought = found.bench, found.target, found.sought
-    network = bench.network
-    files = recipe_of(job.options, bench, sought.plan)
-    trials = [trial for store in dict.fromkeys((before.store, bench.store)) for trial in store.trials.values()]
+    experiment, target, sought = found.experiment, found.target, found.sought
+    network = experiment.network
+    files = recipe_of(preparation.options, experiment, sought.plan)
+    trials = [trial for store in dict.fromkeys((before.store, experiment.store)) for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
     recovery = Recovery(
         model=network.source,
-        engine=bench.builder.engine,
-        typing=bench.builder.typing,
-        arithmetic=bench.builder.arithmetic,
-        metric=bench.rule.metric.name,
-        target=_target(bench, target, aim),
-        figure="accuracy" if isinstance(target, AccuracyTarget) else bench.rule.metric.name,
+        engine=experiment.builder.engine,
+        typing=experiment.builder.typing,
+        arithmetic=experiment.builder.arithmetic,
+        metric=experiment.rule.metric.name,
+        target=_target(experiment, target, aim),
+        figure="accuracy" if isinstance(target, AccuracyTarget) else experiment.rule.metric.name,
         costs=origin,
         precision="mixed" if len(aim.high) > 1 else str(aim.high[0]),
         measured={
@@ -139,33 +144,38 @@ def _recovery(
         plans=len(trials),
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
-        seconds=perf_counter() - job.began,
-        notes=tuple(dict.fromkeys([*job.notes, *memory_notes(trials), *files.notes])),
+        seconds=perf_counter() - preparation.began,
+        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *files.notes])),
         summary="",
-        versions={**versions(), **bench.builder.versions},
-        fingerprint=bench.key,
-        started=job.started,
+        versions={**versions(), **experiment.builder.versions},
+        fingerprint=experiment.key,
+        started=preparation.started,
         files=files,
         graph=network_facts(network, before.ranges.scales),
     )
-    return recovery_summary(recovery, bench.rule.metric.text)
+    return recovery_summary(recovery, experiment.rule.metric.text)
 
 
 def _by_input(found: Found, before: Experiment) -> dict[str, Mapping[str, Any]]:
-    """What stands behind the similarity of the worst of several inputs, for full INT8 and the recipe."""
+    """Notes on the similarity of the worst of several inputs, for full INT8 and the recipe."""
     if isinstance(found.target, AccuracyTarget):
         return {}
-    everything, bench = found.sought.space.plan(frozenset()), found.bench
-    both = {"int8": before.whole.measure(everything), RECIPE: bench.whole.measure(found.sought.plan)}
-    judged = {plan: bench.rule.by_input(trial) for plan, trial in both.items()}
+    everything, experiment = found.sought.space.plan(frozenset()), found.experiment
+    both = {"int8": before.whole.measure(everything), RECIPE: experiment.whole.measure(found.sought.plan)}
+    judged = {plan: experiment.rule.by_input(trial) for plan, trial in both.items()}
     return {plan: figures.facts() for plan, figures in judged.items() if figures is not None}
 
 
-def _target(bench: Experiment, target: Target, aim: RecipeGoal) -> dict[str, Any]:
+def _target(experiment: Experiment, target: Target, aim: RecipeGoal) -> dict[str, Any]:
     wanted: dict[str, Any] = {} if aim.most is None else {"most": aim.most}
     if isinstance(target, AccuracyTarget):
         return {"kind": "accuracy", "least": target.least, "reference": target.reference, **wanted}
-    return {"kind": "similarity", "least": bench.rule.threshold, "reference": bench.rule.metric.perfect, **wanted}
+    return {
+        "kind": "similarity",
+        "least": experiment.rule.threshold,
+        "reference": experiment.rule.metric.perfect,
+        **wanted,
+    }
 
 
 def _left_high(network: Network, target: Target, sought: RecipeResult, costs: Costs) -> tuple[LeftHigh, ...]:
@@ -180,29 +190,29 @@ def _left_high(network: Network, target: Target, sought: RecipeResult, costs: Co
 
 
 def _moves(found: Found, before: Experiment) -> tuple[Move, ...]:
-    scales, anew = before.ranges.scales, found.bench.ranges.scales
+    scales, anew = before.ranges.scales, found.experiment.ranges.scales
     return tuple(
         Move(tensor, str(calibrator), float(scales[tensor]), float(anew[tensor]))
         for tensor, calibrator in found.moves.items()
     )
 
 
-def _front(job: Preparation, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
+def _front(preparation: Preparation, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
     """The plans that no measured plan beats, each on a whole engine, with those that have a name.
 
     Where scales were chosen anew the plans are measured with these, and full INT8 without them stands first.
     """
     target, sought = found.target, found.sought
     space, budget = sought.space, sought.space.budget
-    job.progress.stage("Measuring the front", None)
+    preparation.progress.stage("Measuring the front", None)
     on_the_way = path(space, sought.chosen, _POINTS if target.cheap else _POINTS_DEAR)
     plans = [space.plan(kept) for kept in {**dict.fromkeys(on_the_way), **dict.fromkeys(sought.chosen.losses)}]
-    rough = target.choose(plans, lambda _: job.progress.step("a plan of the front"))
+    rough = target.choose(plans, lambda _: preparation.progress.step("a plan of the front"))
     likely = pareto(_points(plans, rough, costs))
     full = ALL_INT8_ANEW if found.moves else ALL_INT8
     named = {full: space.plan(frozenset()), ALL_HIGH: space.plan(space.all), RECIPE: sought.plan}
     again = list(dict.fromkeys([*named.values(), *(point.plan for point in _spread(likely))]))
-    points = _points(again, _exactly(target, again, job), costs)
+    points = _points(again, _exactly(target, again, preparation), costs)
     front = pareto(points)
     bend = knee(front, budget)
     names: dict[PrecisionPlan, list[str]] = {}
@@ -217,15 +227,15 @@ def _front(job: Preparation, found: Found, costs: Costs) -> tuple[FrontPoint, ..
             None if math.isinf(point.loss) else target.figure(point.plan),
             point.loss,
             tuple(names.get(point.plan, ())),
-            _high(found.bench.network, point.plan),
+            _high(found.experiment.network, point.plan),
         )
         for point in sorted(shown.values(), key=lambda point: (point.cost, point.loss))
     )
     return (as_it_came, *measured) if found.moves else measured
 
 
-def _exactly(target: Target, plans: Sequence[PrecisionPlan], job: Preparation) -> list[Loss]:
-    return [target.exact([plan], lambda _: job.progress.step("a plan of the front"))[0] for plan in plans]
+def _exactly(target: Target, plans: Sequence[PrecisionPlan], preparation: Preparation) -> list[Loss]:
+    return [target.exact([plan], lambda _: preparation.progress.step("a plan of the front"))[0] for plan in plans]
 
 
 def _points(plans: Sequence[PrecisionPlan], losses: Sequence[Loss], costs: Costs) -> list[Point]:

@@ -1,4 +1,4 @@
-"""The search for a recipe on a bench: what is chosen is measured again on whole engines, and so is each step back."""
+"""The search for a recipe: the chosen plan, and each step back from it, are measured again on whole engines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MANY = 200
 _MANY_DEAR = 64
 _PLANS_DEAR = 60
 _ROUNDS = 8
-"""How often a choice is made again, more carefully, after whole engines contradicted it."""
+"""The most times that a choice is repeated, more carefully, after whole engines contradicted it."""
 _LEAST_MARGIN = 1.05
 _UNSURE = 0.25
-"""What is good by less than so much of the budget is measured on a whole engine before it is believed."""
+"""A plan within this share of the loss budget is measured again on a whole engine before it is accepted."""
 
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer and high precision, the share of INT8's gain in speed that is given up."""
@@ -32,7 +32,7 @@ Costs = Mapping[int, Mapping[Precision, float]]
 
 @dataclass(frozen=True)
 class RecipeGoal:
-    """How a recipe is searched.
+    """The goal of the search for a recipe.
 
     Attributes:
         high: the precisions that layers may be left in, the dearest first.
@@ -49,7 +49,7 @@ class RecipeGoal:
 
 @dataclass(frozen=True)
 class RecipeResult:
-    """What was found.
+    """The result of the search.
 
     Attributes:
         plan: measured on a whole engine, with ``loss``.
@@ -189,7 +189,7 @@ def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
 
 
 def _barely(loss: Loss, budget: float) -> bool:
-    """Whether a plan is good by so little that only a whole engine can tell."""
+    """Returns true if a plan meets the budget so narrowly that only a whole engine can decide."""
     return loss is not None and (1.0 - _UNSURE) * budget <= loss <= budget
 
 

@@ -108,42 +108,50 @@ def _share(given: str | float, what: str) -> float:
 
 
 def _recovered(
-    job: Preparation,
-    bench: Experiment,
+    preparation: Preparation,
+    experiment: Experiment,
     options: RecoverOptions,
     goal: RecipeGoal,
     keep: Callable[[Recovery], object],
 ) -> Recovery:
     """The recovery. Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all."""
-    costs, origin = _costs(job, bench, options.cost, goal)
-    similarity = SimilarityTarget(bench)
-    accuracy = _accuracy(job, bench, options)
-    target = _target(bench, similarity, accuracy, options)
-    groups = units(bench.network, options.together)
-    space = make_space(bench.network, groups, costs, goal, target.budget)
-    sought = seek(bench.network, space, costs, goal, target, similarity, job.progress)
+    costs, origin = _costs(preparation, experiment, options.cost, goal)
+    similarity = SimilarityTarget(experiment)
+    accuracy = _accuracy(preparation, experiment, options)
+    target = _target(experiment, similarity, accuracy, options)
+    groups = units(experiment.network, options.together)
+    space = make_space(experiment.network, groups, costs, goal, target.budget)
+    sought = seek(experiment.network, space, costs, goal, target, similarity, preparation.progress)
     full = space.plan(frozenset())
     (loss,) = target.exact([full], lambda _: None)
-    found = Found(bench, target, sought, (target.figure(full), loss), {})
+    found = Found(experiment, target, sought, (target.figure(full), loss), {})
     try:
-        if options.remedies and sought.kept and goal.most is None and bench.data and not bench.network.has_pairs:
-            found = _recalibrated(job, found, options, goal, accuracy, costs)
-        return recovery_verdict(job, found, bench, goal, costs, origin)
+        if (
+            options.remedies
+            and sought.kept
+            and goal.most is None
+            and experiment.data
+            and not experiment.network.has_pairs
+        ):
+            found = _recalibrated(preparation, found, options, goal, accuracy, costs)
+        return recovery_verdict(preparation, found, experiment, goal, costs, origin)
     except KeyboardInterrupt:
-        keep(stopped_recovery(job, found, bench, goal, costs, origin))
-        job.progress.say("The recipe is written as it was found; the front and the latencies are not measured yet")
+        keep(stopped_recovery(preparation, found, experiment, goal, costs, origin))
+        preparation.progress.say(
+            "The recipe is written as it was found; the front and the latencies are not measured yet"
+        )
         raise
 
 
-def _costs(job: Preparation, bench: Experiment, cost: str | Path, goal: RecipeGoal) -> tuple[Costs, str]:
-    network = bench.network
-    measured = bench.builder.arithmetic == MEASURED
+def _costs(preparation: Preparation, experiment: Experiment, cost: str | Path, goal: RecipeGoal) -> tuple[Costs, str]:
+    network = experiment.network
+    measured = experiment.builder.arithmetic == MEASURED
     if cost == MEASURED_TIME or (cost == AUTO and measured):
-        job.progress.stage("Timing the layers", None)
+        preparation.progress.stage("Timing the layers", None)
         high = {Precision.FP32, *goal.high}
-        return shares(measure_times(bench.builder, network, high, bench.feeds[0])), MEASURED_TIME
+        return shares(measure_times(experiment.builder, network, high, experiment.feeds[0])), MEASURED_TIME
     if cost in (AUTO, MACS):
-        return shares(times_by_macs(network, facts_for(network, bench.feeds[0]))), MACS
+        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0]))), MACS
     times = times_from_csv(Path(cost), network)
     for k, by in times.items():
         for precision in goal.high:
@@ -155,68 +163,83 @@ def _costs(job: Preparation, bench: Experiment, cost: str | Path, goal: RecipeGo
     return shares(times), str(cost)
 
 
-def _accuracy(job: Preparation, bench: Experiment, options: RecoverOptions) -> Accuracy | None:
+def _accuracy(preparation: Preparation, experiment: Experiment, options: RecoverOptions) -> Accuracy | None:
     if options.accuracy is not None:
         own = options.accuracy
         function = load_function(own, "accuracy function") if isinstance(own, str) else own
         code = code_digest(function)
         if not is_reusable(code):
-            job.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
+            preparation.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
         return Accuracy(function, code)
     if options.labels is None:
         return None
     labels = (
         read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
     )
-    output = bench.rule.outputs[0]
-    classes = bench.classes[output]
+    output = experiment.rule.outputs[0]
+    classes = experiment.classes[output]
     if classes.axis is None:
         raise BadInput(
             f"Which axis of output '{output}' holds its classes cannot be told.",
             "Give --class-axis, or --accuracy with a function of yours.",
         )
-    samples = open_dataset(options.dataset, bench.network.inputs)
+    samples = open_dataset(options.dataset, experiment.network.inputs)
     return top1(samples, labels, output, classes.predicted, str(classes))
 
 
 def _target(
-    bench: Experiment, similarity: SimilarityTarget, accuracy: Accuracy | None, options: RecoverOptions
+    experiment: Experiment, similarity: SimilarityTarget, accuracy: Accuracy | None, options: RecoverOptions
 ) -> Target:
     if accuracy is None:
         return similarity
-    evaluator = AccuracyEvaluator(accuracy, bench.whole, bench.store)
+    evaluator = AccuracyEvaluator(accuracy, experiment.whole, experiment.store)
     relative = isinstance(options.drop, str) and options.drop.strip().endswith("%")
     drop = 0.0 if options.drop is None else _share(options.drop, "drop")
     return AccuracyTarget(evaluator, similarity, options.target, drop, relative=relative)
 
 
 def _recalibrated(
-    job: Preparation, found: Found, options: RecoverOptions, goal: RecipeGoal, accuracy: Accuracy | None, costs: Costs
+    preparation: Preparation,
+    found: Found,
+    options: RecoverOptions,
+    goal: RecipeGoal,
+    accuracy: Accuracy | None,
+    costs: Costs,
 ) -> Found:
     """The recipe with scales chosen anew, if that makes it cheaper; else the one that was found."""
-    bench, sought = found.bench, found.sought
-    assert bench.data is not None
-    job.progress.stage("Calibrating single tensors", bench.data.length)
-    seen = magnitudes(bench.network, bench.data, on_sample=lambda done: job.progress.step(f"sample {done}"))
+    experiment, sought = found.experiment, found.sought
+    assert experiment.data is not None
+    preparation.progress.stage("Calibrating single tensors", experiment.data.length)
+    seen = magnitudes(
+        experiment.network, experiment.data, on_sample=lambda done: preparation.progress.step(f"sample {done}")
+    )
 
     def other(moves: Recalibrations) -> tuple[Experiment, Target, SimilarityTarget]:
-        changed = job.in_pieces(job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)))
+        changed = preparation.in_pieces(
+            preparation.with_ranges(experiment, recalibrated(experiment.ranges, seen, moves))
+        )
         similarity = SimilarityTarget(changed)
         return changed, _target(changed, similarity, accuracy, options), similarity
 
     def measure(moves: Recalibrations, plan: PrecisionPlan) -> Loss:
-        whole = job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)).whole if moves else bench.whole
-        return bench.rule.loss(whole.measure(plan))
+        whole = (
+            preparation.with_ranges(experiment, recalibrated(experiment.ranges, seen, moves)).whole
+            if moves
+            else experiment.whole
+        )
+        return experiment.rule.loss(whole.measure(plan))
 
-    job.progress.stage("Trying other scales", None)
+    preparation.progress.stage("Trying other scales", None)
     best = found
-    for moves in suggest(bench.network, bench.ranges, seen, sought, measure, job.progress.step):
+    for moves in suggest(experiment.network, experiment.ranges, seen, sought, measure, preparation.progress.step):
         changed, target, similarity = other(moves)
-        again = seek(bench.network, sought.space, costs, goal, target, similarity, job.progress)
+        again = seek(experiment.network, sought.space, costs, goal, target, similarity, preparation.progress)
         if not _beats(again, best.sought):
             continue
-        better = _fewest_recalibrations(replace(found, bench=changed, target=target, sought=again, moves=moves), other)
-        if accuracy or _holds_elsewhere(job, found, better):
+        better = _fewest_recalibrations(
+            replace(found, experiment=changed, target=target, sought=again, moves=moves), other
+        )
+        if accuracy or _holds_elsewhere(preparation, found, better):
             best = better
     return best
 
@@ -249,23 +272,23 @@ def _fewest_recalibrations(
         loss=losses[0],
         back={unit: (each, loss) for (unit, (each, _)), loss in zip(back.items(), losses[1:], strict=True)},
     )
-    return replace(found, bench=changed, target=target, sought=sought, moves=moves)
+    return replace(found, experiment=changed, target=target, sought=sought, moves=moves)
 
 
-def _holds_elsewhere(job: Preparation, found: Found, better: Found) -> bool:
+def _holds_elsewhere(preparation: Preparation, found: Found, better: Found) -> bool:
     """Returns true if new scales are good on the whole data set too, or as good there as the old ones."""
-    data, rule = found.bench.data, found.bench.rule
+    data, rule = found.experiment.data, found.experiment.rule
     assert data is not None
     worst = []
     for each in (found, better):
-        high = [k for k in each.bench.network.quantizable if k not in each.sought.plan.int8]
-        job.progress.stage("Judging the recipe on all samples", data.length)
-        builder = job.builder_for(each.bench.builder.engine, each.bench.ranges, data)
-        worst.append(job.find_worst(builder, data, 1, high))
+        high = [k for k in each.experiment.network.quantizable if k not in each.sought.plan.int8]
+        preparation.progress.stage("Judging the recipe on all samples", data.length)
+        builder = preparation.builder_for(each.experiment.builder.engine, each.experiment.ranges, data)
+        worst.append(preparation.find_worst(builder, data, 1, high))
     losses = [max(map(_loss(rule), each.similarities)) for each in worst]
     if losses[1] <= max(losses[0], rule.budget):
         return True
-    job.notes.append(
+    preparation.notes.append(
         f"other scales for {listed(tuple(better.moves), 3)} would make the recipe cheaper, but with them sample "
         f"{worst[1].places[0]} of {data.source} is worse than the threshold: they are not taken"
     )

@@ -1,4 +1,4 @@
-"""What a recipe has to reach: a similarity, or the user's accuracy on labelled data."""
+"""The target of a recipe: a similarity, or the user's accuracy on labelled data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trt_bisect.precision import PrecisionPlan
 
 OnPlan = Callable[[PrecisionPlan], None]
 _TIE = 1e-6
-"""What the similarity weighs beside an accuracy: plans that are as accurate are told apart by it."""
+"""The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""
 
 
 class Target(Protocol):
@@ -37,7 +37,7 @@ class Target(Protocol):
         ...
 
     def figure(self, plan: PrecisionPlan) -> float | None:
-        """What is shown of a plan that was measured: its similarity, or its accuracy."""
+        """The figure of a measured plan that is shown: its similarity, or its accuracy."""
         ...
 
 
@@ -46,12 +46,12 @@ class SimilarityTarget:
 
     cheap = True
 
-    def __init__(self, bench: Experiment) -> None:
-        assert isinstance(bench.evaluator, BranchEvaluator)
-        self.budget = bench.rule.budget
-        self._evaluator = bench.evaluator
-        self._whole = bench.whole
-        self._rule = bench.rule
+    def __init__(self, experiment: Experiment) -> None:
+        assert isinstance(experiment.evaluator, BranchEvaluator)
+        self.budget = experiment.rule.budget
+        self._evaluator = experiment.evaluator
+        self._whole = experiment.whole
+        self._rule = experiment.rule
 
     def choose(self, plans: Sequence[PrecisionPlan], on_plan: OnPlan) -> list[Loss]:
         """The losses by passes and by a switch, see ``BranchEvaluator``."""

@@ -1,4 +1,4 @@
-"""What a night is compared with: a baseline, a run, a report, or an earlier night."""
+"""The reference of a night: a baseline, a run, a report, or an earlier night."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """What a night is compared with.
+    """The reference that a night is compared with.
 
     Attributes:
         said: what it is, for a person; empty where there is nothing yet.
@@ -35,7 +35,7 @@ class ReferenceRun:
 
 
 def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, must_exist: bool) -> ReferenceRun:
-    """What ``--baseline`` names.
+    """Finds the reference that ``--baseline`` names.
 
     Raises:
         BadInput: it is not there though it ``must_exist``, it cannot be read, or a run is of none of the networks.

@@ -110,7 +110,7 @@ def regress(
 
 @dataclass(frozen=True)
 class _RegressionRunner:
-    """What a night's networks are measured with and compared with.
+    """Measures a night's networks and compares them with the reference.
 
     Attributes:
         accepts: tonight's figures become the baseline whatever they are.
@@ -168,7 +168,7 @@ class _RegressionRunner:
     def _confirmed(
         self, seen: Sequence[Change], known: NetworkBaseline, measuring: _Repeats
     ) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
-        """What a run in a fresh folder shows again of what was seen, and the rest."""
+        """The changes that a run in a fresh folder shows again, and the others."""
         if not seen:
             return (), ()
         self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range: once more")
@@ -245,11 +245,11 @@ class _Repeats:
 
     @property
     def seconds(self) -> float:
-        """What they took, wherever they were done."""
+        """The seconds that the runs took, on whichever machine."""
         return sum(report.seconds.get("total", 0.0) for report in self._reports.values())
 
     def figures(self, number: int) -> Figures:
-        """What is compared of run ``number``."""
+        """The figures of run ``number`` that are compared."""
         return figures_of(self.report(number), self.task.direction)
 
 
@@ -282,7 +282,7 @@ def _is_comparable(figures: Figures, known: NetworkBaseline, accepts: bool) -> b
 
 
 def _is_renewed(found: Iterable[Change]) -> bool:
-    """Whether the network is better, or of other layers, so that tonight's figures take the old ones' place."""
+    """Returns true if the network is better or has other layers: tonight's figures then replace the old ones."""
     return any((change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in found)
 
 

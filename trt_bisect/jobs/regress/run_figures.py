@@ -13,7 +13,7 @@ from trt_bisect.support.plain_json import plain
 
 
 def figures_of(report: Report, direction: str = "higher") -> Figures:
-    """What nights compare of a report; what is not finite counts as not measured.
+    """The figures of a report that nights compare; a figure that is not finite counts as not measured.
 
     Args:
         report: of this run, or read from a file.
@@ -38,7 +38,7 @@ def figures_of(report: Report, direction: str = "higher") -> Figures:
 
 
 def origin_of(report: Report) -> dict[str, Any]:
-    """What the report is made of, and what else was asked for, in JSON's types."""
+    """The parts of a report's fingerprint and its other options, in JSON's types."""
     made: dict[str, Any] = origin(
         plain(report.made_of),
         metric=report.metric,

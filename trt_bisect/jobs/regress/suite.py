@@ -57,7 +57,7 @@ class NetworkTask:
 
 @dataclass(frozen=True)
 class Suite:
-    """What a night measures.
+    """The networks that a night measures.
 
     Attributes:
         path: of the file.

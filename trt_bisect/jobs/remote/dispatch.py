@@ -192,7 +192,7 @@ class _Folder:
             self._open = opening.pop_all()
 
     def so_far(self) -> tuple[dict[str, bytes]]:
-        """What the run goes on from: the whole lines of its journal, and what was found before there were trials."""
+        """The files that the run continues from: the whole lines of its journal, the ranges and the inputs."""
         self._journal.seek(0)
         journal = self._journal.read()
         self._journal.truncate(journal.rfind(b"\n") + 1)

@@ -1,4 +1,4 @@
-"""What a Ray worker does with a whole run: it has it in a folder of its own, and sends the journal while it goes on."""
+"""Does a whole run on a Ray worker, in a folder of its own, and sends the journal while the run goes on."""
 
 from __future__ import annotations
 

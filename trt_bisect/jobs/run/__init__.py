@@ -1,1 +1,1 @@
-"""The main job: culprits, recipe, explanation, report."""
+"""A run: culprits, recipe, explanation, report."""

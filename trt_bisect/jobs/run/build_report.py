@@ -97,7 +97,7 @@ def assemble(
 
 
 def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
-    """What the comparison of full INT8 and of the recipe had to say."""
+    """Notes from the comparison of full INT8 and of the recipe."""
     return [
         f"output '{name}' in {what}: {figures.note}"
         for what, trial in (("full INT8", measured.full), ("the recipe", measured.restored))
@@ -112,7 +112,7 @@ def _obedience(measured: Measured, network: Network) -> list[str]:
 
 
 def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
-    """Where whole engines, which decide, contradict what pieces found."""
+    """Notes on findings of pieces that whole engines, which decide, contradict."""
     pieces, wholes = measured.in_pieces, measured.findings
     if pieces is None:
         return []

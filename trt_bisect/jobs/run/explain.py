@@ -48,12 +48,12 @@ from trt_bisect.support.machine import cores
 from trt_bisect.support.progress import Progress
 
 
-def explained(job: Preparation, bench: Experiment, report: Report, options: RunOptions) -> Report:
+def explained(preparation: Preparation, experiment: Experiment, report: Report, options: RunOptions) -> Report:
     """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
-        job: that ``bench`` belongs to.
-        bench: where the run was measured.
+        preparation: that ``experiment`` belongs to.
+        experiment: where the run was measured.
         report: its verdict.
         options: of the run, as the user gave them.
     """
@@ -62,14 +62,14 @@ def explained(job: Preparation, bench: Experiment, report: Report, options: RunO
     began, notes = perf_counter(), list(report.notes)
     explanation = None
     try:
-        explanation, said = _explanation(job, bench, report, options)
+        explanation, said = _explanation(preparation, experiment, report, options)
         notes += said
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
         notes.append(f"the run could not be explained: {type(error).__name__}: {first_line(error)}")
     took = perf_counter() - began
     seconds = {**report.seconds, "explain": took, "total": report.seconds["total"] + took}
-    plans, builds, inferences = counts(bench.store.trials.values())
+    plans, builds, inferences = counts(experiment.store.trials.values())
     return replace(
         report,
         explanation=explanation,
@@ -82,49 +82,49 @@ def explained(job: Preparation, bench: Experiment, report: Report, options: RunO
 
 
 def _explanation(
-    job: Preparation, bench: Experiment, report: Report, options: RunOptions
+    preparation: Preparation, experiment: Experiment, report: Report, options: RunOptions
 ) -> tuple[Explanation, list[str]]:
-    culprits = [bench.network.layer_named(name) for name in report.culprits]
-    tensors, weights = _compared(bench, job.progress, options.memory_bytes)
+    culprits = [experiment.network.layer_named(name) for name in report.culprits]
+    tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
-    alone = _alone(bench, culprits, options.explain == EXPLAIN_FULL, job.progress)
-    notes = [] if bench.builder.arithmetic == EMULATED else [final_outputs_only(bench.builder.engine)]
-    structure, said = _structure(bench.network) if culprits else ((), [])
+    alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
+    notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
+    structure, said = _structure(experiment.network) if culprits else ((), [])
     notes += said
     tried: tuple[Tried, ...] = ()
     if options.try_remedies and report.exit_code:
-        tried, why_not = try_remedies(job, bench, culprits)
+        tried, why_not = try_remedies(preparation, experiment, culprits)
         notes += why_not
-    layers = _layers(bench, tensors, weights, alone)
+    layers = _layers(experiment, tensors, weights, alone)
     rows = {row.name: row for row in report.layers}
     evidence = [
-        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, bench.rule.budget)
+        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, experiment.rule.budget)
         for layer in culprits
     ]
-    setting = _setting(bench, options)
+    setting = _setting(experiment, options)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
-    header = cache_version(options, bench.builder).header
-    return Explanation(len(bench.feeds), layers, fed, found, tuple(advice), tried, header), notes
+    header = cache_version(options, experiment.builder).header
+    return Explanation(len(experiment.feeds), layers, fed, found, tuple(advice), tried, header), notes
 
 
 def _compared(
-    bench: Experiment, progress: Progress, memory: int
+    experiment: Experiment, progress: Progress, memory: int
 ) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
     """The tensors, and the weights, with their histograms.
 
     Of several inputs no more than one's tensors are held, and of one no more than ``memory`` bytes of both runs: the
     network runs once more for each part of its tensors.
     """
-    network = bench.network
-    plan = int8_set(len(network.layers), network.quantizable, bench.whole.high)
-    writer = PlanWriter(network, bench.ranges.scales, Target.ONNXRUNTIME)
+    network = experiment.network
+    plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
+    writer = PlanWriter(network, experiment.ranges.scales, Target.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
-    parts = list(_parts(origins, facts_for(network, bench.feeds[0]), memory))
-    progress.stage("Comparing tensors", 2 * len(bench.feeds) * len(parts))
+    parts = list(_parts(origins, facts_for(network, experiment.feeds[0]), memory))
+    progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(parts))
     tensors = []
     for part in parts:
-        runs = _runs(BothRuns(writer, plan, part), bench.feeds)
+        runs = _runs(BothRuns(writer, plan, part), experiment.feeds)
         compared = compare_tensors(runs(), part, lambda: progress.step("FP32 and INT8"))
         histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
         tensors += [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
@@ -166,14 +166,14 @@ def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     return ExplainedTensor(compared, histogram, channels_of(values, compared))
 
 
-def _alone(bench: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, Alone]:
+def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, Alone]:
     """The losses of layers alone, by name: of the culprits, or of all with what each gives back.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
     """
-    if not full and (not culprits or bench.builder.arithmetic != EMULATED):
+    if not full and (not culprits or experiment.builder.arithmetic != EMULATED):
         return {}
-    found = measure_alone(bench, progress, None if full else [layer.index for layer in culprits])
+    found = measure_alone(experiment, progress, None if full else [layer.index for layer in culprits])
     ways: dict[str, dict[str, float | None]] = {}
     for op in found.ops:
         losses = ways.setdefault(op.op_name, {})
@@ -184,7 +184,7 @@ def _alone(bench: Experiment, culprits: Sequence[Layer], full: bool, progress: P
 
 
 def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
-    """What the structure check finds in the network's file, where that is still there."""
+    """The findings of the structure check on the network's file, if it still exists, and notes."""
     if not Path(network.source).is_file():
         return (), []
     try:
@@ -194,13 +194,13 @@ def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
 
 
 def _layers(
-    bench: Experiment,
+    experiment: Experiment,
     tensors: Sequence[ExplainedTensor],
     weights: Sequence[ExplainedTensor],
     alone: Mapping[str, Alone],
 ) -> dict[str, ExplainedLayer]:
-    network = bench.network
-    cost = macs(network, facts_for(network, bench.feeds[0]))
+    network = experiment.network
+    cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
     outputs, held = _by_layer(tensors), _by_layer(weights)
     return {
@@ -224,15 +224,15 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
     return by_layer
 
 
-def _setting(bench: Experiment, options: RunOptions) -> Setting:
+def _setting(experiment: Experiment, options: RunOptions) -> Setting:
     flags = repeated(options)
     return Setting(
-        model=bench.network.source,
+        model=experiment.network.source,
         calibration=flags.get("--calibration", ("",))[0],
-        has_data=bench.data is not None,
-        calibrator=bench.ranges.origin,
-        has_pairs=bench.network.has_pairs,
-        high=bench.whole.high,
+        has_data=experiment.data is not None,
+        calibrator=experiment.ranges.origin,
+        has_pairs=experiment.network.has_pairs,
+        high=experiment.whole.high,
         folder=name_of(options.output),
         options=flags,
         recover_options=repeated(options, RecoverOptions),

@@ -1,4 +1,4 @@
-"""The main job on a bench: search, recipe, latencies, report."""
+"""The measuring of a run: search, recipe, latencies, report."""
 
 from __future__ import annotations
 
@@ -20,72 +20,80 @@ from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 
 
-def _broken_off(bench: Experiment) -> list[str]:
-    """What is to be said of passes that could not be finished."""
-    failures = bench.evaluator.failures if isinstance(bench.evaluator, BranchEvaluator) else []
+def _broken_off(experiment: Experiment) -> list[str]:
+    """Notes on passes that could not be finished."""
+    failures = experiment.evaluator.failures if isinstance(experiment.evaluator, BranchEvaluator) else []
     if not failures:
         return []
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(job: Preparation, bench: Experiment, command: str = "") -> tuple[Report, Measured]:
+def verdict(preparation: Preparation, experiment: Experiment, command: str = "") -> tuple[Report, Measured]:
     """The culprits, the recipe, and all that was measured on the way; and the trials behind it.
 
     Args:
-        job: that ``bench`` belongs to.
-        bench: where it is measured.
+        preparation: that ``experiment`` belongs to.
+        experiment: where it is measured.
         command: that asked for it.
     """
-    high = job.options.high_precision
-    asked = _asked(job, bench, command)
-    if job.folder is not None:
-        asked.save(job.folder)
-    names = [layer.name for layer in bench.network.layers]
-    measured = search(asked.every_boundary, asked.question, bench.evaluator, bench.rule, names, job.progress)
-    warning = sqnr_disagreement(bench.rule, measured.full)
-    latencies = measure_latencies(
-        bench.builder, bench.network, measured.recipe.plan, high, bench.feeds[0], job.progress
+    high = preparation.options.high_precision
+    asked = _asked(preparation, experiment, command)
+    if preparation.folder is not None:
+        asked.save(preparation.folder)
+    names = [layer.name for layer in experiment.network.layers]
+    measured = search(
+        asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
     )
-    trials = bench.store.trials
+    warning = sqnr_disagreement(experiment.rule, measured.full)
+    latencies = measure_latencies(
+        experiment.builder, experiment.network, measured.recipe.plan, high, experiment.feeds[0], preparation.progress
+    )
+    trials = experiment.store.trials
     seconds = {
-        "calibrate": job.calibrated,
+        "calibrate": preparation.calibrated,
         "build": sum(trial.build_seconds for trial in trials.values()),
         "infer": sum(trial.infer_seconds for trial in trials.values()),
-        "total": perf_counter() - job.began,
+        "total": perf_counter() - preparation.began,
     }
-    measured = replace(measured, trials=trials, canonical=bench.whole.canonical)
+    measured = replace(measured, trials=trials, canonical=experiment.whole.canonical)
     report = assemble(
         measured,
         asked.blank,
-        bench.network,
-        bench.ranges,
-        bench.rule,
-        files=recipe_of(job.options, bench, measured.recipe.plan),
-        notes=[*([warning] if warning else []), *_broken_off(bench)],
+        experiment.network,
+        experiment.ranges,
+        experiment.rule,
+        files=recipe_of(preparation.options, experiment, measured.recipe.plan),
+        notes=[*([warning] if warning else []), *_broken_off(experiment)],
         seconds=seconds,
         latencies=latencies,
     )
     return report, measured
 
 
-def _asked(job: Preparation, bench: Experiment, command: str) -> RunManifest:
-    """What is known before anything is measured."""
+def _asked(preparation: Preparation, experiment: Experiment, command: str) -> RunManifest:
+    """The manifest of the run, from facts known before anything is measured."""
     blank = blank_report(
-        bench.network,
-        bench.ranges,
-        bench.rule,
-        strategy=bench.strategy,
-        builder=bench.builder,
-        high=job.options.high_precision,
-        versions={**versions(), **bench.builder.versions},
-        inputs=bench.about,
-        notes=job.notes,
-        fingerprint=bench.key,
-        made_of=bench.parts,
+        experiment.network,
+        experiment.ranges,
+        experiment.rule,
+        strategy=experiment.strategy,
+        builder=experiment.builder,
+        high=preparation.options.high_precision,
+        versions={**versions(), **experiment.builder.versions},
+        inputs=experiment.about,
+        notes=preparation.notes,
+        fingerprint=experiment.key,
+        made_of=experiment.parts,
     )
-    key_prefix = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
-    blank = replace(blank, command=command, started=job.started)
-    return RunManifest(blank, bench.rule, _every_boundary(bench.strategy, job.options.curve), key_prefix, job.started)
+    key_prefix = experiment.evaluator.mark if isinstance(experiment.evaluator, BranchEvaluator) else ""
+    blank = replace(blank, command=command, started=preparation.started)
+    return RunManifest(
+        blank,
+        experiment.rule,
+        _every_boundary(experiment.strategy, preparation.options.curve),
+        key_prefix,
+        preparation.started,
+    )
 
 
 def _every_boundary(strategy: str, curve: str) -> bool:

@@ -30,56 +30,56 @@ CALIBRATORS = (
 
 
 def try_remedies(
-    job: Preparation, bench: Experiment, culprits: Sequence[Layer]
+    preparation: Preparation, experiment: Experiment, culprits: Sequence[Layer]
 ) -> tuple[tuple[Tried, ...], tuple[str, ...]]:
-    """What can be tried for the culprits, each judged as the run's plans are, with everything else in INT8.
+    """Tries remedies for the culprits, each judged as the run's plans are, with everything else in INT8.
 
     Trials with other ranges are journaled under the fingerprint of a run with those ranges.
 
     Args:
-        job: that ``bench`` belongs to.
-        bench: where it is measured.
+        preparation: that ``experiment`` belongs to.
+        experiment: where it is measured.
         culprits: the layers; without any, only the network as a whole is calibrated anew.
 
     Returns:
         What was tried, and what is to be said of what could not be.
     """
-    why_not = _why_no_calibrator(bench)
-    highs = _high_precisions(bench)
-    others = [] if why_not else [each for each in CALIBRATORS if str(each) != bench.ranges.origin]
-    seen = _seen(bench, job.progress) if others else None
-    rounding = [layer for layer in culprits if _rounded_tensors(layer, bench.ranges)]
-    job.progress.stage("Trying remedies", len(others) * (1 + len(rounding)) + len(highs) * len(culprits))
+    why_not = _why_no_calibrator(experiment)
+    highs = _high_precisions(experiment)
+    others = [] if why_not else [each for each in CALIBRATORS if str(each) != experiment.ranges.origin]
+    seen = _seen(experiment, preparation.progress) if others else None
+    rounding = [layer for layer in culprits if _rounded_tensors(layer, experiment.ranges)]
+    preparation.progress.stage("Trying remedies", len(others) * (1 + len(rounding)) + len(highs) * len(culprits))
     tried: list[Tried] = []
     if seen is not None:
         for calibrator in others:
             for layer in (None, *rounding):
-                tensors = bench.ranges.scales if layer is None else _rounded_tensors(layer, bench.ranges)
+                tensors = experiment.ranges.scales if layer is None else _rounded_tensors(layer, experiment.ranges)
                 chosen = {name: calibrator for name in tensors if name in seen.histograms}
-                ranges = recalibrated(bench.ranges, seen, chosen)
-                tried.append(_by_calibrator(job, bench, ranges, calibrator, layer))
-    tried += [_by_precision(job.progress, bench, layer, high) for layer in culprits for high in highs]
+                ranges = recalibrated(experiment.ranges, seen, chosen)
+                tried.append(_by_calibrator(preparation, experiment, ranges, calibrator, layer))
+    tried += [_by_precision(preparation.progress, experiment, layer, high) for layer in culprits for high in highs]
     return tuple(tried), (f"calibrators were not tried: {why_not}",) if why_not else ()
 
 
-def _why_no_calibrator(bench: Experiment) -> str:
-    if bench.network.has_pairs:
+def _why_no_calibrator(experiment: Experiment) -> str:
+    if experiment.network.has_pairs:
         return "the scales are those of the network's own Q/DQ pairs"
-    if bench.data is None:
-        return f"the ranges ({bench.ranges.origin}) do not come from data that was given"
+    if experiment.data is None:
+        return f"the ranges ({experiment.ranges.origin}) do not come from data that was given"
     return ""
 
 
-def _high_precisions(bench: Experiment) -> tuple[Precision, ...]:
+def _high_precisions(experiment: Experiment) -> tuple[Precision, ...]:
     """FP16 beside the run's own where that is one session more; an engine is built for its own high precision."""
-    own = bench.whole.high
-    return tuple(HIGH) if bench.builder.arithmetic == EMULATED else (own,)
+    own = experiment.whole.high
+    return tuple(HIGH) if experiment.builder.arithmetic == EMULATED else (own,)
 
 
-def _seen(bench: Experiment, progress: Progress) -> Magnitudes:
-    assert bench.data is not None
-    progress.stage("Calibrating for the remedies", bench.data.length)
-    return magnitudes(bench.network, bench.data, on_sample=lambda done: progress.step(f"sample {done}"))
+def _seen(experiment: Experiment, progress: Progress) -> Magnitudes:
+    assert experiment.data is not None
+    progress.stage("Calibrating for the remedies", experiment.data.length)
+    return magnitudes(experiment.network, experiment.data, on_sample=lambda done: progress.step(f"sample {done}"))
 
 
 def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:
@@ -88,13 +88,13 @@ def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:
 
 
 def _by_calibrator(
-    job: Preparation, bench: Experiment, ranges: Ranges, calibrator: Calibrator, layer: Layer | None
+    preparation: Preparation, experiment: Experiment, ranges: Ranges, calibrator: Calibrator, layer: Layer | None
 ) -> Tried:
     where = "the whole network" if layer is None else f"what '{layer.name}' reads"
     what = f"{calibrator} for {where}"
-    job.progress.step(what)
-    full = int8_set(len(bench.network.layers), bench.network.quantizable, bench.whole.high)
-    similarity, loss, meets = _judged(bench, job.with_ranges(bench, ranges).whole, full)
+    preparation.progress.step(what)
+    full = int8_set(len(experiment.network.layers), experiment.network.quantizable, experiment.whole.high)
+    similarity, loss, meets = _judged(experiment, preparation.with_ranges(experiment, ranges).whole, full)
     tried = Tried(None, CALIBRATOR, what, similarity, loss, meets, calibrator)
     if layer is None:
         return tried
@@ -102,15 +102,17 @@ def _by_calibrator(
     return replace(tried, culprit=layer.name, cache=own, ranges=ranges if meets else None)
 
 
-def _by_precision(progress: Progress, bench: Experiment, layer: Layer, high: Precision) -> Tried:
+def _by_precision(progress: Progress, experiment: Experiment, layer: Layer, high: Precision) -> Tried:
     what = f"'{layer.name}' alone in {HIGH[high]}"
     progress.step(what)
-    full = int8_set(len(bench.network.layers), bench.network.quantizable, bench.whole.high)
-    return Tried(layer.name, HIGH[high], what, *_judged(bench, bench.whole, full.keeping({layer.index}, high)))
+    full = int8_set(len(experiment.network.layers), experiment.network.quantizable, experiment.whole.high)
+    return Tried(
+        layer.name, HIGH[high], what, *_judged(experiment, experiment.whole, full.keeping({layer.index}, high))
+    )
 
 
 def _judged(
-    bench: Experiment, evaluator: RebuildEvaluator, plan: PrecisionPlan
+    experiment: Experiment, evaluator: RebuildEvaluator, plan: PrecisionPlan
 ) -> tuple[float | None, float | None, bool]:
     trial = evaluator.measure(plan)
-    return bench.rule.similarity(trial), bench.rule.loss(trial), bench.rule.meets(trial)
+    return experiment.rule.similarity(trial), experiment.rule.loss(trial), experiment.rule.meets(trial)

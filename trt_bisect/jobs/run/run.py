@@ -1,4 +1,4 @@
-"""The main job: a network and data in, named culprits and a recipe out. The command line calls this too."""
+"""Finds the culprits and a recipe for a network. The command line calls this too."""
 
 from __future__ import annotations
 

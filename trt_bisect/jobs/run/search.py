@@ -23,7 +23,7 @@ _BOUNDARIES_AT_ONCE = 9
 """For the culprits alone: full INT8, FP32, and the seven boundaries of three halvings."""
 
 _REACH = 4
-"""How many plans for each place are foreseen at once where every boundary is wanted."""
+"""The number of plans for each place that are foreseen at once where every boundary is measured."""
 
 
 def search(
@@ -92,7 +92,7 @@ def _on_whole_engines(
     names: Sequence[str],
     progress: Progress,
 ) -> Findings:
-    """What whole engines say: full INT8, both sides of each culprit of the pieces, and what else they blame.
+    """Decides on whole engines: full INT8, both sides of each culprit of the pieces, and other culprits that they show.
 
     A culprit that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
     """
@@ -124,7 +124,7 @@ class _Places:
 
     @property
     def places(self) -> int:
-        """How many there are now."""
+        """Their number now."""
         return self.evaluator.places
 
     def begin(self, plan: PrecisionPlan) -> None:
