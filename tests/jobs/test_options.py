@@ -101,10 +101,11 @@ def test_units_are_mebibytes_and_bytes_of_before_are_still_understood():
         high=Precision.FP32, workspace_bytes=7_340_032, timeout=1800.0, tactic_sources=None
     )
     with pytest.warns(DeprecationWarning, match="memory=536870912 is taken as bytes; it is in MiB now: give 512"):
-        assert RunOptions(memory=512 << 20).memory == 512
+        assert RunOptions.given("run", {"memory": 512 << 20}).memory == 512
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert RunOptions(memory=(1 << 20) - 1).memory == 1_048_575
+        assert RunOptions.given("run", {"memory": (1 << 20) - 1}).memory == 1_048_575
+        assert RunOptions(memory=1 << 20).memory_bytes == 1 << 40
 
 
 def test_the_order_of_before_is_a_direction():

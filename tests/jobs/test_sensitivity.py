@@ -182,7 +182,7 @@ def test_the_command(lenet, tmp_path, monkeypatch, capsys):
         (["--sort", "beauty"], "beauty"),
         (["--memory", "0"], "MiB"),
         (["--precision", "int4"], "int4"),
-        (["--samples", "0"], "0 samples"),
+        (["--samples", "0"], "--samples cannot be 0"),
         (["--calibrator", "magic"], "magic"),
     ],
 )

@@ -32,7 +32,7 @@ class OptionInfo:
         noun: for messages on choices.
         least, above, most: bounds of a number: not less than, more than, not more than.
         otherwise: what happens without the option, where no default value says it.
-        bytes_before: the value was in bytes in an earlier release: one too large for MiB is still read as bytes.
+        bytes_before: in Python the value was in bytes in an earlier release: 1 << 20 and more is still read as bytes.
         repeated: suggested commands repeat it.
         stands_for: what suggested commands hold in place of data that has no name.
         panel: the group in the help of a command.
@@ -118,16 +118,12 @@ class Renamed:
     """An option that had another name.
 
     Attributes:
-        new: its name now; empty where it has no effect any more.
+        new: its name now.
         values: from old values to new ones; other values are the same.
     """
 
     new: str
     values: Mapping[Any, Any]
-
-    def note(self, old: str, value: Any) -> str:
-        """A sentence for users of the old name."""
-        return f"{old} is an old name and will go: use {self.new}{self.value(value)}"
 
     def value(self, value: Any) -> Any:
         """The new value for an old one."""
@@ -154,13 +150,6 @@ class Options:
     def __post_init__(self) -> None:
         for info in self.declared():
             value = getattr(self, info.name)
-            if info.bytes_before and isinstance(value, int) and value >= _MIB:
-                warnings.warn(
-                    f"{info.name}={value} is taken as bytes; it is in MiB now: give {max(1, value // _MIB)}",
-                    DeprecationWarning,
-                    stacklevel=2,
-                )
-                object.__setattr__(self, info.name, max(1, value // _MIB))
             if info.kind is TEXTS:
                 object.__setattr__(self, info.name, tuple(value))
             info.check(getattr(self, info.name))
@@ -178,23 +167,24 @@ class Options:
             TypeError: there is no such keyword.
             BadInput: a value cannot be used.
         """
-        known = {info.name for info in cls.declared()}
+        known = {info.name: info for info in cls.declared()}
         taken: dict[str, Any] = {}
         for name, value in keywords.items():
-            if name in cls.RENAMED:
-                renamed = cls.RENAMED[name]
+            renamed = cls.RENAMED.get(name)
+            if renamed is not None:
                 new = f"{renamed.new}={renamed.value(value)!r}"
                 warnings.warn(f"{name}={value!r} is an old name: give {new}", DeprecationWarning, stacklevel=3)
                 taken[renamed.new] = renamed.value(value)
             elif name not in known:
                 raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
+            elif known[name].bytes_before and isinstance(value, int) and value >= _MIB:
+                in_mib = value // _MIB
+                note = f"{name}={value} is taken as bytes; it is in MiB now: give {in_mib}"
+                warnings.warn(note, DeprecationWarning, stacklevel=3)
+                taken[name] = in_mib
             else:
                 taken[name] = value
         return cls(**taken)
-
-    def part(self, concern: type[_Given]) -> _Given:
-        """The options of one concern alone."""
-        return concern(**{each.name: getattr(self, each.name) for each in fields(concern) if each.init})
 
 
 def _declared(cls: type[Options]) -> Iterator[OptionInfo]:
