@@ -374,7 +374,7 @@ BAD = {
     "no recipe": (["{lenet}", "--calibration", "{data}", "--recipe", "none"], "no recipe"),
     "recipe of another kind": (["{lenet}", "--calibration", "{data}", "--recipe", "{data}"], "cannot be read"),
     "unknown engine": (["{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
-    "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "no cosine"),
+    "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "--threshold cannot be 2"),
     "one run": (["--fp32", "{data}"], "nothing to be compared"),
     "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
     "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "no known kind"),

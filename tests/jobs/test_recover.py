@@ -456,7 +456,7 @@ def test_what_moves_together_is_left_high_together(tmp_path):
         (["--labels", "none.npy"], "no data set"),
         (["--target", "0.9"], "nothing to measure it with"),
         (["--cost", "none.csv"], "cannot be read"),
-        (["--plans", "0"], "0 plans"),
+        (["--plans", "0"], "--plans cannot be 0"),
         (["--accuracy", "nowhere:nothing"], "cannot be loaded"),
     ],
 )
