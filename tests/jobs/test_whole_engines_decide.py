@@ -26,9 +26,11 @@ from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
+from trt_bisect.model.qdq import Written
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.results.manifest import RunManifest
+from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
@@ -109,7 +111,7 @@ class Experiment:
         measured = replace(measured, trials=store.trials, canonical=whole.canonical)
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        kept = {"high": Precision.FP32, "notes": (), "seconds": {}, "latencies": None}
+        kept = {"files": RecipeFiles({}, Written(network.skeleton, {})), "notes": (), "seconds": {}, "latencies": None}
         shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
         return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
 
