@@ -19,7 +19,11 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_MAINTAINERS = ("docs/architecture.md", "CONTRIBUTING.md")
-PAGES = ("README.md", "CONTRIBUTING.md", "samples/README.md", *(f"docs/{page.name}" for page in ROOT.glob("docs/*.md")))
+PAGES = tuple(
+    str(page.relative_to(ROOT))
+    for place in ("", "docs/", "samples/", "samples/ci/")
+    for page in ROOT.glob(f"{place}*.md")
+)
 _CODE = re.compile(r"`([^`\n]+)`")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"]+)")
