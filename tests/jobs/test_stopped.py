@@ -17,6 +17,7 @@ from trt_bisect import Recovery
 
 ROOT = str(Path(__file__).parents[2])
 START = "import sys; sys.path.insert(0, {root!r})\n{before}\nfrom trt_bisect.cli import main; main()"
+pytestmark = pytest.mark.subprocess
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
 WAITING = """

@@ -358,6 +358,7 @@ def test_it_writes_nothing_into_the_run_folder(client, run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+@pytest.mark.subprocess
 def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
     """The detector's exhaustive sweep in a process of its own: the curve grows, and the end is report.html's."""
     folder = tmp_path / "sweep"
@@ -394,6 +395,7 @@ def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
     assert not (folder / PROGRESS).exists()
 
 
+@pytest.mark.subprocess
 def test_a_real_run_that_is_killed_is_interrupted(ocr, tmp_path):
     arguments = ["run", ocr / "network.onnx", "--calibration", ocr / "calibration.npz", "--input", ocr / "inputs.npz"]
     arguments += ["--samples", "1", "--strategy", "exhaustive", "--output", tmp_path]

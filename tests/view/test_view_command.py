@@ -167,6 +167,7 @@ def test_a_missing_package_is_named(command, finished, monkeypatch, package):
     assert "pip install 'trt-bisect[view]'" in err
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_without_a_word(finished, stop, tmp_path):
     environment = {**os.environ, "TRT_BISECT_TOKEN": "from the environment", "XDG_CONFIG_HOME": str(tmp_path)}
