@@ -13,6 +13,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from trt_bisect import Ranges
+
 os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # before NumPy is imported
 
 from trt_bisect.model import session
@@ -74,6 +76,15 @@ def lenet() -> Path:
 @pytest.fixture(scope="session")
 def ocr() -> Path:
     return SAMPLES / "ocr"
+
+
+@pytest.fixture(scope="session")
+def ocr_ranges(ocr: Path) -> Ranges:
+    """The ranges of the text detector, which take seconds."""
+    import trt_bisect
+
+    network = trt_bisect.load_network(ocr / "network.onnx")
+    return trt_bisect.calibrate(network, trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs))
 
 
 @pytest.fixture(scope="session")

@@ -207,6 +207,7 @@ def lines_in(file):
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 @pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 import trt_bisect
 from tests.support import fake_builders, networks
-from tests.support.waiting import is_running, wait_until
+from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -351,6 +351,7 @@ def start_waiting_run(lenet, tmp_path, address):
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.subprocess
 def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, monkeypatch):
@@ -363,7 +364,7 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, mon
         begun, folder = tmp_path / "begun", tmp_path / "folder"
         wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
         nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
-        _, said = run.communicate(timeout=150)
+        _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 2
     assert "Traceback" not in said
     problem, remedy = said.splitlines()[-2:]
@@ -383,7 +384,7 @@ def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
     begun, folder = tmp_path / "begun", tmp_path / "folder"
     wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
     run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 130
     assert "Traceback" not in said
     before = journaled(folder)

@@ -26,6 +26,7 @@ def figures(tmp_path, *arguments):
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
     found = figures(tmp_path, "kill", "--times", "4", "--seed", "3")
@@ -35,6 +36,7 @@ def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
     assert found["trials lost"] == found["trials done twice"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_path):
     if not disk.can_mount():
@@ -46,12 +48,14 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_
     assert {"report.json", "report.html"} & set(found["full at"])
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(tmp_path):
     found = figures(tmp_path, "locks", "--times", "2", "--seed", "3")
     assert found["second runs refused"] == found["killed runs seen through"] == found["runs"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_a_death_of_a_worker_costs_one_trial(tmp_path):
     found = figures(tmp_path, "workers", "--plans", "10", "--deaths", "1", "--seed", "3")
@@ -61,6 +65,7 @@ def test_a_death_of_a_worker_costs_one_trial(tmp_path):
     assert found["other trials equal"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_the_history_of_a_week_is_what_happened(tmp_path):
     found = figures(tmp_path, "week")
@@ -68,6 +73,7 @@ def test_the_history_of_a_week_is_what_happened(tmp_path):
     assert found["reports"] == 2 * 7 + 2 * 2 + 2, "a night each, the baseline's repeats, two confirmations"
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_spoiled_inputs_are_refused_in_words(tmp_path):
     found = figures(tmp_path, "fuzz", "--count", "80", "--seed", "3", "--keep", str(tmp_path / "kept"))
