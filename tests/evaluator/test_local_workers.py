@@ -270,6 +270,7 @@ def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
     assert STAYS_HERE in said
 
 
+@pytest.mark.slow
 def test_the_best_recipe_is_the_same(lenet):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     here, elsewhere = (trt_bisect.recover(*arguments, cluster=cluster).to_json() for cluster in ("", "local:2"))

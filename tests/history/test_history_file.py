@@ -15,6 +15,7 @@ import pytest
 
 import trt_bisect
 from tests.support.nights import at, night
+from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
 from trt_bisect.history import connection as opening
 from trt_bisect.history import schema
@@ -99,7 +100,7 @@ def test_several_processes_open_an_old_file_at_once(old):
     for _ in processes:
         ready.acquire()
     go.set()
-    assert [found.get(timeout=60) for _ in processes] == [2] * 5
+    assert [found.get(timeout=LIMIT) for _ in processes] == [2] * 5
     for process in processes:
         process.join()
         assert process.exitcode == 0

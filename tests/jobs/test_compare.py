@@ -233,7 +233,8 @@ def test_the_healthy_lenet(lenet):
 
 
 def test_layers_left_high(lenet, tmp_path):
-    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
+    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
     high = trt_bisect.compare(*given, high=["ip2"])
     assert high.tensors[-1].figures.cosine > 0.999
     assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
@@ -245,14 +246,17 @@ def test_layers_left_high(lenet, tmp_path):
         assert [row.record() for row in by_recipe.tensors] == [row.record() for row in high.tensors]
 
 
-def test_a_real_network(ocr, tmp_path):
+@pytest.mark.slow
+def test_a_real_network(ocr, ocr_ranges, tmp_path):
     with np.load(ocr / "inputs.npz") as archive:
         inputs = {name: archive[name][:1] for name in archive.files}
-    found = trt_bisect.compare(ocr / "network.onnx", ocr / "calibration.npz", inputs, output=tmp_path)
+    found = trt_bisect.compare(ocr / "network.onnx", ocr_ranges, inputs, output=tmp_path)
     network = trt_bisect.load_network(ocr / "network.onnx")
     assert len(found.tensors) == 1 + len(network.layers)
     assert reasons(found, advisor.LOW_SIMILARITY)
-    run = trt_bisect.run(ocr / "network.onnx", ocr / "calibration.npz", inputs, engine="onnxruntime", curve="culprits")
+    run = trt_bisect.run(
+        ocr / "network.onnx", ocr_ranges, inputs, engine="onnxruntime", curve="culprits", explain="none"
+    )
     measured = run.outputs["int8"]["sigmoid_0.tmp_0"]
     figures = found.tensors[-1].figures
     for name in ("cosine", "mse", "l1", "sqnr"):
@@ -274,7 +278,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
         return most
 
     peak(2)
-    assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
+    assert peak(150) < peak(2) + 1_000_000, "all tensors of 150 samples are 4.5 MB"
 
 
 @pytest.fixture

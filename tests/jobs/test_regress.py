@@ -611,6 +611,7 @@ def test_layer_names_that_mean_something_elsewhere(night_command, suite):
     assert r"'&lt;b&gt;\|\[red\]\`x\`\]\]&gt;&amp;&#64;me/\.\./\#1'" in line
 
 
+@pytest.mark.subprocess
 def test_kill_9_and_the_same_command(suite):
     """Killed wherever it is after a while; the same command ends with the report of an undisturbed night."""
     command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "regress", "--config", str(suite)]

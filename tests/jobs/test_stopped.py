@@ -7,16 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import trt_bisect
+from tests.support.waiting import LIMIT, wait_until
 from trt_bisect import Recovery
 
 ROOT = str(Path(__file__).parents[2])
 START = "import sys; sys.path.insert(0, {root!r})\n{before}\nfrom trt_bisect.cli import main; main()"
+pytestmark = pytest.mark.subprocess
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
 WAITING = """
@@ -62,9 +63,8 @@ def begin(tmp_path):
         )
         started.append(process)
         begun = tmp_path / "begun"
-        while not begun.exists() or (begun.is_dir() and not any(begun.iterdir())):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
+        wait_until(lambda: process.poll() is not None or begun.is_file() or any(begun.glob("*")))
+        assert process.poll() is None, process.communicate()
         return process
 
     yield call
@@ -77,7 +77,7 @@ def begin(tmp_path):
 def ended(process, stop, to=os.kill):
     """What a stopped command says last."""
     to(process.pid, stop)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "trt-bisect: interrupted." in err

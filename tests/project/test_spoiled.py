@@ -351,6 +351,7 @@ def test_what_killed_writers_left_is_cleared_and_nothing_else(tmp_path):
     assert left == [".env-local", ".notes", "recipe", "report.json-5"]
 
 
+@pytest.mark.subprocess
 def test_a_full_disk_under_the_standard_output(tmp_path, lenet):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "layers", str(lenet / "lenet.onnx")]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,27 +273,6 @@ def test_a_browser_reads_the_scripts_as_they_are_hashed():
         text = path.read_bytes()
         assert b"\r" not in text
         assert not re.search(rb"</script|<!--", text, re.IGNORECASE)
-
-
-def test_the_wheel_holds_the_page(tmp_path, folder):
-    source = tmp_path / "source"
-    shutil.copytree(ROOT / "trt_bisect", source / "trt_bisect", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", str(source), "--no-deps", "--no-build-isolation", "--quiet"]
-    subprocess.run([*build, "-w", str(tmp_path)], check=True, cwd=tmp_path)
-    wheel = next(tmp_path.glob("*.whl"))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
-    code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1]); import trt_bisect; from pathlib import Path;"
-        "assert trt_bisect.__file__.startswith(sys.argv[1]);"
-        "report = trt_bisect.Report.from_json(json.loads(Path(sys.argv[2]).read_text()));"
-        "print(report.save(sys.argv[3])); assert 'to blame' in report._repr_html_()"
-    )
-    arguments = [str(tmp_path / "installed"), str(folder / "report.json"), str(tmp_path / "page")]
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, cwd=tmp_path)
-    assert (tmp_path / "page" / "report.html").stat().st_size > 1e6
 
 
 # In a notebook.

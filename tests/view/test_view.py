@@ -16,10 +16,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import pytest
 
 import trt_bisect
 from tests.support.view_server import QUERY, TOKEN, serving
+from tests.support.waiting import LIMIT, wait_until
 from trt_bisect.results.manifest import ASKED
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
@@ -358,18 +360,38 @@ def test_it_writes_nothing_into_the_run_folder(client, run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
-    """The detector's exhaustive sweep in a process of its own: the curve grows, and the end is report.html's."""
-    folder = tmp_path / "sweep"
-    arguments = ["run", ocr / "network.onnx", "--calibration", ocr / "calibration.npz", "--input", ocr / "inputs.npz"]
-    arguments += ["--samples", "1", "--threshold", "0.95", "--strategy", "exhaustive", "--output", folder]
-    process = subprocess.Popen([*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / PROGRESS).exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    seen, tag, stages = [], "", set()
-    with serving(tmp_path) as base, httpx.Client(base_url=base, params={"token": TOKEN}) as web:
-        while True:
+@contextlib.contextmanager
+def waiting_run(lenet, folder, meeting):
+    """LeNet's exhaustive sweep in a process of its own. After a few trials it waits for the file ``go on``."""
+    meeting.mkdir()
+    digits = meeting.with_name("digits.npz")
+    np.savez(digits, data=np.load(lenet / "calibration.npz")["data"][:2])
+    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--input", digits]
+    arguments += ["--metric", "tests.support.fake_metrics:cosine_that_waits", "--threshold", "0.99"]
+    command = [*COMMAND, *map(str, arguments), "--strategy", "exhaustive", "--output", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRT_BISECT_TEST_CALLS": "9"}
+    environment["TRT_BISECT_TEST_MEETING"] = str(meeting)
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=null, stderr=null, env=environment) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or any(meeting.iterdir()))
+            assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.subprocess
+def test_a_real_run_is_watched_to_its_end(lenet, tmp_path):
+    """The curve grows, and the end is that of report.html."""
+    folder, meeting = tmp_path / "runs" / "sweep", tmp_path / "meeting"
+    seen, tag, stages, deadline = [], "", set(), time.monotonic() + LIMIT
+    with (
+        waiting_run(lenet, folder, meeting) as process,
+        serving(tmp_path / "runs") as base,
+        httpx.Client(base_url=base, params={"token": TOKEN}) as web,
+    ):
+        while time.monotonic() < deadline:
             answer = web.get("/run/sweep/data.json", headers={"If-None-Match": tag})
             if answer.status_code == 304:
                 time.sleep(0.05)
@@ -382,8 +404,10 @@ def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
             if data["status"] == FINISHED:
                 break
             assert process.poll() is None or data["status"] == RUNNING
+            if rows:
+                (meeting / "go on").touch()
         page = web.get("/run/sweep/").text
-    assert process.wait() == 1
+        assert process.wait() == 1
     assert data == embedded(page) == embedded((folder / "report.html").read_text())
     assert {status for status, _ in seen} == {RUNNING, FINISHED}
     counts = [count for _, count in seen]
@@ -394,22 +418,16 @@ def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
     assert not (folder / PROGRESS).exists()
 
 
-def test_a_real_run_that_is_killed_is_interrupted(ocr, tmp_path):
-    arguments = ["run", ocr / "network.onnx", "--calibration", ocr / "calibration.npz", "--input", ocr / "inputs.npz"]
-    arguments += ["--samples", "1", "--strategy", "exhaustive", "--output", tmp_path]
-    command = [*COMMAND, *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    folder = RunFolder(tmp_path)
-    while not (tmp_path / ASKED).exists() or folder.look().report.plans < 3:
-        assert process.poll() is None
-        time.sleep(0.02)
-    assert folder.look().status == RUNNING
-    process.kill()
-    process.wait()
+@pytest.mark.subprocess
+def test_a_real_run_that_is_killed_is_interrupted(lenet, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with waiting_run(lenet, tmp_path / "run", tmp_path / "meeting"):
+        assert folder.look().status == RUNNING
+        assert folder.look().report.plans >= 3
     look = folder.look()
     assert look.status == INTERRUPTED
     assert look.report.plans >= 3
-    assert "Interrupted" in LiveRun(tmp_path).state().data["headline"]
+    assert "Interrupted" in LiveRun(tmp_path / "run").state().data["headline"]
 
 
 # The list

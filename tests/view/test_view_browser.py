@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.view_server import QUERY, serving
+from tests.support.waiting import LIMIT
 from trt_bisect.results.manifest import ASKED
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
@@ -30,6 +31,7 @@ def _every_request_looks(monkeypatch):
 def page(browser):
     """A page that complains of any error on its console and of any request to another host."""
     context = browser.new_context(viewport={"width": 1300, "height": 900}, ignore_https_errors=True)
+    context.set_default_timeout(1000 * LIMIT)
     opened = context.new_page()
     errors: list[str] = []
     hosts: set[str] = set()
@@ -83,12 +85,12 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         page.get_by_role("row", name=re.compile("conv2")).click()
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")
         run.write(1)
-        expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ", timeout=60000)
+        expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ")
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")  # what was selected stays so
         run.write(len(run.lines))
-        expect(page.locator("#headline")).to_contain_text("1 culprit", timeout=60000)
+        expect(page.locator("#headline")).to_contain_text("1 culprit")
         run.finish(finished)
-        expect(page.locator("#live")).to_have_text("finished", timeout=60000)
+        expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
         page.get_by_role("row", name=re.compile("ip2")).click()
         expect(page.locator("#details-body .layer-name")).to_have_text("ip2")
@@ -107,7 +109,7 @@ def test_a_run_that_goes_away_is_told(browser, finished, tmp_path):
         expect(page.locator("#live")).to_contain_text("live")
         run.beat.close()
         shutil.rmtree(run.folder)
-        expect(page.locator("#live")).to_have_text("connection lost", timeout=60000)
+        expect(page.locator("#live")).to_have_text("connection lost")
     context.close()
 
 
@@ -154,10 +156,10 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path)
         expect(page.locator("svg.history")).to_have_count(1)
         run = Grown(finished, tmp_path / "third")
         run.write(4)
-        expect(page.locator("tbody .live.running")).to_have_count(1, timeout=60000)
+        expect(page.locator("tbody .live.running")).to_have_count(1)
         expect(names).to_have_text([strange, "later", "third"])  # as it was sorted
         run.beat.close()
-        expect(page.locator("tbody .live.interrupted")).to_have_count(1, timeout=60000)
+        expect(page.locator("tbody .live.interrupted")).to_have_count(1)
         page.get_by_role("link", name=strange).click()
         expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
         page.go_back()
