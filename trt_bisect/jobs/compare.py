@@ -20,7 +20,7 @@ from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
@@ -141,7 +141,7 @@ def _planned(
     ranges, data = ranges_of(network, calibration, how, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
     plan = _plan(network, recipe, high)
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
 
 
@@ -206,7 +206,7 @@ def _saved_runs(
     if planned is not None:
         known = planned.origins()
     elif network is not None:
-        known = activation_origins(network, PlanWriter(network, {}, Target.ONNXRUNTIME), ())
+        known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
     origins = {name: origin for name, origin in known.items() if name in names}
     origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
     counted = _Counted(progress)

@@ -17,7 +17,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.observe import observe
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
@@ -111,7 +111,7 @@ class _Known:
 
     @classmethod
     def of(cls, network: Network, ranges: Ranges) -> _Known:
-        writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+        writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
         return cls(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
 
     def quantizers(self, layer: Layer) -> dict[tuple[int, bool], Quantizer]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 INT8_MAX = 127
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
+
+Scales = Mapping[str, np.float32]
+"""The INT8 scale of each activation tensor by name."""
 
 
 @dataclass(frozen=True, eq=False)

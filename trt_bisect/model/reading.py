@@ -19,7 +19,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
-from trt_bisect.model.qdq import PlanWriter, Target, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan, int8_set
@@ -190,7 +190,7 @@ def _outputs_apart(
 def _run_prepared(
     network: Network, comparison: _Comparison, feeds: Feeds, outputs: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    written = PlanWriter(network, {}, Target.ONNXRUNTIME).write(comparison.plan)
+    written = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(comparison.plan)
     try:
         return dict(zip(outputs, make_session(written).run(list(outputs), feeds), strict=True))
     except Exception as error:
@@ -232,7 +232,7 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
     made = {name for node in comparison.file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
     put_back = [] if comparison.plan.int8 else [piece for piece in pieces if _puts_back(network, piece, made)]
-    writer = PlanWriter(network, {}, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     for group in _in_memory([piece for piece in pieces if piece not in put_back], facts):
         names = dict.fromkeys(name for piece in group for name in (*piece.reads, *piece.leaves))
         tensors = {**feeds, **(_run_file(comparison.file, list(names), feeds) or {})}

@@ -9,7 +9,7 @@ from onnx import helper
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.pieces import Piece
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
 
 
@@ -23,7 +23,7 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
         piece: of it.
         facts: for the inputs whose shape the network does not tell.
     """
-    writer = PlanWriter(network, {}, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     written = writer.write_piece(piece, int8_set(len(network.layers), ()))
     for value in written.model.graph.input:
         if not value.type.tensor_type.HasField("shape"):
