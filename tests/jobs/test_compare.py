@@ -302,7 +302,7 @@ def check_dumps(found, dumps):
     difference = np.concatenate([i["a"].astype(np.float64) - f["a"] for f, i in zip(fp32, int8, strict=True)])
     assert rows["a"].figures.mse == pytest.approx(np.mean(difference**2))
     assert rows["/b/Out:0"].int8.max == max(run["b_out"].max() for run in int8)
-    assert found.notes == ("in the FP32 run alone (1): 'c'",)
+    assert found.notes == ("in the FP32 run only (1): 'c'",)
 
 
 def test_two_runs_saved_by_polygraphy(command, dumps, tmp_path):
@@ -377,7 +377,7 @@ BAD = {
     "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "no cosine"),
     "one run": (["--fp32", "{data}"], "nothing to be compared"),
     "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
-    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "no known kind"),
+    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "of an unknown kind"),
     "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),
     "not Polygraphy's": (["--fp32", "{json}", "--int8", "{json}"], "Polygraphy"),
     "folder is a file": (["{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),

@@ -11,7 +11,7 @@ from typing import Any
 from trt_bisect.builder.engines import AUTO, ENGINES, TYPINGS
 from trt_bisect.calibration.cache import version_asked
 from trt_bisect.calibration.calibrator import METHODS
-from trt_bisect.data.datasets import load_function
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options import CURVES, EXPLAIN, STRATEGIES
 from trt_bisect.precision import Precision
