@@ -85,12 +85,12 @@ def test_a_network_that_is_not_valid_is_refused_in_two_lines(spoil, command, tmp
 
 def test_an_error_of_our_own_on_a_sound_network_is_not_blamed_on_it(tmp_path):
     path = written(networks.chain(2, 4), tmp_path)
-    with pytest.raises(KeyError), fault.blaming(path):
+    with pytest.raises(KeyError), fault.refusing_invalid(path):
         raise KeyError("ours")
-    with pytest.raises(BadInput, match="more memory"), fault.blaming(path):
+    with pytest.raises(BadInput, match="more memory"), fault.refusing_invalid(path):
         raise MemoryError
     path.write_bytes(b"\x08\x07")
-    with pytest.raises(BadInput, match="not valid"), fault.blaming(path):
+    with pytest.raises(BadInput, match="not valid"), fault.refusing_invalid(path):
         raise KeyError("the file's")
 
 

@@ -25,16 +25,16 @@ def make_session(
     threads: int | None = None,
     *,
     one_of_many: bool = False,
-    as_it_stands: bool = False,
+    unoptimised: bool = False,
 ) -> ort.InferenceSession:
-    """A session with Q/DQ fusion off and all other optimisations on, or none.
+    """Makes a session with Q/DQ fusion off and all other optimisations on.
 
     Args:
         written: the graph.
         provider: ONNX Runtime's execution provider.
-        threads: in one inference; None leaves ONNX Runtime's own.
-        one_of_many: its memory comes from an arena that all such sessions share, instead of one of its own.
-        as_it_stands: with no optimisation at all.
+        threads: for one inference; None for ``session_threads()``.
+        one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
+        unoptimised: true for no optimisation at all.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
@@ -42,7 +42,7 @@ def make_session(
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
     options.log_severity_level = 4
-    if as_it_stands:
+    if unoptimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if one_of_many and provider == CPU:
         _share_arena()
@@ -63,7 +63,7 @@ def make_session(
 
 @cache
 def _share_arena() -> None:
-    """Registers, once a process, the arena of sessions that are one of many."""
+    """Registers the arena that sessions share, once in a process."""
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     as_requested = {"max_mem": 0, "arena_extend_strategy": 1}
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg(as_requested))
