@@ -58,7 +58,9 @@ def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):
     network = load_network(path)
     layer = network.layer_named("block1.conv1")
     wrong = with_scale(network, layer.index, 1, lambda scale: scale * 1.05)
-    with pytest.raises(BadInput, match=r"in full INT8, layer 'block1\.conv1' makes '[^']*', which differs by \d\.\d\d%"):
+    with pytest.raises(
+        BadInput, match=r"in full INT8, layer 'block1\.conv1' makes '[^']*', which differs by \d\.\d\d%"
+    ):
         reading_noted(wrong, feeds, ["y"])
     with pytest.raises(BadInput, match=r"layer 'block1\.conv1'"):
         trt_bisect.run(wrong, inputs=feeds, engine="onnxruntime")

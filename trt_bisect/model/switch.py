@@ -1,4 +1,4 @@
-"""One graph that runs any plan: an If at each quantizable layer holds the layer in INT8 and in high precision."""
+"""One graph that runs any plan: an If for each quantizable layer holds the layer in INT8 and in high precision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WrittenSwitch(Written):
 
 
 def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
-    """The network of ``writer`` with both precisions of every quantizable layer, the others in ``high``."""
+    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in ``high``."""
     writing, names, graph = GraphWriting(writer.context), Names(), writer.network.skeleton.graph
     gates: dict[int, str] = {}
     for layer in writer.network.layers:
@@ -41,7 +41,7 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
 
 
 def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, gate: str, tag: str) -> onnx.NodeProto:
-    """The If of one layer; a tensor that is rounded as a result leaves it twice, as it is read and as the result."""
+    """The If of one layer. A tensor that is rounded only as an output of the network has two outputs: both versions."""
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
     bodies = {}
     for name, precision in (("then_branch", Precision.INT8), ("else_branch", high)):

@@ -1,4 +1,4 @@
-"""Layers written into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or casts it needs."""
+"""Writes layers into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or casts it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FP16_OPS = frozenset(
     "Clip Sigmoid HardSigmoid HardSwish Tanh Elu Softmax Gelu Erf Sqrt Pow Reshape Flatten Transpose Squeeze Unsqueeze "
     "Slice Split BatchNormalization ReduceMean".split()
 )
-"""Layers all of whose float inputs and outputs have one type, so that casts around them are all that FP16 needs."""
+"""Operators whose float inputs and outputs all have the same type: casts around them are enough for FP16."""
 
 
 class Names:
@@ -61,13 +61,13 @@ class GraphWriting:
         self._small: list[onnx.TensorProto] = []
         self._large: Weights = {}
         self._shapes: list[onnx.ValueInfoProto] = []
-        self._versions: dict[tuple[object, ...], str] = {}
+        self._rounded_names: dict[tuple[object, ...], str] = {}
         self._times_rounded: Counter[str] = Counter()
         self._times_halved: Counter[str] = Counter()
-        self._half: dict[str, str] = {}
+        self._half_names: dict[str, str] = {}
 
     def layer(self, layer: Layer, precision: Precision, names: Names) -> tuple[str, ...]:
-        """Writes one layer, and returns the tensors that are rounded for it."""
+        """Writes one layer; returns the names of the tensors that are rounded for it."""
         node = onnx.NodeProto()
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         _rename_reads(node, names)
@@ -86,12 +86,12 @@ class GraphWriting:
         return ()
 
     def body(self, layer: Layer, precision: Precision, names: Names) -> list[onnx.NodeProto]:
-        """The nodes of one layer for a body of their own: they share no version of a tensor with any other."""
-        outside = self.nodes, self._versions, self._half
-        self.nodes, self._versions, self._half = [], {}, {}
+        """Returns the nodes of one layer for the body of an If; they share no rounded tensor with other layers."""
+        outside = self.nodes, self._rounded_names, self._half_names
+        self.nodes, self._rounded_names, self._half_names = [], {}, {}
         self.layer(layer, precision, names)
         inside = self.nodes
-        self.nodes, self._versions, self._half = outside
+        self.nodes, self._rounded_names, self._half_names = outside
         return inside
 
     def _write_int8(
@@ -113,26 +113,26 @@ class GraphWriting:
             self._chain(raw, quantizers, final, like=rounding.tensor)
         return tuple(rounding.tensor for rounding in roundings)
 
-    def _new(self, name: str, what: str) -> str:
-        """The name of a version of a tensor; no tensor of the network has it."""
-        return f"{name}{self._context.tag}{what}"
+    def _new(self, name: str, word: str) -> str:
+        """A new name for a rounded, FP16 or unrounded copy of a tensor; no tensor of the network has it."""
+        return f"{name}{self._context.tag}{word}"
 
     def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
-        """The version of a tensor after its quantizers, made at its first use."""
+        """The name of a tensor after its quantizers. It is written at the first use."""
         key = (name, *(quantizer.key() for quantizer in quantizers))
-        if key not in self._versions:
+        if key not in self._rounded_names:
             again = self._times_rounded[name]
             final = self._new(name, f"int8_{again}" if again else "int8")
             self._times_rounded[name] += 1
-            self._versions[key] = final
+            self._rounded_names[key] = final
             if self._context.emulates and self._context.is_constant(name):
                 self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers))
             else:
                 self._chain(name, quantizers, final, like=rounding.tensor)
-        return self._versions[key]
+        return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
-        """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
+        """Adds the shape of a new tensor. ONNX Runtime makes a session twice as fast if it need not infer shapes."""
         known = self._context.types.get(like)
         if known is not None:
             shape = renamed(known, name)
@@ -141,6 +141,7 @@ class GraphWriting:
             self._shapes.append(shape)
 
     def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, like: str) -> None:
+        """Writes a Q/DQ pair for each quantizer between tensors ``name`` and ``final``, of the shape of ``like``."""
         for step, quantizer in enumerate(quantizers):
             last = step == len(quantizers) - 1
             out = final if last else f"{final}_step{step}"
@@ -169,17 +170,18 @@ class GraphWriting:
             if self._context.emulates:
                 self._add("Cast", [raw], self._new(final, "halved"), to=TensorProto.FLOAT16)
                 self._add("Cast", [self._new(final, "halved")], final, to=TensorProto.FLOAT)
-                self._half[final] = final
+                self._half_names[final] = final
             else:
-                self._half[final] = raw
+                self._half_names[final] = raw
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
     def _to_half(self, name: str) -> str:
-        if name not in self._half:
+        """The name of a tensor in FP16, or rounded to FP16 if emulated. It is written at the first use."""
+        if name not in self._half_names:
             emulated = self._context.emulates
             again = self._times_halved[name]
             self._times_halved[name] += 1
-            final = self._half[name] = self._new(name, f"fp16_{again}" if again else "fp16")
+            final = self._half_names[name] = self._new(name, f"fp16_{again}" if again else "fp16")
             if self._context.is_constant(name):
                 with np.errstate(over="ignore"):
                     values = self._network.constant(name).astype(np.float16)
@@ -189,7 +191,7 @@ class GraphWriting:
                 self._add("Cast", [f"{final}_halved"], final, to=TensorProto.FLOAT)
             else:
                 self._add("Cast", [name], final, to=TensorProto.FLOAT16)
-        return self._half[name]
+        return self._half_names[name]
 
     def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:
         node = helper.make_node(op, inputs, [output], f"{output}_{op}")
@@ -233,7 +235,7 @@ class GraphWriting:
 
 
 def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
-    """A type and shape under another name; axes that are named stay open, as equal names would mean equal sizes."""
+    """Returns a type and shape under another name. Names of axes are removed, as equal names would mean equal sizes."""
     info = onnx.ValueInfoProto()
     info.CopyFrom(known)
     info.name = name
@@ -244,14 +246,14 @@ def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
 
 
 def _rounds(precision: Precision, rounding: Rounding) -> bool:
-    """Whether a layer in that precision rounds so."""
+    """Returns true if a layer in ``precision`` does this rounding."""
     if precision is Precision.INT8_WEIGHT:
         return rounding.is_weight
     return precision is Precision.INT8 or (precision is Precision.INT8_ACTIVATION and not rounding.is_weight)
 
 
 def _rename_reads(node: onnx.NodeProto, names: Names) -> None:
-    """Renames what a node reads, in its bodies too, in place."""
+    """Renames the inputs of a node and of its bodies, in place."""
     if not names.read:
         return
     for slot, name in enumerate(node.input):
