@@ -1,4 +1,4 @@
-"""Ranges from whatever the user gives: data, a TensorRT calibration cache, ranges, or the network's own Q/DQ pairs."""
+"""Ranges from data, a TensorRT calibration cache, given ranges, or the network's own Q/DQ pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trt_bisect.support.progress import Progress
 
 @dataclass(frozen=True)
 class Calibrating:
-    """How ranges are made of data; ``trt_bisect.run`` says what each of it means."""
+    """The options for ranges from data, as in ``trt_bisect.run``."""
 
     calibrator: str = "entropy"
     percentile: float = 99.99
@@ -27,16 +27,16 @@ class Calibrating:
 def ranges_of(
     network: Network, calibration: Any, how: Calibrating, progress: Progress
 ) -> tuple[Ranges, Dataset | None]:
-    """The scales, and the data that was given if it was data.
+    """Returns the ranges, and the data set if ``calibration`` is data.
 
     Args:
-        network: its own Q/DQ pairs come before everything.
+        network: the network; its own Q/DQ pairs are used before data and caches.
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
-        how: data is gone through.
+        how: the options for data.
         progress: shows the calibration.
 
     Raises:
-        BadInput: nothing was given, or what was given cannot be used.
+        BadInput: nothing was given, or it cannot be used.
     """
     if isinstance(calibration, Ranges):
         return calibration, None

@@ -57,7 +57,7 @@ class Dataset:
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
-                "Give at least one sample; calibration needs a few hundred that are like the data in production.",
+                "Give at least one sample; calibration needs a few hundred like those in production.",
             )
 
     def first(self, count: int) -> Dataset:
