@@ -76,11 +76,11 @@ def _renamed(names: Mapping[str, str], pair: tuple[Tensors, Tensors]) -> tuple[T
 
 
 def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[str]:
-    alone = (
+    unmatched = (
         ("FP32", [name for name in pair[0] if name not in names]),
         ("INT8", [name for name in pair[1] if name not in set(names.values())]),
     )
-    return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in alone if left]
+    return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in unmatched if left]
 
 
 def _some(names: Iterable[str], most: int = 4) -> str:

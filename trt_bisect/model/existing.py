@@ -246,7 +246,7 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
 
 
 def _rewire_consumers(out: gs.Tensor, chain: _Chain, pairs: ExistingPairs, graph: gs.Graph) -> None:
-    """Lets the readers of a chain's output read its source. Nodes inside control flow keep what they read."""
+    """Connects the readers of a chain's output to its source, except nodes inside control flow."""
     in_main_graph = {id(node) for node in graph.nodes}
     for consumer in list(out.outputs):
         if consumer.op == "QuantizeLinear" or id(consumer) not in in_main_graph:
@@ -259,7 +259,7 @@ def _rewire_consumers(out: gs.Tensor, chain: _Chain, pairs: ExistingPairs, graph
 
 
 def _rewire_network_output(dequantize: gs.Node, chain: _Chain, pairs: ExistingPairs, graph: gs.Graph) -> None:
-    """If a chain makes an output of the network, lets the node before the chain make that output itself."""
+    """Makes the node before a chain produce the output of the network that the chain produced, if it did."""
     out, source = dequantize.outputs[0], chain.source
     producer = source.inputs[0] if source.inputs else None
     if not any(out is output for output in graph.outputs) or producer is None or source in graph.outputs:

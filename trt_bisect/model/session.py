@@ -39,17 +39,7 @@ def make_session(
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
     """
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
-    options.log_severity_level = 4
-    if unoptimised:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if one_of_many and provider == CPU:
-        _share_arena()
-        options.add_session_config_entry("session.use_env_allocators", "1")
-    threads = session_threads() if threads is None else threads
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    options = _options(threads, shares_arena=one_of_many and provider == CPU, unoptimised=unoptimised)
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     if arrays:
@@ -59,6 +49,21 @@ def make_session(
         return ort.InferenceSession(written.model.SerializeToString(), options, providers=providers)
     except Exception as error:
         raise TrialFailed("build failed", first_line(error)) from error
+
+
+def _options(threads: int | None, *, shares_arena: bool, unoptimised: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    options.log_severity_level = 4
+    if unoptimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if shares_arena:
+        _share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    threads = session_threads() if threads is None else threads
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
 
 
 @cache
