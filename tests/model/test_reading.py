@@ -15,7 +15,7 @@ from tests.support.networks import Sketch
 from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect import BadInput, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.reading import reading_noted, relative_difference, without_pairs
+from trt_bisect.model.reading import compare_with_file, relative_difference, without_pairs
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
 
@@ -47,9 +47,9 @@ def with_scale(network, index, slot, change):
 def test_an_honest_network_passes(make, options, tmp_path):
     path, feeds = quantized(make, tmp_path, **options)
     network = load_network(path)
-    assert reading_noted(network, feeds, ["y"]) == []
+    assert compare_with_file(network, feeds, ["y"]) == []
     kept = network.keeping_high({network.quantizable[0]: "the user wants it so"})
-    assert reading_noted(kept, feeds, ["y"]) == []
+    assert compare_with_file(kept, feeds, ["y"]) == []
 
 
 def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):
@@ -61,7 +61,7 @@ def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):
     with pytest.raises(
         BadInput, match=r"in full INT8, layer 'block1\.conv1' makes '[^']*', which differs by \d\.\d\d%"
     ):
-        reading_noted(wrong, feeds, ["y"])
+        compare_with_file(wrong, feeds, ["y"])
     with pytest.raises(BadInput, match=r"layer 'block1\.conv1'"):
         trt_bisect.run(wrong, inputs=feeds, engine="onnxruntime")
 
@@ -72,7 +72,7 @@ def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
     path = networks.save(model, tmp_path)
     network = load_network(path)
     feeds = {"x": networks.samples(model)["x"][:1]}
-    assert reading_noted(network, feeds, ["y"]) == []
+    assert compare_with_file(network, feeds, ["y"]) == []
     node = network.skeleton.graph.node[network.layer_named("conv2").index]
     biased, maker = node.output[0], node.input[0]
     del node.input[2]
@@ -84,7 +84,7 @@ def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
     share = np.linalg.norm(np.broadcast_to(bias.reshape(1, -1, 1, 1), tensor.shape)) / np.linalg.norm(tensor)
     assert 0.01 < share < 0.2
     with pytest.raises(BadInput, match=rf"in FP32, layer 'conv2' makes 'conv2_out', which differs by {share:.2%}"):
-        reading_noted(network, feeds, ["y"])
+        compare_with_file(network, feeds, ["y"])
 
 
 def onnxruntime_of(model):
@@ -118,7 +118,7 @@ def test_float_noise_that_grows_is_no_other_network(tmp_path):
     path = networks.save(model(made.astype(np.float32)), tmp_path)
     network = load_network(path)
     assert fp32_difference(path, network, feeds) > 0.1
-    notes = reading_noted(network, feeds, ["y"])
+    notes = compare_with_file(network, feeds, ["y"])
     assert len(notes) == 1
     assert "each layer alone is equal" in notes[0]
 
@@ -129,4 +129,4 @@ def test_an_activation_that_a_pair_took_in_is_no_difference(tmp_path):
     assert "Relu" not in {node.op_type for node in onnx.load(path).graph.node}
     network = load_network(path)
     assert fp32_difference(path, network, feeds) > 0.05
-    assert reading_noted(network, feeds, ["y"]) == []
+    assert compare_with_file(network, feeds, ["y"]) == []

@@ -15,7 +15,7 @@ from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import worst_inputs
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.reading import reading_noted, relative_difference
+from trt_bisect.model.reading import compare_with_file, relative_difference
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import prefix
 
@@ -50,7 +50,7 @@ def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
     sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="relu"))
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}), tmp_path)
     network = load_network(path)
-    assert reading_noted(network, FEEDS, ["y"]) == []
+    assert compare_with_file(network, FEEDS, ["y"]) == []
     network.skeleton.graph.node[1].op_type = "Neg"
     with pytest.raises(BadInput, match="as prepared for measuring gives another output"):
         run(network)

@@ -55,7 +55,7 @@ _HEADER = re.compile(r"TRT-\d+-\w+")
 _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
-def version_asked(text: str) -> TensorRTVersion:
+def parse_version(text: str) -> TensorRTVersion:
     """Parses the option ``--trt-version``: ``10.3``, ``10.3.0`` or ``10.3.0.26``.
 
     Raises:
@@ -89,7 +89,7 @@ def is_cache(path: Path) -> bool:
         return False
 
 
-def names_cache(source: object) -> bool:
+def is_cache_path(source: object) -> bool:
     """Returns true if ``source`` is the path of a calibration cache."""
     return isinstance(source, (str, Path)) and Path(source).is_file() and is_cache(Path(source))
 

@@ -79,7 +79,7 @@ def _problem(scale: np.float32, keep_masks: bool) -> str:
     return ""
 
 
-def without_range(unusable: Iterable[tuple[str, str]]) -> list[str]:
+def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
     """Returns a sentence for each reason why tensors have no usable range, with their number and the first of them.
 
     Args:

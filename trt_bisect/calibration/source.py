@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -40,7 +40,7 @@ def ranges_of(
     """
     if isinstance(calibration, Ranges):
         return calibration, None
-    cache = names_cache(calibration)
+    cache = is_cache_path(calibration)
     data = None if calibration is None or cache else open_dataset(calibration, network.inputs)
     if network.has_pairs:
         return Ranges({}, {}, "the network's own Q/DQ"), data

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trt_bisect.calibration.ranges import Ranges, first_of, without_range
+from trt_bisect.calibration.ranges import Ranges, first_of, notes_on_unusable
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
@@ -38,7 +38,7 @@ def _note(network: Network, kept: Sequence[tuple[int, str]], why: str) -> str:
     """A sentence on layers that stay high for one reason; ``kept`` has their indices and the tensors without ranges."""
     layers = [network.layers[k].name for k, _ in kept]
     which = f"layer '{layers[0]}' is" if len(layers) == 1 else f"{len(layers)} layers ({first_of(layers)}) are"
-    (reason,) = without_range((tensor, why) for tensor in dict.fromkeys(tensor for _, tensor in kept))
+    (reason,) = notes_on_unusable((tensor, why) for tensor in dict.fromkeys(tensor for _, tensor in kept))
     return f"{which} kept in high precision: {reason}"
 
 

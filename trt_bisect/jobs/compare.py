@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
 from trt_bisect.results.recipe_files import PLAN
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, Showing, default_progress
+from trt_bisect.support.progress import Progress, default_progress
 
 SAVED = "saved"
 
@@ -87,7 +88,7 @@ def compare(
     folder = None if output is None else make_folder(Path(output))
     board = open_board(tensorboard, tensorboard_channels)
     how = Calibrating(calibrator, percentile, keep_mask_ranges)
-    with Showing(progress or default_progress()) as shown:
+    with closing(progress or default_progress()) as shown:
         network = model if model is None or isinstance(model, Network) else load_network(model, shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:

@@ -63,7 +63,7 @@ class _Comparison:
     file: Written
 
 
-def reading_noted(
+def compare_with_file(
     network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
 ) -> list[str]:
     """Compares the network with its file on one sample, and returns notes, one sentence each.
@@ -138,7 +138,7 @@ def _as_in_file(network: Network) -> Network:
 
 
 def _comparisons(network: Network) -> Iterator[_Comparison]:
-    """The comparisons of a network as in its file (see ``reading_noted``); none if the file cannot be used."""
+    """The comparisons of a network as in its file (see ``compare_with_file``); none if the file cannot be used."""
     weights = sum(array.nbytes for array in network.weights.values())
     if weights > INLINE_UNTIL_BYTES or not network.has_file or not Path(network.source).is_file():
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Any, Protocol
 
 
@@ -124,7 +123,7 @@ class NotebookProgress:
             self._bar = None
 
 
-class Named:
+class PrefixedProgress:
     """Another display with a name before each stage and line; ``close`` leaves that display open."""
 
     def __init__(self, shown: Progress, name: str) -> None:
@@ -145,21 +144,6 @@ class Named:
 
     def close(self) -> None:
         """Does nothing: the other display stays open."""
-
-
-class Showing:
-    """A context manager that returns a display and closes it at the end."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def __enter__(self) -> Progress:
-        return self.progress
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.close()
 
 
 def default_progress() -> Progress:
