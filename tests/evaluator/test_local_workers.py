@@ -289,7 +289,7 @@ def test_the_processor_is_named_by_its_vector_extensions():
 
 
 def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monkeypatch):
-    monkeypatch.setattr(machine, "_most", None)
+    monkeypatch.setattr(machine, "_limit", None)
     there = machine.cores()
     assert machine.session_threads() is None
     machine.use_at_most(1)

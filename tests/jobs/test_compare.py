@@ -20,7 +20,7 @@ from tests.support.compared import tensors_of
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.saved_tensors import match_names
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
 COLUMNS = (
@@ -46,7 +46,7 @@ def test_every_figure_is_numpys_on_the_same_tensors(make, tmp_path):
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
     found = trt_bisect.compare(path, ranges, feeds)
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     layers = len(network.layers)
     fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
     int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
@@ -148,7 +148,7 @@ def test_a_clipped_calibration(tmp_path):
     found = trt_bisect.compare(path, Ranges(scales), feeds)
     assert reasons(found, advisor.SATURATION) == [("relu4_out", ("conv4",))]
     fp32 = tensors_of(
-        PlanWriter(network, {}, Target.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
+        PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
     )
     share = np.mean(np.rint(fp32["relu4_out"] / scales["relu4_out"]) > 127)
     row = next(row for row in found.tensors if row.origin.tensor == "relu4_out")
@@ -306,7 +306,7 @@ def check_dumps(found, dumps):
     difference = np.concatenate([i["a"].astype(np.float64) - f["a"] for f, i in zip(fp32, int8, strict=True)])
     assert rows["a"].figures.mse == pytest.approx(np.mean(difference**2))
     assert rows["/b/Out:0"].int8.max == max(run["b_out"].max() for run in int8)
-    assert found.notes == ("in the FP32 run alone (1): 'c'",)
+    assert found.notes == ("in the FP32 run only (1): 'c'",)
 
 
 def test_two_runs_saved_by_polygraphy(command, dumps, tmp_path):
@@ -335,7 +335,7 @@ def test_saved_runs_get_layers_and_scales_from_the_network(tmp_path):
     path, feeds = networks.save(model, tmp_path), networks.samples(model, 1)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs))
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     for run, chosen in (("fp32", ()), ("int8", network.quantizable)):
         tensors = tensors_of(writer.write(int8_set(len(network.layers), chosen)), network, feeds)
         np.savez(tmp_path / f"{run}.npz", **{name: values[0] for name, values in tensors.items()})
@@ -381,7 +381,7 @@ BAD = {
     "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "no cosine"),
     "one run": (["--fp32", "{data}"], "nothing to be compared"),
     "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
-    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "no known kind"),
+    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "of an unknown kind"),
     "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),
     "not Polygraphy's": (["--fp32", "{json}", "--int8", "{json}"], "Polygraphy"),
     "folder is a file": (["{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),

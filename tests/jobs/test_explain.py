@@ -17,7 +17,7 @@ from tests.support import networks
 from tests.support.compared import tensors_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.jobs.run import explain as explaining
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.progress import Silent
@@ -60,7 +60,7 @@ def test_activations_are_numpys_on_the_same_tensors(count, tmp_path):
     assert explanation["samples"] == count
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax").scales
-    writer, layers = PlanWriter(network, scales, Target.ONNXRUNTIME), len(network.layers)
+    writer, layers = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), len(network.layers)
     fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
     int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
     for name in ("block0.relu1_out", "block1.relu1_out", "block1.add_out", "y"):

@@ -34,7 +34,7 @@ from tests.support import networks
 from trt_bisect.analyzer.growing_histogram import GrowingHistogram
 from trt_bisect.jobs.run import run as api
 from trt_bisect.jobs.run.find_culprits import verdict
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
 from trt_bisect.report.markdown import literal, table
@@ -138,7 +138,7 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet):
     network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
     dataset = trt_bisect.open_dataset(lenet / "calibration.npz", network.inputs)
     ranges = trt_bisect.calibrate(network, dataset)
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     names = [layer.outputs[0] for layer in network.layers]
     with np.load(folder.parent / "run/inputs.npz") as archive:
         feeds = [{"data": sample} for sample in archive["data"]]

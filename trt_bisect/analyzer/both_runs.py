@@ -37,7 +37,7 @@ def plan_observer(
 
     def see(feeds: Feeds, position: int) -> dict[str, np.ndarray]:
         given = {name: feeds[name] for name in origins if name in feeds}
-        return {**given, **{as_made[name]: values for name, values in observer.see(feeds, position).items()}}
+        return {**given, **{as_made[name]: values for name, values in observer.run(feeds, position).items()}}
 
     return see
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import kl, top1
 from trt_bisect.analyzer.user_code import code_digest
-from trt_bisect.data.datasets import load_function
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
 
 EXACT_SQNR = 400.0

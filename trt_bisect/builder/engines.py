@@ -17,7 +17,7 @@ from trt_bisect.builder.tensorrt_build import ProfileShapes
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import Scales
+from trt_bisect.model.quantizer import Scales
 
 ONNXRUNTIME = "onnxruntime"
 AUTO = "auto"

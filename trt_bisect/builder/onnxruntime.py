@@ -15,7 +15,8 @@ from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -79,7 +80,7 @@ class OnnxRuntimeBuilder:
 
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
         self._network = network
-        self._writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
+        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
         self._options = options
         self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
         self.versions: Mapping[str, str] = {

@@ -12,7 +12,8 @@ from trt_bisect.builder.onnxruntime import precisions_in
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
-from trt_bisect.model.qdq import PlanWriter, Scales, Target, WrittenPiece
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenPiece
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.shapes import FreeBatch
 from trt_bisect.precision import PrecisionPlan
@@ -121,8 +122,8 @@ class OnnxRuntimePieces:
     def __init__(
         self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
     ) -> None:
-        self._own = PlanWriter(network, scales, Target.ONNXRUNTIME)
-        self._free = PlanWriter(free.network, scales, Target.ONNXRUNTIME)
+        self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+        self._free = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1

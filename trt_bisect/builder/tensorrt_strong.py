@@ -21,7 +21,8 @@ from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import TENSORRT
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan, int8_set
 
 _FIRST_MAJOR = 10
@@ -57,7 +58,7 @@ class TensorRTStrongBuilder:
         """
         self.engine = engine
         self._network = network
-        self._writer = PlanWriter(network, scales, Target.TENSORRT)
+        self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
         self._rt = start_tensorrt(engine)

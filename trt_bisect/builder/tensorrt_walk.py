@@ -21,8 +21,7 @@ import numpy as np
 from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import Scales
-from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.model.quantizer import INT8_MAX, Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 
 _LEFT_ALONE = frozenset(

@@ -32,7 +32,8 @@ from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _LAST_MAJOR = 10
@@ -81,7 +82,7 @@ class TensorRTWeakBuilder:
         self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
         self._file = Path(self._folder.name) / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
-        self._writer = PlanWriter(network, scales, Target.TENSORRT) if network.has_pairs else None
+        self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
     def network_definition(self, plan: PrecisionPlan) -> Definition:
         """The network of one plan as TensorRT parsed it, with its ranges and constraints.

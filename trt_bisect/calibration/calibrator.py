@@ -1,4 +1,4 @@
-"""The calibrators: from the magnitudes of a tensor to the largest one that INT8 is to express."""
+"""The calibrators: they choose the largest magnitude that INT8 represents from the magnitudes of a tensor."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ METHODS = ("entropy", "minmax", "percentile")
 
 @dataclass(frozen=True)
 class Calibrator:
-    """One way to choose a range.
+    """A calibration method and its parameter.
 
     Attributes:
         method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax`` or ``percentile``.
-        percentile: for that method, of |x|, in per cent.
+        percentile: of |x|, in percent; only ``percentile`` uses it.
 
     Raises:
-        BadInput: an unknown method, or a percentile outside (0, 100].
+        BadInput: the method is unknown, or the percentile is outside (0, 100].
     """
 
     method: str = "entropy"
@@ -32,11 +32,11 @@ class Calibrator:
             raise BadInput(f"Percentile {self.percentile} is out of range.", "Give a value above 0, at most 100.")
 
     def __str__(self) -> str:
-        """``entropy``, ``minmax`` or ``percentile 99.99``."""
+        """Returns ``entropy``, ``minmax`` or, for example, ``percentile 99.99``."""
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
     def threshold(self, histogram: AbsHistogram) -> float:
-        """The largest magnitude that the range is to express."""
+        """Returns the largest magnitude that the range represents."""
         if self.method == "entropy":
             return entropy_threshold(histogram)
         if self.method == "minmax":

@@ -18,7 +18,7 @@ from trt_bisect.jobs.options import CULPRITS, SearchOptions
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import cut
-from trt_bisect.model.qdq import Scales
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.shapes import facts_for, with_free_batch
 
 

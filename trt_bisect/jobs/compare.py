@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,14 @@ from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
 from trt_bisect.results.recipe_files import PLAN
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, Showing, default_progress
+from trt_bisect.support.progress import Progress, default_progress
 
 SAVED = "saved"
 
@@ -87,7 +88,7 @@ def compare(
     folder = None if output is None else make_folder(Path(output))
     board = open_board(tensorboard, tensorboard_channels)
     how = Calibrating(calibrator, percentile, keep_mask_ranges)
-    with Showing(progress or default_progress()) as shown:
+    with closing(progress or default_progress()) as shown:
         network = model if model is None or isinstance(model, Network) else load_network(model, shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
@@ -141,7 +142,7 @@ def _planned(
     ranges, data = ranges_of(network, calibration, how, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
     plan = _plan(network, recipe, high)
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
 
 
@@ -206,7 +207,7 @@ def _saved_runs(
     if planned is not None:
         known = planned.origins()
     elif network is not None:
-        known = activation_origins(network, PlanWriter(network, {}, Target.ONNXRUNTIME), ())
+        known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
     origins = {name: origin for name, origin in known.items() if name in names}
     origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
     counted = _Counted(progress)

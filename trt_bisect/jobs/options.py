@@ -9,7 +9,7 @@ from typing import Any
 
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.calibration.cache import version_asked
+from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.errors import BadInput
@@ -57,7 +57,7 @@ class RunOptions:
         if limit is not None and not 0 < limit < math.inf:
             raise BadInput(f"A build cannot be given {limit:g} seconds.", "Give --build-timeout more than 0.")
         if self.trt_version:
-            version_asked(self.trt_version)
+            parse_version(self.trt_version)
         if self.samples is not None and self.samples < 1:
             raise BadInput(f"{self.samples} samples cannot be judged.", "Give --samples 1 or more.")
         if self.way.memory < 1:

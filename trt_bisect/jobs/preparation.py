@@ -29,7 +29,7 @@ from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engine_pieces import Profile
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import WorkerProcess
-from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
@@ -45,7 +45,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.options import BRANCH, RunOptions
 from trt_bisect.model.network import Network
-from trt_bisect.model.reading import reading_noted
+from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
@@ -95,7 +95,7 @@ class Preparation:
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
         prepared = reference[0] if engine == ONNXRUNTIME else None
-        self.notes += reading_noted(self.network, feeds[0], self.request.outputs, prepared)
+        self.notes += compare_with_file(self.network, feeds[0], self.request.outputs, prepared)
         rule = self._rule(reference)
         self._find_classes(reference, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
@@ -146,7 +146,7 @@ class Preparation:
                 self.notes.append(
                     "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
                 )
-            no_data = calibration is None or isinstance(calibration, Ranges) or names_cache(calibration)
+            no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
             data = None if no_data else self._dataset(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if calibration is None:
@@ -156,7 +156,7 @@ class Preparation:
             )
         if isinstance(calibration, Ranges):
             return calibration, None
-        if names_cache(calibration):
+        if is_cache_path(calibration):
             return read_cache(
                 Path(calibration), self.network.rounded_activations, keep_masks=self.request.keep_mask_ranges
             ), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.worst import WorstReport, without_infinities
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, Showing, default_progress
+from trt_bisect.support.progress import Progress, default_progress
 
 ASCENDING, DESCENDING = "ascending", "descending"
 _BETTER = {ASCENDING: "higher", DESCENDING: "lower"}
@@ -111,7 +112,7 @@ def worst(
     if output is not None:
         make_folder(Path(output))
     network = model if isinstance(model, Network) else load_network(model, shapes)
-    with Showing(progress or default_progress()) as shown:
+    with closing(progress or default_progress()) as shown:
         report = WorstSearchJob(request, network, None, shown).search(calibration, dataset, steps, tuple(high), order)
     if output is not None:
         report.save(output)

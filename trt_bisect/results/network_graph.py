@@ -10,8 +10,9 @@ import onnx
 from onnx import AttributeProto, helper
 
 from trt_bisect.data.datasets import TensorSpec
-from trt_bisect.model.layers import Layer, Shape, TensorTypes
+from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.residual import Shape
 
 NETWORK = "network.json"
 _LONGEST_TEXT = 200

@@ -18,7 +18,7 @@ from trt_bisect.calibration.cache import TensorRTVersion, format_cache
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import flags_file, flags_of, refusals
@@ -112,7 +112,7 @@ def recipe_files(
         if layer.roundings and layer.index not in in_int8
     }
     texts = {PLAN: plan_json(network, kept, high), MODELOPT: modelopt_list(list(kept))}
-    written = PlanWriter(network, scales, Target.TENSORRT).write(plan)
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     if network.has_pairs:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
     int8, fp16 = bool(plan.int8), bool(plan.fp16)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import DAMAGED, Feeds, digest_of_feeds, read_archive
+from trt_bisect.data.array_files import DAMAGED, read_archive
+from trt_bisect.data.datasets import Feeds, digest_of_feeds
 from trt_bisect.support.files import whole_file, write_whole
 from trt_bisect.support.json_files import read_record
 

@@ -15,7 +15,8 @@ from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED, BuildOptions
 from trt_bisect.calibration.collect import magnitudes, recalibrated
 from trt_bisect.cluster.settings import RETRIES, ClusterOptions
-from trt_bisect.data.datasets import load_function, open_dataset
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1

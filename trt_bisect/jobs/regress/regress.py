@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.progress import Named, Progress, Showing, default_progress
+from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
 
 RUNS, REPEATS = "runs", "repeats"
 """In a night's folder: a run folder a network, and a folder a network with one for each repeat."""
@@ -84,7 +85,7 @@ def regress(
     elsewhere = Elsewhere(places) if cluster and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
-    with nightly_runs_in(suite.output) as nights, Showing(progress or default_progress()) as shown:
+    with nightly_runs_in(suite.output) as nights, closing(progress or default_progress()) as shown:
         standard = find_reference(baseline, nights, suite, must_exist=not update_baseline)
         if update_baseline and standard.folder is not None:
             make_folder(standard.folder, "--baseline")
@@ -139,7 +140,7 @@ class _RegressionRunner:
         blank = NetworkResult(
             task.name, f"{RUNS}/{task.stem}", 0.0, baseline=known, accepted=self.accepts, targets=task.targets
         )
-        measuring = _Repeats(task, self.night.folder, self.runner, Named(self.progress, task.name))
+        measuring = _Repeats(task, self.night.folder, self.runner, PrefixedProgress(self.progress, task.name))
         try:
             result = self._compared(blank, measuring)
             kept = self._handed_on(result, measuring)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.builder.engines import AUTO, ENGINES, TYPINGS
-from trt_bisect.calibration.cache import version_asked
+from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.calibrator import METHODS
-from trt_bisect.data.datasets import load_function
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options import CURVES, EXPLAIN, STRATEGIES
 from trt_bisect.precision import Precision
@@ -85,7 +85,7 @@ def _texts(value: Any, folder: Path) -> tuple[str, ...]:
 
 def _trt_version(value: Any, folder: Path) -> str:
     try:
-        version_asked(text(value, folder))
+        parse_version(text(value, folder))
     except BadInput as error:
         raise Unfit(f"is {_shown(value)}", error.remedy) from error
     return str(value)

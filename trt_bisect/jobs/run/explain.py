@@ -32,7 +32,7 @@ from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer, TensorFacts
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
@@ -128,7 +128,7 @@ def _compared(
     """
     network = bench.network
     plan = int8_set(len(network.layers), network.quantizable, bench.whole.high)
-    writer = PlanWriter(network, bench.ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, bench.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
     parts = list(_parts(origins, facts_for(network, bench.feeds[0]), memory))
     progress.stage("Comparing tensors", 2 * len(bench.feeds) * len(parts))

@@ -14,7 +14,7 @@ from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.tensorboard.board import Board
@@ -100,7 +100,7 @@ def write_run(
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
-    writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     layers, channels = layer_tags(layer.name for layer in network.layers), LoudChannels(board.channels)
     weights = WeightHistograms(network, weights_of(network, writer, layers), channels)
     shown = [
