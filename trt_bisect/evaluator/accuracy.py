@@ -17,6 +17,7 @@ from trt_bisect.data.datasets import DAMAGED, Dataset, Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
 
 Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -118,7 +119,7 @@ class AccuracyEvaluator:
         self._accuracy = accuracy
         self._whole = whole
         self._store = store
-        self._mark = f"accuracy {accuracy.code[:16]} "
+        self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> float:
         """The figure of the network in FP32.
@@ -126,9 +127,10 @@ class AccuracyEvaluator:
         Raises:
             TrialFailed: it does not run.
         """
-        known = self._store.find(self._mark + _REFERENCE)
+        key = TrialKey(_REFERENCE, self._measured_in).text
+        known = self._store.find(key)
         if known is None:
-            known = self._tried(_REFERENCE, self._whole.builder.reference)
+            known = self._tried(key, self._whole.builder.reference)
             if known.failed:
                 raise TrialFailed(known.outcome, known.message)
             self._store.keep(known)
@@ -136,10 +138,11 @@ class AccuracyEvaluator:
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """The trial of a plan; its output ``accuracy`` holds the figure."""
-        key = self._whole.canonical(plan).key()
-        known = self._store.find(self._mark + key)
+        plan = self._whole.canonical(plan)
+        key = TrialKey(plan.key(), self._measured_in).text
+        known = self._store.find(key)
         if known is None:
-            known = self._tried(key, lambda: self._whole.builder.build(self._whole.canonical(plan)))
+            known = self._tried(key, lambda: self._whole.builder.build(plan))
             self._store.keep(known)
         return known
 
@@ -162,12 +165,10 @@ class AccuracyEvaluator:
                 figure = self._accuracy.of(infer)
                 ran, messages = engine.ran, engine.messages
         except TrialFailed as failure:
-            return Trial(
-                self._mark + key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began
-            )
+            return Trial(key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began)
         figures = {ACCURACY: OutputFigures({ACCURACY: figure})}
         cost = Cost(built - began, perf_counter() - built, count)
-        return Trial.judged(self._mark + key, figures, ran, cost, "\n".join(messages))
+        return Trial.judged(key, figures, ran, cost, "\n".join(messages))
 
 
 def accuracy_in(trial: Trial) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import MOST_LAYERS, PrecisionPlan
 
 AS_ASKED = "as asked"
@@ -44,7 +45,7 @@ def restored(short: Any, plan: str) -> dict[int, str]:
 def _asked(plan: str) -> dict[int, str]:
     """By layer index the precisions of a plan, whatever mark stands before its key; none where it is no plan's key."""
     try:
-        precisions = PrecisionPlan.from_key(plan.rpartition(" ")[2]).precisions
+        precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
     except (KeyError, ValueError):
         return {}
     return {index: str(precision) for index, precision in enumerate(precisions)}

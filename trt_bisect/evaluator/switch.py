@@ -16,11 +16,9 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.evaluator.trial_key import SWITCH, TrialKey
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores
-
-_MARK = "switch "
-"""Before a plan's key in the store: such a trial never stands for one on a whole engine."""
 
 
 class SwitchEvaluator:
@@ -62,7 +60,7 @@ class SwitchEvaluator:
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
         """What the store has of a plan as the builder writes it, that of a whole engine first."""
-        return self._store.recall(plan.key()) or self._store.find(_MARK + plan.key())
+        return self._store.recall(plan.key()) or self._store.find(_key(plan))
 
     def _ready(self) -> bool:
         """Whether there is a session; the first time it is made."""
@@ -85,4 +83,8 @@ class SwitchEvaluator:
             return None
         built, self._building = self._building, 0.0
         cost = Cost(built, perf_counter() - began, len(outputs), int(built > 0.0))
-        return Trial.judged(_MARK + plan.key(), self._compare(outputs), {}, cost)
+        return Trial.judged(_key(plan), self._compare(outputs), {}, cost)
+
+
+def _key(plan: PrecisionPlan) -> str:
+    return TrialKey(plan.key(), SWITCH).text

@@ -8,6 +8,7 @@ from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.precision_encoding import restored, shortened
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
@@ -18,10 +19,6 @@ NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes of the moment, not of the plan: it is tried again by the next run."""
-
-ROWS = "rows "
-"""Before the key of a plan whose row went on in INT8 beside others: float sums are taken in another order there than on
-a whole engine, so that values at the edge between two INT8 levels fall to the other side. It never stands for one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Trial:
     """One plan tried.
 
     Attributes:
-        plan: the plan's key.
+        plan: the text of its key, see ``TrialKey``.
         outcome: one of the words above.
         outputs: the figures of each final output by name; empty where the trial failed.
         ran: by layer index, the precision that the engine says a layer ran in.
@@ -98,7 +95,7 @@ class Trial:
         """The trial of a plan that ran.
 
         Args:
-            plan: its key.
+            plan: the text of its key.
             figures: of each final output.
             ran: by layer index, what each layer ran in.
             cost: what it took.
@@ -130,15 +127,14 @@ class Trial:
         return checked(cls(**fields))
 
 
-def of_a_pass(trials: Mapping[str, Trial], mark: str, plan: str) -> Trial | None:
-    """The trial that a pass gave a plan, None where none did.
+def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:
+    """Returns the trial of a plan that was measured in a pass, or None if there is none.
 
     Args:
-        trials: by key, as they are kept.
-        mark: before the keys of what was measured in pieces that are other engines than the whole.
-        plan: the plan's key.
+        trials: by the text of their keys.
+        key: of the plan, and of the engines that the pass ran on.
     """
-    return trials.get(mark + plan) or trials.get(mark + ROWS + plan)
+    return trials.get(key.text) or trials.get(key.in_rows.text)
 
 
 UNTRIED = Trial("", "not tried", builds=0)

@@ -15,6 +15,7 @@ from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, 
 from trt_bisect.driver.culprits.speculative import Either, Rises, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.jobs.options import SearchOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.search_result import Measured
@@ -53,7 +54,7 @@ def search(
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
         findings = _search_speculatively(way, question, evaluator, rule, progress)
-        if evaluator.mark:
+        if evaluator.measured_in:
             in_pieces = findings
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
     else:
@@ -67,7 +68,7 @@ def search(
         full=trial_of(question.all_but(())),
         restored=trial_of(recipe.plan),
         nothing=trial_of(question.prefix(-1)),
-        mark=evaluator.mark if isinstance(evaluator, BranchEvaluator) else "",
+        measured_in=evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE,
         in_pieces=in_pieces,
         sides=_sides(question, in_pieces, findings),
     )
