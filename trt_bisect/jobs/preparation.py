@@ -276,12 +276,12 @@ class Preparation:
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
     ) -> RebuildEvaluator:
-        """Measures on whole engines, by a crew of the fleet where there is one."""
+        """Returns the evaluator of whole engines, with the workers of the cluster if there are any."""
         shapes, options = self._profile(builder.engine, feeds), self._options()
         make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
-        subject = TrialSpec(builder.engine, builder.versions, make, options, feeds)
-        crew = self._fleet.crew(subject, builder)
-        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, crew)
+        spec = TrialSpec(builder.engine, builder.versions, make, options, feeds)
+        pool = self._fleet.pool(spec, builder)
+        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, pool)
 
     def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)

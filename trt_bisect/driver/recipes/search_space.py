@@ -6,7 +6,7 @@ A search here asks for many plans at a time, so that they can be measured togeth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trt_bisect.driver.culprits.search import Loss, Result
@@ -107,17 +107,6 @@ def sensitivities(known: Known) -> Batches[Alone]:
     losses = yield from known.ask(sets)
     (none, *alone), (full, *without) = losses[: len(units) + 1], losses[len(units) + 1 :]
     return Alone(tuple(-saved(none, loss) for loss in alone), tuple(saved(full, loss) for loss in without))
-
-
-def drive_batches(search: Batches[Result], measure_all: Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]) -> Result:
-    """Runs a search to its end with ``measure_all`` as the evaluator and judge."""
-    try:
-        plans = next(search)
-        while True:
-            plans = search.send(measure_all(plans))
-    except StopIteration as end:
-        result: Result = end.value
-        return result
 
 
 def saved(before: float, after: float) -> float:
