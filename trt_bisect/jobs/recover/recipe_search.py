@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.blocks import minimal_by_blocks
 from trt_bisect.driver.recipes.minimal import PLANS, Chosen, minimal
-from trt_bisect.driver.recipes.search_space import Alone, Batches, Kept, Known, Space, sensitivities
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.jobs.recover.targets import SimilarityTarget, Target
 from trt_bisect.model.network import Network
@@ -116,7 +116,7 @@ def seek(
 
     alone = None
     if not target.cheap and aim.most is None and not _by_blocks(aim, space, target):
-        rough = sensitivities(Known(space))
+        rough = sensitivities(MeasuredSets(space))
         alone = drive(rough, lambda plans: similarity.choose(plans, tell))
     margin = 1.0
     for _ in range(_ROUNDS):
@@ -132,7 +132,9 @@ def seek(
     return _settled(space, chosen, plan, loss, aim, target, tell)
 
 
-def _search(network: Network, space: Space, aim: RecipeGoal, target: Target, alone: Alone | None) -> Batches[Chosen]:
+def _search(
+    network: Network, space: Space, aim: RecipeGoal, target: Target, alone: Sensitivities | None
+) -> Batches[Chosen]:
     limit = aim.plans or (PLANS if target.cheap else _PLANS_DEAR)
     if aim.most is not None:
         return within(space, aim.most, limit)
