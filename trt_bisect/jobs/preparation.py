@@ -25,8 +25,7 @@ from trt_bisect.analyzer.judge import (
 )
 from trt_bisect.analyzer.metrics import Metric, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs
-from trt_bisect.builder.engine_pieces import Profile
+from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.cache import names_cache, read_cache
@@ -283,7 +282,7 @@ class Preparation:
         pool = self._fleet.pool(spec, builder)
         return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, pool)
 
-    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
+    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> ProfileShapes:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
 
     def _evaluator(
@@ -297,10 +296,10 @@ class Preparation:
     ) -> RebuildEvaluator | BranchEvaluator:
         if self.request.way.strategy != BRANCH:
             return whole
-        options, workshop = self._options(), WorkerProcess()
+        options, process = self._options(), WorkerProcess()
 
-        def make(part: Network, profile: Profile) -> Builder:
-            return open_builder(builder.engine, builder.typing, part, ranges.scales, options, profile, workshop)
+        def make(part: Network, shapes: ProfileShapes) -> Builder:
+            return open_builder(builder.engine, builder.typing, part, ranges.scales, options, shapes, process)
 
         way = self.request.way
         return branch_evaluator(self.network, builder, make, ranges.scales, options, feeds, compare, store, whole, way)
