@@ -1,4 +1,4 @@
-"""The user's accuracy of a plan: a function of theirs runs the network over labelled data and counts what is right."""
+"""The user's accuracy of a plan: their function runs the network over labelled data and returns a number."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How accurate a network is on labelled data.
+    """The user's measure of accuracy on labelled data.
 
     Attributes:
-        function: runs it as often as it likes and returns a number, higher for better.
-        code: tells this function and its data from others: their trials are kept apart.
+        function: runs the network as often as needed and returns a number, higher for better.
+        code: identifies the function and its data; the trials of others are kept apart.
     """
 
     function: Callable[[Infer], float]
     code: str
 
     def of(self, infer: Infer) -> float:
-        """The figure of a network.
+        """Returns the accuracy of a network.
 
         Raises:
-            BadInput: the function fails, or returns something else than a finite number.
+            BadInput: the function fails, or does not return a finite number.
             TrialFailed: the network does not run.
         """
         try:
@@ -62,14 +62,14 @@ class Accuracy:
 def top1(
     samples: Dataset, labels: np.ndarray, output: str, predicted: Callable[[np.ndarray], np.ndarray], how: str = ""
 ) -> Accuracy:
-    """The share of samples whose largest value along the class axis is at the label.
+    """Makes the accuracy that is the share of rows with the right class.
 
     Args:
         samples: one or more rows each; together as many as labels.
-        labels: integers, one a row.
-        output: holds the classes.
+        labels: integers, one for each row.
+        output: the output that holds the classes.
         predicted: from its values to the class of each row, see ``Classes.predicted``.
-        how: tells that function from others.
+        how: identifies that function.
     """
 
     def counted(infer: Infer) -> float:
@@ -92,13 +92,13 @@ def top1(
 
 
 def read_labels(path: Path) -> np.ndarray:
-    """Labels from ``.npy``, or from text with one a line.
+    """Reads labels from ``.npy``, or from text with one label a line.
 
     Returns:
         int64 ``[count]``.
 
     Raises:
-        BadInput: the file cannot be read, or holds something else.
+        BadInput: the file cannot be read, or does not hold integers.
     """
     try:
         found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
@@ -122,7 +122,7 @@ class AccuracyEvaluator:
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> float:
-        """The figure of the network in FP32.
+        """Returns the accuracy of the network in FP32.
 
         Raises:
             TrialFailed: it does not run.
@@ -137,7 +137,7 @@ class AccuracyEvaluator:
         return accuracy_in(known) or 0.0
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of a plan; its output ``accuracy`` holds the figure."""
+        """Returns the trial of a plan; its output ``accuracy`` holds the figure."""
         plan = self._whole.canonical(plan)
         key = TrialKey(plan.key(), self._measured_in).text
         known = self._store.find(key)
@@ -147,7 +147,7 @@ class AccuracyEvaluator:
         return known
 
     def measure_all(self, plans: Sequence[PrecisionPlan]) -> list[Trial]:
-        """The trial of each plan."""
+        """Returns the trial of each plan."""
         return [self.measure(plan) for plan in plans]
 
     def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
@@ -172,5 +172,5 @@ class AccuracyEvaluator:
 
 
 def accuracy_in(trial: Trial) -> float | None:
-    """The figure of a trial of ``AccuracyEvaluator``; None where it failed."""
+    """Returns the accuracy in a trial of ``AccuracyEvaluator``; None if it failed."""
     return None if trial.failed else trial.outputs[ACCURACY].values[ACCURACY]

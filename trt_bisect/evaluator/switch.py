@@ -1,8 +1,8 @@
 """The evaluator ``switch``: one session that holds both precisions of every layer runs any plan without a build.
 
-Its graph is another than a plan's own: float sums are taken in another order, so that values at the edge between two
-INT8 levels fall to the other side. That moves 1 - cosine by some per cent. It serves to choose among plans; the one
-that is chosen is measured on a whole engine.
+Its graph differs from a plan's own: float sums are added in another order, so that values at the edge between two INT8
+levels fall to the other side. That changes 1 - cosine by some per cent. It is used to choose among plans; the chosen
+plan is measured on a whole engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trt_bisect.support.machine import cores
 
 
 class SwitchEvaluator:
-    """Measures plans on one session; on whole engines where there is no such session."""
+    """Measures plans on one session, or on whole engines if there is no such session."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class SwitchEvaluator:
         self._building = 0.0
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of ``plan``; that of a whole engine if the store has it."""
+        """Returns the trial of ``plan``; that on a whole engine if the store has it."""
         return self.measure_all([plan], lambda _: None)[0]
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """The trial of each plan, several at the same time; ``on_plan`` is told of each that had to be measured."""
+        """Returns the trial of each plan, measured several at a time; ``on_plan`` is called with each new one."""
         plans = [self._whole.canonical(plan) for plan in plans]
         unknown = [plan for plan in dict.fromkeys(plans) if self.known(plan) is None]
         if unknown and self._ready():
@@ -59,11 +59,11 @@ class SwitchEvaluator:
         return [self.known(plan) or self._whole.measure(plan) for plan in plans]
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
-        """What the store has of a plan as the builder writes it, that of a whole engine first."""
+        """Returns the stored trial of a canonical plan: that on a whole engine, or else that of the session."""
         return self._store.recall(plan.key()) or self._store.find(_key(plan))
 
     def _ready(self) -> bool:
-        """Whether there is a session; the first time it is made."""
+        """Returns true if there is a session; the first call builds it."""
         if self._session is None and not self._refused:
             began = perf_counter()
             try:
@@ -74,7 +74,7 @@ class SwitchEvaluator:
         return self._session is not None
 
     def _try(self, plan: PrecisionPlan) -> Trial | None:
-        """The trial of a plan; None where the session cannot run it."""
+        """Returns the trial of a plan; None if the session cannot run it."""
         assert self._session is not None
         began = perf_counter()
         try:
