@@ -25,8 +25,7 @@ from trt_bisect.analyzer.judge import (
 )
 from trt_bisect.analyzer.metrics import Metric, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs
-from trt_bisect.builder.engine_pieces import Profile
+from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.cache import is_cache_path, read_cache
@@ -276,14 +275,14 @@ class Preparation:
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
     ) -> RebuildEvaluator:
-        """Measures on whole engines, by a crew of the fleet where there is one."""
+        """Returns the evaluator of whole engines, with the workers of the cluster if there are any."""
         shapes, options = self._profile(builder.engine, feeds), self._options()
         make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
-        subject = TrialSpec(builder.engine, builder.versions, make, options, feeds)
-        crew = self._fleet.crew(subject, builder)
-        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, crew)
+        spec = TrialSpec(builder.engine, builder.versions, make, options, feeds)
+        pool = self._fleet.pool(spec, builder)
+        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.request.options.high, pool)
 
-    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
+    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> ProfileShapes:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
 
     def _evaluator(
@@ -297,10 +296,10 @@ class Preparation:
     ) -> RebuildEvaluator | BranchEvaluator:
         if self.request.way.strategy != BRANCH:
             return whole
-        options, workshop = self._options(), WorkerProcess()
+        options, process = self._options(), WorkerProcess()
 
-        def make(part: Network, profile: Profile) -> Builder:
-            return open_builder(builder.engine, builder.typing, part, ranges.scales, options, profile, workshop)
+        def make(part: Network, shapes: ProfileShapes) -> Builder:
+            return open_builder(builder.engine, builder.typing, part, ranges.scales, options, shapes, process)
 
         way = self.request.way
         return branch_evaluator(self.network, builder, make, ranges.scales, options, feeds, compare, store, whole, way)

@@ -9,6 +9,7 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report, RoundedTensor
 from trt_bisect.results.search_result import Measured
@@ -47,8 +48,7 @@ def exit_code(measured: Measured, rule: Rule) -> int:
 
     Pieces that are other engines than the whole do not count.
     """
-    mark = measured.mark
-    wholes = [trial for key, trial in measured.trials.items() if not mark or not key.startswith(mark)]
+    wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
     return 0 if rule.meets(measured.full) else 1

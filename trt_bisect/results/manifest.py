@@ -11,6 +11,7 @@ from typing import Any
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import metric_of_facts
 from trt_bisect.driver.culprits.search import Question
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.files import write_whole
@@ -28,14 +29,14 @@ class RunManifest:
         blank: the report, nothing measured yet.
         rule: judges the trials.
         every_boundary: the driver asks every boundary, not only those that the verdict needs.
-        mark: before the plan's key of trials that were measured in pieces which are other engines than the whole.
+        measured_in: the engines that passes ran on: ``PIECES`` where pieces are other engines than the whole.
         started: when, in seconds since the epoch.
     """
 
     blank: Report
     rule: Rule
     every_boundary: bool
-    mark: str
+    measured_in: str
     started: float
 
     @property
@@ -56,7 +57,7 @@ class RunManifest:
             "schema": _SCHEMA,
             "started": self.started,
             "every_boundary": self.every_boundary,
-            "mark": self.mark,
+            "mark": TrialKey("", self.measured_in).text,
             "metric": self.rule.metric.facts(),
             "outputs": list(self.rule.outputs),
             "report": self.blank.to_json(),
@@ -67,14 +68,15 @@ class RunManifest:
         """What ``to_json`` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is none, or of another schema.
+            AttributeError, KeyError, TypeError, ValueError: the record is none, or of another schema.
         """
         if record["schema"] != _SCHEMA:
             raise ValueError(f"a run of schema {record['schema']}, this version reads {_SCHEMA}")
         blank = Report.from_json(record["report"])
         metric = metric_of_facts(record["metric"])
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
-        return checked(cls(blank, rule, record["every_boundary"], record["mark"], record["started"]))
+        measured_in = TrialKey.from_text(record["mark"]).measured_in
+        return checked(cls(blank, rule, record["every_boundary"], measured_in, record["started"]))
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput where it cannot be written."""

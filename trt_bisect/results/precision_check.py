@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 
@@ -15,9 +16,9 @@ NAMED = 5
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
     """By index of the quantizable layers whose precision is known and not the plan's: what was asked, and what ran.
 
-    A word before the plan's key, which says that no whole engine was measured, makes no difference.
+    It makes no difference which engines the plan was measured on.
     """
-    asked = PrecisionPlan.from_key(trial.plan.split()[-1]).precisions
+    asked = PrecisionPlan.from_key(TrialKey.from_text(trial.plan).plan).precisions
     return {
         k: (str(asked[k]), trial.ran[k])
         for k in network.quantizable

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trt_bisect.driver.culprits.repair import Recipe
 from trt_bisect.driver.culprits.search import Findings, Step
 from trt_bisect.evaluator.trial import Trial, of_a_pass
+from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.precision import PrecisionPlan
 
 
@@ -18,7 +19,7 @@ class Measured:
     Attributes:
         findings: as whole engines have them; the curve beside the culprits may come from pieces.
         full: full INT8's trial; ``restored`` the recipe's; ``nothing`` that of no layer in INT8.
-        mark: before the plan's key of trials that were measured in pieces which are other engines than the whole.
+        measured_in: the engines that passes ran on: ``PIECES`` where pieces are other engines than the whole.
         in_pieces: what such pieces found before whole engines decided; None where there were none.
         sides: by layer that such pieces or then whole engines blamed, the plans without and with it.
         trials: by plan key.
@@ -30,7 +31,7 @@ class Measured:
     full: Trial
     restored: Trial
     nothing: Trial
-    mark: str = ""
+    measured_in: str = WHOLE
     in_pieces: Findings | None = None
     sides: Mapping[int, tuple[PrecisionPlan, PrecisionPlan]] = field(default_factory=dict)
     trials: Mapping[str, Trial] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Measured:
     def trial_of_step(self, step: Step) -> Trial | None:
         """The trial behind a step, None if it was not tried; what it blames or sets aside, whole engines decided."""
         whole = self.whole_trial_of(step.plan)
-        in_pieces = of_a_pass(self.trials, self.mark, self.canonical(step.plan).key())
+        in_pieces = of_a_pass(self.trials, TrialKey(self.canonical(step.plan).key(), self.measured_in))
         return (whole or in_pieces) if step.culprit or step.loss is None else (in_pieces or whole)
 
     def whole_trial_of(self, plan: PrecisionPlan) -> Trial | None:

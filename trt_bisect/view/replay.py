@@ -14,6 +14,7 @@ from trt_bisect.driver.culprits.repair import Recipe
 from trt_bisect.driver.culprits.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.manifest import RunManifest
@@ -86,7 +87,7 @@ class Replay:
             self._without_full = True
             self._first.tell(None)
         self._first.go_on(marked, rule)
-        if self._run.mark and self._first.found is not None:
+        if self._run.measured_in and self._first.found is not None:
             if self._wholes is None:
                 suspects = self._first.found.culprits
                 self._wholes = _Driver(partial(bisect, self._question, suspects=suspects))
@@ -94,7 +95,7 @@ class Replay:
         return self._report(trials)
 
     def _trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
-        return of_a_pass(trials, self._run.mark, plan.key()) or self._whole_trial(trials, plan)
+        return of_a_pass(trials, TrialKey(plan.key(), self._run.measured_in)) or self._whole_trial(trials, plan)
 
     def _whole_trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
         return trials.get(plan.key())
@@ -125,7 +126,7 @@ class Replay:
             full=full,
             restored=restored,
             nothing=trial_of(question.prefix(-1)) or UNTRIED,
-            mark=self._run.mark,
+            measured_in=self._run.measured_in,
             trials=trials,
         )
         seconds = {

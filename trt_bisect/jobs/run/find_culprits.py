@@ -9,6 +9,7 @@ from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
@@ -83,6 +84,6 @@ def _asked(job: Preparation, bench: Experiment, command: str) -> RunManifest:
         fingerprint=bench.key,
         made_of=bench.parts,
     )
-    mark = bench.evaluator.mark if isinstance(bench.evaluator, BranchEvaluator) else ""
+    measured_in = bench.evaluator.measured_in if isinstance(bench.evaluator, BranchEvaluator) else WHOLE
     blank = replace(blank, command=command, started=job.started)
-    return RunManifest(blank, bench.rule, way.every_boundary, mark, job.started)
+    return RunManifest(blank, bench.rule, way.every_boundary, measured_in, job.started)
