@@ -286,7 +286,7 @@ def test_a_full_disk_costs_the_recording_and_nothing_else(finished, lenet, tmp_p
     code = f"""
 import resource, signal
 from pathlib import Path
-from trt_bisect.runs.keeping import recorded
+from trt_bisect.history.record_on_exit import recorded
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
 for place in range(60):
