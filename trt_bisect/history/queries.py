@@ -52,20 +52,20 @@ class HistoryFilter:
 EVERYTHING = HistoryFilter()
 
 
-def read_reports(base: sqlite3.Connection, wanted: HistoryFilter) -> list[PastReport]:
+def read_reports(base: sqlite3.Connection, selection: HistoryFilter) -> list[PastReport]:
     """Returns the reports in the order of recording."""
-    wheres, values = _fingerprints(wanted)
-    if wanted.label is not None:
+    wheres, values = _fingerprints(selection)
+    if selection.label is not None:
         wheres.append("label = ?")
-        values.append(text(wanted.label))
-    if wanted.since is not None:
+        values.append(text(selection.label))
+    if selection.since is not None:
         wheres.append("started >= ?")
-        values.append(_seconds(wanted.since))
+        values.append(_seconds(selection.since))
     parsed: dict[str, Mapping[str, Any]] = {}
     rows = base.execute(f"{_REPORTS} {_where(wheres)} ORDER BY id", values)
     with _sound():
         found = [_report(row, parsed) for row in rows]
-    return [report for report in found if wanted.model is None or report.is_of(wanted.model)]
+    return [report for report in found if selection.model is None or report.is_of(selection.model)]
 
 
 @contextmanager
@@ -77,18 +77,18 @@ def _sound() -> Iterator[None]:
         raise sqlite3.DatabaseError(first_line(error)) from error
 
 
-def read_trials(base: sqlite3.Connection, wanted: HistoryFilter) -> list[PastTrial]:
+def read_trials(base: sqlite3.Connection, selection: HistoryFilter) -> list[PastTrial]:
     """Returns the trials run by run, in the order of the journal. A trial has the date of its run's newest report."""
-    wheres, values = _fingerprints(wanted)
-    if wanted.label is not None:
+    wheres, values = _fingerprints(selection)
+    if selection.label is not None:
         wheres.append(f"run IN (SELECT id FROM runs WHERE {_LABEL} = ?)")
-        values.append(text(wanted.label))
-    if wanted.since is not None:
+        values.append(text(selection.label))
+    if selection.since is not None:
         wheres.append("run IN (SELECT run FROM reports WHERE started >= ?)")
-        values.append(_seconds(wanted.since))
+        values.append(_seconds(selection.since))
     runs = {run: names for run, *names in base.execute(f"SELECT id, {_LABEL}, folder FROM runs")}
-    if wanted.model is not None:
-        runs = {report.run: runs[report.run] for report in read_reports(base, HistoryFilter(model=wanted.model))}
+    if selection.model is not None:
+        runs = {report.run: runs[report.run] for report in read_reports(base, HistoryFilter(model=selection.model))}
     rows = base.execute(f"{_TRIALS} {_where(wheres)} ORDER BY run, place", values)
     with _sound():
         return [checked(PastTrial(run, *runs[run], *row)) for run, *row in rows if run in runs]
@@ -123,10 +123,10 @@ _TYPES = {
 }
 
 
-def _fingerprints(wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
-    if not wanted.fingerprint:
+def _fingerprints(selection: HistoryFilter) -> tuple[list[str], list[Any]]:
+    if not selection.fingerprint:
         return [], []
-    first = wanted.fingerprint.lower()
+    first = selection.fingerprint.lower()
     return ["digest >= ?", "digest < ?"], [first, first + _DIGITS_END]
 
 

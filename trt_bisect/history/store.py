@@ -62,26 +62,26 @@ class History:
                 "Run the same command again: it writes them anew.",
             ) from error
 
-    def reports(self, wanted: HistoryFilter = EVERYTHING) -> pd.DataFrame:
+    def reports(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
         """Returns a table of reports in the order of recording. Its columns are the attributes of ``PastReport``."""
-        return table(PastReport, self.past(wanted))
+        return table(PastReport, self.past(selection))
 
-    def trials(self, wanted: HistoryFilter = EVERYTHING) -> pd.DataFrame:
+    def trials(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
         """Returns a table of the trials, run by run in the order of the journal.
 
         The columns are the attributes of ``PastTrial``. The date of a trial is that of its run's newest report.
         """
-        return table(PastTrial, self.past_trials(wanted))
+        return table(PastTrial, self.past_trials(selection))
 
-    def past(self, wanted: HistoryFilter = EVERYTHING) -> list[PastReport]:
+    def past(self, selection: HistoryFilter = EVERYTHING) -> list[PastReport]:
         """Returns the rows of ``reports`` as objects."""
         with sqlite_errors(self.path):
-            return read_reports(self._base, wanted)
+            return read_reports(self._base, selection)
 
-    def past_trials(self, wanted: HistoryFilter = EVERYTHING) -> list[PastTrial]:
+    def past_trials(self, selection: HistoryFilter = EVERYTHING) -> list[PastTrial]:
         """Returns the rows of ``trials`` as objects."""
         with sqlite_errors(self.path):
-            return read_trials(self._base, wanted)
+            return read_trials(self._base, selection)
 
     def layers(self, report: int) -> list[PastLayer]:
         """Returns the quantizable layers of the report with this id; empty if an older version recorded it."""

@@ -34,12 +34,12 @@ class ReferenceRun:
     is_latest: bool = False
 
 
-def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, must_exist: bool) -> ReferenceRun:
+def find_reference(baseline: str | Path, nightly_runs: NightlyRuns, suite: Suite, *, must_exist: bool) -> ReferenceRun:
     """Returns the reference that ``--baseline`` names.
 
     Args:
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
-        nights: the nightly runs of the suite.
+        nightly_runs: the nightly runs of the suite.
         suite: the suite.
         must_exist: it is an error if there is no baseline in the folder.
 
@@ -47,11 +47,11 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, m
         BadInput: there is no baseline although it ``must_exist``, it cannot be read, or a run is of another network.
     """
     if str(baseline) == LATEST:
-        night = nights.latest_baseline()
-        if night is None:
+        nightly_run = nightly_runs.latest_baseline()
+        if nightly_run is None:
             return ReferenceRun("", {}, is_latest=True)
-        description = f"nightly run {night.number} ({night.began})"
-        return ReferenceRun(description, read_baseline(night.baseline), is_latest=True)
+        description = f"nightly run {nightly_run.number} ({nightly_run.began})"
+        return ReferenceRun(description, read_baseline(nightly_run.baseline), is_latest=True)
     path = Path(baseline)
     report = _report_in(path)
     if report is not None:

@@ -75,11 +75,12 @@ class NightlyRuns:
     def all(self) -> list[NightlyRun]:
         """Returns the nightly runs, the first one first. Other folders are ignored."""
         found = (_nightly_run(path.parent) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
-        return sorted((night for night in found if night), key=lambda night: night.number)
+        return sorted(filter(None, found), key=lambda nightly_run: nightly_run.number)
 
     def latest_baseline(self) -> NightlyRun | None:
         """Returns the newest nightly run with a baseline; None if there is none."""
-        return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
+        found = [each for each in self.all() if each.is_baseline and each.baseline.is_dir()]
+        return found[-1] if found else None
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
         """Resumes the newest nightly run if it was interrupted, else creates a new one.
@@ -97,11 +98,11 @@ class NightlyRuns:
         now = datetime.now(timezone.utc)
         if known and _is_resumable(known[-1], suite, now):
             return known[-1], True
-        night = NightlyRun(
+        nightly_run = NightlyRun(
             self._new_folder(now), known[-1].number + 1 if known else 1, now.isoformat(timespec="seconds"), suite
         )
-        night.save()
-        return night, False
+        nightly_run.save()
+        return nightly_run, False
 
     def _new_folder(self, now: datetime) -> Path:
         """Creates a folder with the time as its name. A second folder in the same second gets a number."""
@@ -129,18 +130,18 @@ def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
         yield NightlyRuns(folder)
 
 
-def _is_resumable(night: NightlyRun, suite: str, now: datetime) -> bool:
+def _is_resumable(nightly_run: NightlyRun, suite: str, now: datetime) -> bool:
     try:
-        age = now - datetime.fromisoformat(night.began)
+        age = now - datetime.fromisoformat(nightly_run.began)
     except (TypeError, ValueError):
         return False
-    return night.status == RUNNING and night.suite == suite and abs(age) < _RESUME_WITHIN
+    return nightly_run.status == RUNNING and nightly_run.suite == suite and abs(age) < _RESUME_WITHIN
 
 
 def _nightly_run(folder: Path) -> NightlyRun | None:
     try:
         record = json.loads((folder / NIGHTLY_RUN).read_bytes())
-        night = NightlyRun(folder, **record)
+        nightly_run = NightlyRun(folder, **record)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return night if isinstance(night.number, int) else None
+    return nightly_run if isinstance(nightly_run.number, int) else None

@@ -92,21 +92,21 @@ def regress(
     on_cluster = ClusterRunner(places) if cluster and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
-    with nightly_runs_in(suite.output) as nights, Showing(progress or default_progress()) as shown:
-        reference = find_reference(baseline, nights, suite, must_exist=not update_baseline)
+    with nightly_runs_in(suite.output) as nightly_runs, Showing(progress or default_progress()) as shown:
+        reference = find_reference(baseline, nightly_runs, suite, must_exist=not update_baseline)
         new_baseline = reference.folder if update_baseline else None
         if new_baseline is not None:
             make_folder(new_baseline, "--baseline")
         for name in FILES:
             (suite.output / name).unlink(missing_ok=True)
-        night, is_resumed = nights.begin(suite.digest())
+        nightly_run, is_resumed = nightly_runs.begin(suite.digest())
         if is_resumed:
-            shown.say(f"Resuming the nightly run in {night.folder}")
+            shown.say(f"Resuming the nightly run in {nightly_run.folder}")
         if not reference.networks:
             shown.say("There is no baseline yet: the figures of this nightly run become the baseline.")
         measure = runner or on_cluster or partial(run_network, cluster=cluster)
         accepts = update_baseline or not reference.networks
-        regression_runner = _RegressionRunner(suite, night, reference, accepts, measure, shown)
+        regression_runner = _RegressionRunner(suite, nightly_run, reference, accepts, measure, shown)
         if on_cluster is not None:
             on_cluster.measure_all(list(regression_runner.certain_runs()), shown)
         return regression_runner.run(new_baseline)
@@ -118,7 +118,7 @@ class _RegressionRunner:
 
     Attributes:
         suite: the networks.
-        night: the nightly run.
+        nightly_run: the nightly run.
         reference: the figures to compare with.
         accepts: the figures of this nightly run become the baseline in any case.
         runner: measures one network.
@@ -126,7 +126,7 @@ class _RegressionRunner:
     """
 
     suite: Suite
-    night: NightlyRun
+    nightly_run: NightlyRun
     reference: ReferenceRun
     accepts: bool
     runner: Runner
@@ -140,11 +140,11 @@ class _RegressionRunner:
         """
         found = [self.result(task) for task in self.suite.networks]
         regression = self.regression([result for result, _ in found])
-        regression.save(self.night.folder)
+        regression.save(self.nightly_run.folder)
         regression.save(self.suite.output)
         baselines = [network for _, network in found if network is not None]
         is_baseline = self.write_baselines(regression, baselines, new_baseline)
-        self.night.finish(regression.status, is_baseline)
+        self.nightly_run.finish(regression.status, is_baseline)
         return regression
 
     def certain_runs(self) -> Iterator[tuple[NetworkTask, Path]]:
@@ -152,7 +152,7 @@ class _RegressionRunner:
         for task in self.suite.networks:
             count = task.repeats if self.accepts or task.name not in self.reference.networks else 1
             for number in range(1, count + 1):
-                folder = _folder(self.night.folder, task, number)
+                folder = _folder(self.nightly_run.folder, task, number)
                 if _finished(folder) is None:
                     yield task, folder
 
@@ -163,7 +163,7 @@ class _RegressionRunner:
         blank = NetworkResult(
             task.name, f"{RUNS}/{task.stem}", 0.0, baseline=known, accepted=self.accepts, targets=task.targets
         )
-        repeats = _Repeats(task, self.night.folder, self.runner, Named(self.progress, task.name))
+        repeats = _Repeats(task, self.nightly_run.folder, self.runner, Named(self.progress, task.name))
         try:
             result = self._compared(blank, repeats)
             baseline = self._next_baseline(result, repeats)
@@ -233,7 +233,7 @@ class _RegressionRunner:
             return False
         gone = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
         files = {stem_of(network.name): network for network in (*baselines, *gone)}
-        for target in (self.night.baseline, folder):
+        for target in (self.nightly_run.baseline, folder):
             if target is not None:
                 write_baseline(target, files)
         return True
@@ -243,9 +243,9 @@ class _RegressionRunner:
         named = {task.name for task in self.suite.networks}
         return Regression(
             suite=str(self.suite.path),
-            folder=self.night.folder,
-            number=self.night.number,
-            began=self.night.began,
+            folder=self.nightly_run.folder,
+            number=self.nightly_run.number,
+            began=self.nightly_run.began,
             baseline=self.reference.description,
             accepted=self.accepts,
             networks=tuple(results),
@@ -258,11 +258,17 @@ class _Repeats:
     """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
 
     A run that was finished before the nightly run was interrupted is read from its folder.
+
+    Args:
+        task: the network.
+        folder: of the nightly run.
+        runner: measures one network.
+        progress: shows the progress.
     """
 
-    def __init__(self, task: NetworkTask, night: Path, runner: Runner, progress: Progress) -> None:
+    def __init__(self, task: NetworkTask, folder: Path, runner: Runner, progress: Progress) -> None:
         self.task = task
-        self._nightly_run = night
+        self._folder = folder
         self._runner = runner
         self._progress = progress
         self._reports: dict[int, Report] = {}
@@ -275,8 +281,8 @@ class _Repeats:
             TrtBisectError: as the runner raises it.
         """
         if number not in self._reports:
-            folder = _folder(self._nightly_run, self.task, number)
-            with recorded(folder, self._nightly_run.parent / HISTORY, self._progress.say, self.task.name):
+            folder = _folder(self._folder, self.task, number)
+            with recorded(folder, self._folder.parent / HISTORY, self._progress.say, self.task.name):
                 report = _finished(folder) or self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
@@ -293,9 +299,9 @@ class _Repeats:
         return figures_of(self.report(number), self.task.direction)
 
 
-def _folder(night: Path, task: NetworkTask, number: int) -> Path:
+def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
     """Returns the folder of a network's run ``number``, from 1, in the folder of a nightly run."""
-    return night / RUNS / task.stem if number == 1 else night / REPEATS / task.stem / str(number)
+    return nightly_run / RUNS / task.stem if number == 1 else nightly_run / REPEATS / task.stem / str(number)
 
 
 def _finished(folder: Path) -> Report | None:
