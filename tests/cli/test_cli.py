@@ -103,7 +103,7 @@ BAD = {
     "no memory": (["run", "{lenet}", "--calibration", "{data}", "--memory", "0"], "--memory 1"),
     "unknown metric": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mape"], "mape"),
     "metric without threshold": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mse"], "--threshold"),
-    "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "nothing to lose"),
+    "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "allows no loss"),
     "unknown output": (["run", "{lenet}", "--calibration", "{data}", "--outputs", "logits"], "logits"),
     "unknown shape": (["run", "{lenet}", "--calibration", "{data}", "--shape", "data:axb"], "data:axb"),
     "wrong shape": (["layers", "{lenet}", "--shape", "data:1x3x28x28"], "1x3x28x28"),

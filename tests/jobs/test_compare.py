@@ -160,7 +160,7 @@ def test_a_clipped_calibration(tmp_path):
     ("change", "said"),
     [
         (lambda x: 127 + 60 * x, "pixels from 0 to 255"),
-        (lambda x: 5 + x, "off zero"),
+        (lambda x: 5 + x, "far from zero"),
         (lambda x: x / 255, "divided twice"),
     ],
 )

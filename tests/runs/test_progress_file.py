@@ -20,7 +20,7 @@ from trt_bisect.support.progress import Silent
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(beat, "BEAT", 0.01)
+    monkeypatch.setattr(beat, "HEARTBEAT", 0.01)
 
 
 def read(folder):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.advisor import LOUD, Advice
-from trt_bisect.analyzer.blame import Alone
+from trt_bisect.analyzer.blame import LossAlone
 from trt_bisect.analyzer.compared import Compared, channels_first, input_axis
-from trt_bisect.analyzer.histograms import Histogram
+from trt_bisect.analyzer.histograms import TensorHistogram
 from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensors import Moments, Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
@@ -85,7 +85,7 @@ class ExplainedTensor:
     """
 
     compared: Compared
-    histogram: Histogram | None
+    histogram: TensorHistogram | None
     channels: Channels | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class ExplainedLayer:
 
     macs: int
     share: float
-    sensitivity: Alone | None
+    sensitivity: LossAlone | None
     outputs: tuple[ExplainedTensor, ...]
     weights: tuple[ExplainedTensor, ...]
 

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from trt_bisect.analyzer.advisor import advise
-from trt_bisect.analyzer.blame import Alone, Evidence, evidence_on
+from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
 from trt_bisect.analyzer.both_runs import BothRuns
 from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors, compare_weight
 from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
@@ -176,7 +176,7 @@ def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     return ExplainedTensor(compared, histogram, channels_of(values, compared))
 
 
-def _alone(job: Preparation, bench: Experiment, culprits: Sequence[Layer]) -> dict[str, Alone]:
+def _alone(job: Preparation, bench: Experiment, culprits: Sequence[Layer]) -> dict[str, LossAlone]:
     """The losses of layers alone, by name: of the culprits, or of all with what each gives back.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
@@ -191,7 +191,7 @@ def _alone(job: Preparation, bench: Experiment, culprits: Sequence[Layer]) -> di
         losses[op.sensitive_type] = op.loss
         if op.gain is not None:
             losses["gain"] = op.gain
-    return {name: Alone(**losses) for name, losses in ways.items()}
+    return {name: LossAlone(**losses) for name, losses in ways.items()}
 
 
 def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
@@ -208,7 +208,7 @@ def _layers(
     bench: Experiment,
     tensors: Sequence[ExplainedTensor],
     weights: Sequence[ExplainedTensor],
-    alone: Mapping[str, Alone],
+    alone: Mapping[str, LossAlone],
 ) -> dict[str, ExplainedLayer]:
     network = bench.network
     cost = macs(network, facts_for(network, bench.feeds[0]))
