@@ -16,13 +16,13 @@ from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.results.empty_report import recovered_report
 from trt_bisect.results.manifest import ASKED, RunManifest
-from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.recovery import RECOVERY, Recovery
 from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.journal import JOURNAL, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 
-_NAMES = (ASKED, REPORT, JSON, JOURNAL)
+_NAMES = (ASKED, REPORT, RECOVERY, JOURNAL)
 _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
@@ -129,7 +129,7 @@ def _files(folder: Path) -> tuple[RunManifest | None, Report | None, Recovery | 
     return (
         read_as(RunManifest.from_json, folder / ASKED),
         read_as(Report.from_json, folder / REPORT),
-        read_as(Recovery.from_json, folder / JSON),
+        read_as(Recovery.from_json, folder / RECOVERY),
     )
 
 
@@ -159,7 +159,7 @@ def _recovered(folder: Path, recovery: Recovery | None) -> Iterator[StoredReport
     if recovery is not None:
         report = replace(recovered_report(recovery, None), exit_code=0 if recovery.meets else 1)
         status = INTERRUPTED if recovery.stopped else FINISHED
-        yield StoredReport(report, status, _time(report.started or _begun(folder / JSON, report)))
+        yield StoredReport(report, status, _time(report.started or _begun(folder / RECOVERY, report)))
 
 
 def _time(given: object) -> float:

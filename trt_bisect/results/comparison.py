@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.errors import BadInput
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import csv_text, write_json
-
-if TYPE_CHECKING:
-    import pandas as pd
+from trt_bisect.results.saving import Tabular
+from trt_bisect.support.plain_json import csv_text
 
 SCHEMA = 1
 COMPARISON = "compare.json"
@@ -36,7 +32,7 @@ _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "roun
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """The tensors of an FP32 and an INT8 run.
 
     Attributes:
@@ -47,6 +43,9 @@ class Comparison:
         weights: whole ones; ``channels`` theirs, one a row.
         notes: what else is to be said, a sentence each.
     """
+
+    JSON = COMPARISON
+    CSV = TENSORS
 
     model: str
     arithmetic: str
@@ -66,12 +65,18 @@ class Comparison:
         """
         return sorted_rows(self.weights if weights else self.tensors, column)
 
-    def table(self) -> pd.DataFrame:
-        """The tensors as a pandas table, one a row."""
-        import pandas as pd
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the tensors, one a row."""
+        return [each.record() for each in self.tensors]
 
-        table: pd.DataFrame = pd.DataFrame([each.record() for each in self.tensors])
-        return table
+    def csv_files(self) -> Mapping[str, str]:
+        """Returns ``tensors.csv``, ``weights.csv``, ``channels.csv`` and ``advice.csv``, by their names."""
+        return {
+            **super().csv_files(),
+            WEIGHTS: csv_text(each.record() for each in self.weights),
+            CHANNELS: csv_text(each.record() for each in self.channels),
+            ADVICE: csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """All of it but the channels, which are in ``channels.csv``."""
@@ -81,25 +86,11 @@ class Comparison:
             "arithmetic": self.arithmetic,
             "source": self.source,
             "samples": self.samples,
-            "tensors": [each.record() for each in self.tensors],
+            "tensors": self.records(),
             "weights": [each.record() for each in self.weights],
             "advice": [asdict(each) for each in self.advice],
             "notes": list(self.notes),
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``compare.json``, ``tensors.csv``, ``weights.csv``, ``channels.csv`` and ``advice.csv``.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
-        for name, rows in ((TENSORS, self.tensors), (WEIGHTS, self.weights), (CHANNELS, self.channels)):
-            write_whole(path / name, csv_text(each.record() for each in rows).encode())
-        advice = csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__)
-        write_whole(path / ADVICE, advice.encode())
-        write_json(path / COMPARISON, self.to_json())
-        return path
 
 
 def check_sort(column: str) -> None:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.analyzer.tensors import Spread
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import csv_text, write_json
-
-if TYPE_CHECKING:
-    import pandas as pd
+from trt_bisect.results.saving import Tabular
 
 SCHEMA = 1
 PROFILE, TENSORS = "profile.json", "profile.csv"
@@ -50,7 +45,7 @@ class ProfiledTensor:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Tabular):
     """The tensors of the layers that were asked for, in execution order.
 
     Attributes:
@@ -58,18 +53,18 @@ class Profile:
         notes: what else is to be said, a sentence each.
     """
 
+    JSON = PROFILE
+    CSV = TENSORS
+
     model: str
     source: str
     samples: int
     tensors: tuple[ProfiledTensor, ...]
     notes: tuple[str, ...] = ()
 
-    def table(self) -> pd.DataFrame:
-        """The tensors as a pandas table, one a row."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame([each.record() for each in self.tensors])
-        return table
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the tensors, one a row."""
+        return [each.record() for each in self.tensors]
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
@@ -78,13 +73,6 @@ class Profile:
             "model": self.model,
             "source": self.source,
             "samples": self.samples,
-            "tensors": [each.record() for each in self.tensors],
+            "tensors": self.records(),
             "notes": list(self.notes),
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``profile.json`` and ``profile.csv``; raises BadInput where the folder cannot be written."""
-        path = make_folder(Path(folder))
-        write_whole(path / TENSORS, csv_text(each.record() for each in self.tensors).encode())
-        write_json(path / PROFILE, self.to_json())
-        return path

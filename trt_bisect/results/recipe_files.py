@@ -24,6 +24,8 @@ from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import flags_file, flags_of, refusals
 from trt_bisect.support.files import make_folder, write_whole
 
+FOLDER = "recipe"
+"""The folder of the files, in a run folder."""
 QDQ_NETWORK = "network.qdq.onnx"
 CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"

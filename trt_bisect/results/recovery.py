@@ -5,21 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.presentable import Plottable
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import csv_text, plain, write_json
+from trt_bisect.results.saving import WithRecipe
+from trt_bisect.support.plain_json import csv_text, plain
 from trt_bisect.support.type_checks import checked
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SCHEMA = 1
-JSON, CSV = "recovery.json", "front.csv"
+RECOVERY, FRONT = "recovery.json", "front.csv"
 ACCURACY = "accuracy"
 ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
 ALL_INT8_ANEW = "all INT8 with other scales"
@@ -72,7 +66,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Recovery(Plottable):
+class Recovery(WithRecipe):
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
     Attributes:
@@ -96,6 +90,8 @@ class Recovery(Plottable):
     """
 
     PRESENTER = "recovery"
+    JSON = RECOVERY
+    CSV = FRONT
 
     model: str
     engine: str
@@ -129,14 +125,8 @@ class Recovery(Plottable):
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
-    def table(self) -> pd.DataFrame:
-        """The front as a pandas table, the cheapest plan first."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._records())
-        return table
-
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the plans of the front, the cheapest first."""
         return [
             {
                 "cost": point.cost,
@@ -151,7 +141,7 @@ class Recovery(Plottable):
 
     def to_csv(self) -> str:
         """The front as CSV."""
-        return csv_text(self._records(), ("cost", self.figure, "loss", "names", "layers", "high"))
+        return csv_text(self.records(), ("cost", self.figure, "loss", "names", "layers", "high"))
 
     def to_json(self) -> dict[str, Any]:
         """The whole as JSON's types, no NaN and no infinity."""
@@ -181,24 +171,6 @@ class Recovery(Plottable):
         if not all(value is None or isinstance(value, (int, float)) for value in figures):
             raise TypeError(f"figures that are no numbers: {figures!r:.80}")
         return found
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``recovery.json``, ``front.csv``, the recipe's files, ``network.json`` and ``report.html``.
-
-        The page is that of the run in the folder, where there is one on the same network.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
-        if self.files is not None:
-            self.files.write(path / "recipe")
-        write_whole(path / CSV, self.to_csv().encode())
-        if self.graph is not None:
-            write_json(path / NETWORK, self.graph)
-        write_json(path / JSON, self.to_json())
-        self._present("write_page", path)
-        return path
 
 
 def _point(record: Mapping[str, Any]) -> FrontPoint:

@@ -13,8 +13,9 @@ from trt_bisect.analyzer.figures import Figures
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.results.baseline import NetworkBaseline
 from trt_bisect.results.presentable import Presentable
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import plain, write_json
+from trt_bisect.results.saving import Saved
+from trt_bisect.support.files import write_whole
+from trt_bisect.support.plain_json import plain
 
 SCHEMA = 1
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
@@ -87,7 +88,7 @@ class NetworkResult:
 
 
 @dataclass(frozen=True)
-class Regression(Presentable):
+class Regression(Saved, Presentable):
     """A night.
 
     Attributes:
@@ -103,6 +104,7 @@ class Regression(Presentable):
     """
 
     PRESENTER = "regression"
+    JSON = REGRESSION
 
     suite: str
     folder: Path
@@ -153,13 +155,10 @@ class Regression(Presentable):
         assert isinstance(types, dict)
         return types
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``regression.json``, ``junit.xml`` and ``summary.md``; raises BadInput where it cannot."""
-        path = make_folder(Path(folder))
-        write_json(path / REGRESSION, self.to_json())
-        write_whole(path / JUNIT, self._present("junit_xml"))
-        write_whole(path / SUMMARY, self._present("markdown").encode())
-        return path
+    def _write_files(self, folder: Path) -> None:
+        super()._write_files(folder)
+        write_whole(folder / JUNIT, self._present("junit_xml"))
+        write_whole(folder / SUMMARY, self._present("markdown").encode())
 
 
 def of_kinds(changes: Sequence[Change], *kinds: str) -> list[Change]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.presentable import Plottable
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import plain, write_json
+from trt_bisect.results.saving import WithRecipe
+from trt_bisect.support.json_files import read_record
+from trt_bisect.support.plain_json import plain
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
@@ -92,7 +88,7 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Report(Plottable):
+class Report(WithRecipe):
     """What a run found.
 
     Attributes:
@@ -119,6 +115,9 @@ class Report(Plottable):
     """
 
     PRESENTER = "run"
+    JSON = REPORT
+    CSV = LAYERS
+    COLUMNS = tuple(LayerRow.__dataclass_fields__)
 
     model: str
     engine: str
@@ -209,50 +208,29 @@ class Report(Plottable):
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))
 
-    def to_csv(self) -> str:
-        """The layers as CSV, the same rows as in ``report.json``; a culprit's tensors separated by spaces."""
-        text = io.StringIO()
-        names = list(LayerRow.__dataclass_fields__)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        for row in self.layers:
-            values = {name: getattr(row, name) for name in names}
-            values["shape"] = "" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
-            values["rounds"] = " ".join(rounded.tensor for rounded in row.rounds)
-            values["whole"] = " ".join(f"{side}={value}" for side, value in (row.whole or {}).items())
-            writer.writerow(["" if value is None else value for value in values.values()])
-        return text.getvalue()
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
+        return [
+            {
+                **vars(row),
+                "shape": None if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape),
+                "rounds": " ".join(rounded.tensor for rounded in row.rounds),
+                "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
+            }
+            for row in self.layers
+        ]
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
-
-        An explanation that is there is of this report where ``report.json`` is this one; else it is taken away.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
-        if self.files is not None:
-            self.files.write(path / "recipe")
-        content = (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    def _write_files(self, folder: Path) -> None:
+        """Writes ``explanation.json`` too; without an explanation, removes that of another report."""
         if self.explanation is not None:
-            self.explanation.save(path)
-        elif not _holds(path / REPORT, content):
-            (path / EXPLANATION).unlink(missing_ok=True)
-        write_whole(path / LAYERS, self.to_csv().encode())
-        write_whole(path / REPORT, content)
-        if self.graph is not None:
-            write_json(path / NETWORK, self.graph)
-        self._present("write_page", path)
-        return path
+            self.explanation.save(folder)
+        elif read_record(folder / REPORT) != self.to_json():
+            (folder / EXPLANATION).unlink(missing_ok=True)
+        super()._write_files(folder)
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""
         printer.text(self._present("text"))
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.support.files import make_folder, write_whole
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from trt_bisect.results.saving import Tabular
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """What of a layer is rounded, and the precision that stands for it."""
-JSON, CSV = "sensitivity.json", "sensitivity.csv"
+SENSITIVITY, LAYERS = "sensitivity.json", "sensitivity.csv"
 
 
 @dataclass(frozen=True)
@@ -60,13 +52,16 @@ class SensitiveOp:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Tabular):
     """The layers of a network by how much INT8 hurts them.
 
     Attributes:
         ops: a row a layer and way, the worst first.
         full: the loss of full INT8.
     """
+
+    JSON = SENSITIVITY
+    CSV = LAYERS
 
     model: str
     metric: str
@@ -92,28 +87,14 @@ class Sensitivity:
         sign = -1.0 if descending else 1.0
         return tuple(sorted(rows, key=lambda op: _place(op.figure(figure), sign)))
 
-    def table(self) -> pd.DataFrame:
-        """All rows as a pandas table, a column a metric."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._records())
-        return table
-
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the rows; each metric is a column."""
         flat = []
         for op in self.ops:
             record = asdict(op)
-            flat.append({**record, **record.pop("metrics"), "worth": op.worth})
-        return [{name: value for name, value in record.items() if name != "metrics"} for record in flat]
-
-    def to_csv(self) -> str:
-        """The rows as CSV."""
-        records = self._records()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(name for r in records for name in r)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v is None else v for k, v in record.items()} for record in records)
-        return text.getvalue()
+            metrics = record.pop("metrics")
+            flat.append({**record, **metrics, "worth": op.worth})
+        return flat
 
     def to_json(self) -> dict[str, Any]:
         """The whole as JSON's types."""
@@ -125,13 +106,6 @@ class Sensitivity:
             "full": self.full,
             "ops": [{**asdict(op), "worth": op.worth} for op in self.ops],
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``sensitivity.json`` and ``sensitivity.csv``; raises BadInput where the folder cannot be written."""
-        path = make_folder(Path(folder))
-        write_whole(path / CSV, self.to_csv().encode())
-        write_whole(path / JSON, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-        return path
 
 
 def _place(value: float | None, sign: float) -> tuple[bool, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -16,18 +14,17 @@ from trt_bisect.analyzer.distribution import Distribution, distribution_of, verd
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.errors import BadInput
-from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.results.saving import Tabular
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
 WORST_JSON, WORST_CSV, WORST = "worst.json", "worst.csv", "worst"
-_COLUMNS = ("rank", "sample", "value", "loss", "faint")
 
 
 @dataclass(frozen=True)
-class WorstReport:
+class WorstReport(Tabular):
     """The worst inputs of a data set, and how the metric is spread over it.
 
     Attributes:
@@ -45,6 +42,10 @@ class WorstReport:
         notes: what else is to be said, a sentence each.
         inputs: the worst samples, worst first.
     """
+
+    JSON = WORST_JSON
+    CSV = WORST_CSV
+    COLUMNS = ("rank", "sample", "value", "loss", "faint")
 
     model: str
     engine: str
@@ -80,9 +81,7 @@ class WorstReport:
 
     def table(self) -> pd.DataFrame:
         """Every sample, one row each, in the order of the data set; ``rank`` 1 is the worst that was kept."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._rows(), columns=list(_COLUMNS)).set_index("sample")
+        table: pd.DataFrame = super().table().set_index("sample")
         return table
 
     def to_json(self) -> dict[str, Any]:
@@ -91,15 +90,8 @@ class WorstReport:
         record = {"schema": SCHEMA, **{name: getattr(self, name) for name in names}}
         return {**record, "distribution": asdict(self.distribution), "verdict": self.verdict}
 
-    def to_csv(self) -> str:
-        """Every sample, one row each, in the order of the data set."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._rows())
-        return text.getvalue()
-
-    def _rows(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the samples, one a row, in the order of the data set."""
         ranks = {place: rank for rank, place in enumerate(self.places, 1)}
         faint = frozenset(self.faint)
         return [
@@ -116,11 +108,7 @@ class WorstReport:
         Raises:
             BadInput: it cannot be written.
         """
-        made = make_folder(Path(folder))
-        saved = save_samples(made, WORST, self.inputs)
-        write_whole(made / WORST_JSON, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-        write_whole(made / WORST_CSV, self.to_csv().encode())
-        return saved
+        return save_samples(super().save(folder), WORST, self.inputs)
 
     @classmethod
     def load(cls, folder: str | Path) -> WorstReport:

@@ -17,7 +17,7 @@ from trt_bisect.history.sparkline import heights
 from trt_bisect.report.page.render import asset
 from trt_bisect.results.layer_table import figure_text
 from trt_bisect.results.manifest import ASKED
-from trt_bisect.results.recovery import JSON
+from trt_bisect.results.recovery import RECOVERY
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
@@ -124,7 +124,7 @@ def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
 
 def is_run_folder(folder: Path) -> bool:
     """Whether ``run`` or ``recover`` has written there."""
-    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS, JSON))
+    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS, RECOVERY))
 
 
 class Runs:

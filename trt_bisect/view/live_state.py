@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.page.data import page_data, recipe_texts
-from trt_bisect.report.page.files import EXPLANATION, RECIPE
 from trt_bisect.report.page.render import render_page
+from trt_bisect.results.explanation import EXPLANATION
 from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.recipe_files import FOLDER
+from trt_bisect.results.recovery import RECOVERY, Recovery
 from trt_bisect.results.run_files import fitting, read_as, recovering
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
@@ -54,7 +55,7 @@ class LiveRun:
         self.folder = RunFolder(path)
         self._graph = Replaced(path / NETWORK, _plain_record)
         self._explanation = Replaced(path / EXPLANATION, _plain_record)
-        self._recovery = Replaced(path / JSON, partial(read_as, Recovery.from_json))
+        self._recovery = Replaced(path / RECOVERY, partial(read_as, Recovery.from_json))
         self._parts: tuple[object, ...] = (None,) * 4
         self._moment: tuple[str, Any] = ("", None)
         self._state: State | None = None
@@ -84,7 +85,7 @@ class LiveRun:
     ) -> State:
         data = page_data(
             look.report,
-            recipe=recipe_texts(self.folder.path / RECIPE) if look.whole else None,
+            recipe=recipe_texts(self.folder.path / FOLDER) if look.whole else None,
             recovery=recovering(recovery, look.report),
             status=look.status,
             progress=look.progress,

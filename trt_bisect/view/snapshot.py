@@ -11,7 +11,7 @@ from typing import Any
 
 from trt_bisect.results.empty_report import empty_report
 from trt_bisect.results.manifest import ASKED, RunManifest
-from trt_bisect.results.recovery import JSON
+from trt_bisect.results.recovery import RECOVERY
 from trt_bisect.results.run_files import read_as, recovered_in
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
@@ -55,7 +55,7 @@ class RunFolder:
         self.path = path
         self._asked = Replaced(path / ASKED, partial(read_as, RunManifest.from_json))
         self._report = Replaced(path / REPORT, partial(read_as, Report.from_json))
-        self._recovered = Replaced(path / JSON, recovered_in)
+        self._recovered = Replaced(path / RECOVERY, recovered_in)
         self._replayed: _Replayed | None = None
 
     def look(self) -> Snapshot:

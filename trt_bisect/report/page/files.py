@@ -7,15 +7,14 @@ from pathlib import Path
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import PAGE, render_page
 from trt_bisect.results.empty_report import recovered_report
+from trt_bisect.results.explanation import EXPLANATION
 from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.recipe_files import FOLDER
+from trt_bisect.results.recovery import RECOVERY, Recovery
 from trt_bisect.results.run_files import explaining, fitting, read_as, recovering
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
-
-EXPLANATION = "explanation.json"
-RECIPE = "recipe"
 
 
 def write_page(report: Report, folder: Path) -> None:
@@ -28,8 +27,8 @@ def write_page(report: Report, folder: Path) -> None:
         report,
         fitting(read_record(folder / NETWORK), report),
         explaining(read_record(folder / EXPLANATION), report),
-        recipe_texts(folder / RECIPE),
-        recovery=recovering(read_as(Recovery.from_json, folder / JSON), report),
+        recipe_texts(folder / FOLDER),
+        recovery=recovering(read_as(Recovery.from_json, folder / RECOVERY), report),
         command=report.command,
     )
     write_whole(folder / PAGE, render_page(data).encode())
