@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 import numpy as np
 import onnx
@@ -38,6 +39,46 @@ TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
 """Every file of a recipe that may be there, the networks apart."""
 
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "int8"}
+
+
+_POSTPROCESS = Template('''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
+
+polygraphy convert $network $options \\
+    --trt-network-postprocess-script $script -o model.engine
+"""
+
+import tensorrt as trt
+
+# (layer, the precision it computes in, the type of each of its outputs); None leaves the choice to TensorRT
+CONSTRAINTS = $constraints
+MUST_BE_THERE = $required
+
+
+def postprocess(network):
+    told = {name: (precision, types) for name, precision, types in CONSTRAINTS}
+    seen = set()
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        if layer.name not in told:
+            continue
+        if layer.name in seen:
+            raise RuntimeError(f"the network has two layers {layer.name!r}")
+        seen.add(layer.name)
+        precision, types = told[layer.name]
+        if precision is not None:
+            layer.precision = getattr(trt, precision)
+        for slot, kind in enumerate(types[: layer.num_outputs]):
+            if kind is not None:
+                layer.set_output_type(slot, getattr(trt, kind))
+    for index in range(network.num_outputs):
+        tensor = network.get_output(index)
+        if tensor.dtype in (trt.float32, trt.float16):
+            tensor.dtype = trt.float32
+    missing = [name for name in MUST_BE_THERE if name not in seen]
+    if missing:
+        raise RuntimeError(f"the network has no layers {missing}: it is not the one that was measured")
+''')
+"""The script for Polygraphy's ``--trt-network-postprocess-script``."""
 
 
 @dataclass(frozen=True)
@@ -160,48 +201,18 @@ def polygraphy_script(weak: WeakPlan, named: list[str], *, int8: bool, fp16: boo
         int8: layers run in INT8.
         fp16: layers run in FP16.
     """
-    told = [
+    constraints = [
         (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
     ]
-    must = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
+    required = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
     options = [*(["--int8", f"--calibration-cache {CACHE}"] if int8 else []), *(["--fp16"] if fp16 else [])]
-    return f'''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
-
-polygraphy convert {FLOAT_NETWORK} {" ".join([*options, "--precision-constraints obey"])} \\
-    --trt-network-postprocess-script {POLYGRAPHY} -o model.engine
-"""
-
-import tensorrt as trt
-
-# (layer, the precision it computes in, the type of each of its outputs); None leaves the choice to TensorRT
-CONSTRAINTS = {_python_list(told)}
-MUST_BE_THERE = {_python_list(must)}
-
-
-def postprocess(network):
-    told = {{name: (precision, types) for name, precision, types in CONSTRAINTS}}
-    seen = set()
-    for index in range(network.num_layers):
-        layer = network.get_layer(index)
-        if layer.name not in told:
-            continue
-        if layer.name in seen:
-            raise RuntimeError(f"the network has two layers {{layer.name!r}}")
-        seen.add(layer.name)
-        precision, types = told[layer.name]
-        if precision is not None:
-            layer.precision = getattr(trt, precision)
-        for slot, kind in enumerate(types[: layer.num_outputs]):
-            if kind is not None:
-                layer.set_output_type(slot, getattr(trt, kind))
-    for index in range(network.num_outputs):
-        tensor = network.get_output(index)
-        if tensor.dtype in (trt.float32, trt.float16):
-            tensor.dtype = trt.float32
-    missing = [name for name in MUST_BE_THERE if name not in seen]
-    if missing:
-        raise RuntimeError(f"the network has no layers {{missing}}: it is not the one that was measured")
-'''
+    return _POSTPROCESS.substitute(
+        network=FLOAT_NETWORK,
+        options=" ".join([*options, "--precision-constraints obey"]),
+        script=POLYGRAPHY,
+        constraints=_python_list(constraints),
+        required=_python_list(required),
+    )
 
 
 def _python_list(items: Sequence[object]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.plain_json import csv_text, plain
@@ -138,6 +139,10 @@ class Recovery(WithRecipe):
             }
             for point in self.front
         ]
+
+    def text(self, value: float | None) -> str:
+        """Returns a value of ``figure`` as text: an accuracy in per cent, a metric as ``figure_text`` writes it."""
+        return f"{value:.4%}" if value is not None and self.figure == ACCURACY else figure_text(self.figure, value)
 
     def to_csv(self) -> str:
         """The front as CSV."""

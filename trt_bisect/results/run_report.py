@@ -23,6 +23,7 @@ REPORT = "report.json"
 LAYERS = "layers.csv"
 FOLLOWS = "follows"
 NOT_TRIED = "not tried"
+NOT_JUDGED = "not judged"
 RECOVER = "recover"
 """The strategy of a report that holds no more than what ``recover`` found."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
@@ -35,7 +35,7 @@ def summary(
     similarity: Mapping[str, float | None],
     by_input: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """A paragraph: full INT8, the culprits or that there are none, the recipe and what it was measured to give.
+    """Returns a paragraph: full INT8, the culprits or that there are none, the recipe and its figure.
 
     Args:
         network: whose layers are named.
@@ -45,47 +45,46 @@ def summary(
         similarity: as ``Report`` has it.
         by_input: likewise.
     """
-
-    def text(plan: str) -> str:
-        value = similarity[plan]
-        figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
-        return figure + over_inputs(by_input.get(plan), rule.metric.text)
-
+    int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     threshold = rule.metric.text(rule.threshold)
-    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {text('int8')}"
+    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
     if findings.full is not None and findings.full <= rule.budget:
         return f"{figure}, within the threshold of {threshold}: no layer is to blame."
-    parts = [
-        f"{figure}, which misses the threshold of {threshold}."
-        if findings.full is not None
-        else "Full INT8 could not be built or run."
-    ]
+    misses = f"{figure}, which misses the threshold of {threshold}."
+    parts = [misses if findings.full is not None else "Full INT8 could not be built or run."]
+    return " ".join([*parts, *_blamed(network, rule, findings), *_restored(network, recipe, restored)])
+
+
+def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
+    figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
+    return figure + over_inputs(by_input, rule.metric.text)
+
+
+def _blamed(network: Network, rule: Rule, findings: Findings) -> Iterator[str]:
+    """Yields the sentences on the culprits and on the layers that could not be judged."""
     names = [network.layers[k].name for k in findings.culprits]
-    if names:
-        blamed = (
-            "is the culprit"
-            if len(names) == 1
-            else "are the culprits, each judged with those before it in high precision"
-        )
-        parts.append(f"{listed(names)} {blamed}.")
+    if len(names) == 1:
+        yield f"{listed(names)} is the culprit."
+    elif names:
+        yield f"{listed(names)} are the culprits. Each was judged with the earlier ones in high precision."
     elif findings.full is not None and not findings.set_aside:
-        parts.append(_accumulates(network, rule, findings))
+        yield _accumulates(network, rule, findings)
     if findings.set_aside:
         aside = listed([network.layers[k].name for k in findings.set_aside])
-        parts.append(f"{aside} could not be judged: no engine with it in INT8 could be measured there.")
+        yield f"{aside} could not be judged: no engine with it in INT8 could be measured."
+
+
+def _restored(network: Network, recipe: Recipe, figure: str) -> Iterator[str]:
+    """Yields the sentences on the recipe, which measures ``figure``."""
+    left = _left_high(network, recipe)
     if recipe.meets:
-        parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text('recipe')}.")
+        yield f"With {left} the network measures {figure}."
     else:
-        parts.append(
-            f"No plan that was tried meets the threshold; the best leaves {_what_is_left_high(network, recipe)} and "
-            f"measures {text('recipe')}."
-        )
+        yield f"No plan that was tried meets the threshold. The best one, with {left}, measures {figure}."
     if recipe.added:
-        parts.append(
-            f"Of these, {listed([network.layers[k].name for k in recipe.added])} cost less than a culprit each and "
-            "were added because the rest did not suffice."
-        )
-    return " ".join(parts)
+        added = listed([network.layers[k].name for k in recipe.added])
+        verb = "is" if len(recipe.added) == 1 else "are"
+        yield f"The culprits alone do not suffice, so {added} {verb} left high too."
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[str]:
@@ -132,7 +131,7 @@ def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} together"
 
 
-def _what_is_left_high(network: Network, recipe: Recipe) -> str:
+def _left_high(network: Network, recipe: Recipe) -> str:
     names = [network.layers[k].name for k in recipe.kept]
     return f"{listed(names)} left in high precision" if names else "nothing left in high precision"
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from trt_bisect.history.sparkline import heights
 from trt_bisect.report.page.render import asset
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.manifest import ASKED
 from trt_bisect.results.recovery import RECOVERY
 from trt_bisect.results.run_report import REPORT

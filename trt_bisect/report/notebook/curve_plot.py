@@ -1,4 +1,7 @@
-"""The curve of similarity over layers as a Plotly figure, for notebooks; the page draws its own."""
+"""The curve of similarity over layers as a Plotly figure.
+
+A notebook needs Plotly's Python figure. The page draws the same curve in JavaScript, from live data.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.errors import BadInput
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import LayerRow, Report
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The front of accuracy against cost as a Plotly figure, for notebooks; the page draws its own."""
+"""The front of accuracy against cost as a Plotly figure.
+
+A notebook needs Plotly's Python figure. The page draws the same front in JavaScript, from live data.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from trt_bisect.report.notebook.curve_plot import FRACTIONS, axis, graph_objects, height
-from trt_bisect.report.page.headline import recovered_text
 from trt_bisect.results.recovery import FrontPoint, Recovery
 
 if TYPE_CHECKING:
@@ -56,5 +58,5 @@ def _hover(found: Recovery, point: FrontPoint) -> str:
     names = [escape(name) for name in list(point.high)[:_NAMED]]
     more = [f"and {len(point.high) - _NAMED} more"] if len(point.high) > _NAMED else []
     titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
-    figures = f"cost {point.cost:.2%}, {escape(found.figure)} {recovered_text(found, point.figure)}"
+    figures = f"cost {point.cost:.2%}, {escape(found.figure)} {found.text(point.figure)}"
     return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])

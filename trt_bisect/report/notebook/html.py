@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trt_bisect.report.page.headline import headline, recovered_headline, recovered_text
+from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.page.render import environment
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.run_report import LayerRow, Report
 from trt_bisect.support.plain_json import shape_text
@@ -35,7 +35,7 @@ def compact_recovery(found: Recovery) -> str:
     return template.render(
         found=found,
         headline=recovered_headline(found),
-        high=[(row, recovered_text(found, row.back)) for row in found.high[:_LISTED]],
+        high=[(row, found.text(row.back)) for row in found.high[:_LISTED]],
         more=max(0, len(found.high) - _LISTED),
         moves=found.moves[:_LISTED],
         more_moves=max(0, len(found.moves) - _LISTED),

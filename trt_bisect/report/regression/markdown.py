@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.regression.text import headline, made_of_text, range_text, sentences
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.regression import FAILED, NetworkResult, Regression
 from trt_bisect.results.summary import listed as named
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 
 CULPRITS_UP_TO = 5
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from trt_bisect.history.rows import PastReport, PastTrial
 from trt_bisect.history.sparkline import spark_text
 from trt_bisect.history.trends import Trend, engine_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.summary import listed
 from trt_bisect.runs.progress_file import FINISHED
 

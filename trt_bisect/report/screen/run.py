@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 
 ALL_ROWS_UP_TO = 60

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.worst import WorstReport, description
 
 _BAR = 40

@@ -14,7 +14,6 @@ from trt_bisect.report.markdown import listed, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import FP32, INT8, baseline_name, layer_tags, output_tags, trial_name
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
@@ -61,7 +60,7 @@ class ComparisonLogs:
                 run.graph(graph_of(network))
             if weights is not None:
                 weights.write(run)
-            write_texts(run, not_finite=listed(self._fp32.not_finite()))
+            run.texts(not_finite=listed(self._fp32.not_finite()))
         with LogRun(self._board.folder / trial_name(1, _worst_result(found))) as run:
             self._int8.write(run)
             if network is not None:
@@ -69,8 +68,7 @@ class ComparisonLogs:
             if weights is not None and plan is not None:
                 weights.write(run, plan.int8)
             _write_figures(run, found)
-            write_texts(
-                run,
+            run.texts(
                 advice=_advice(found),
                 notes=listed(found.notes),
                 not_finite=listed(self._int8.not_finite()),

@@ -14,7 +14,6 @@ from trt_bisect.report.markdown import listed
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import FP32, baseline_name, layer_tags, output_tags
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
@@ -47,4 +46,4 @@ class ProfileLogs:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
             WeightHistograms(self._network, self._weights, self._channels).write(run)
-            write_texts(run, notes=listed(notes), not_finite=listed(self._outputs.not_finite()))
+            run.texts(notes=listed(notes), not_finite=listed(self._outputs.not_finite()))

@@ -57,6 +57,12 @@ class LogRun:
 
         self._add(0, summary=text_pb(tag, markdown))
 
+    def texts(self, **texts: str) -> None:
+        """Writes the texts that are not empty, each under its name."""
+        for tag, text in texts.items():
+            if text:
+                self.text(tag, text)
+
     def histogram(self, tag: str, seen: Histogram, step: int = 0) -> None:
         """A histogram at a step; one without values stays empty."""
         from tensorboard.compat.proto.summary_pb2 import HistogramProto
