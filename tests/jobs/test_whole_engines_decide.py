@@ -110,7 +110,7 @@ class Experiment:
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
         kept = {"high": Precision.FP32, "notes": (), "seconds": {}, "latencies": None}
-        shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
+        shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).report(store.trials)
         return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
 
     def named(self, places):

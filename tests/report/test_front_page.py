@@ -114,7 +114,7 @@ def test_a_file_that_is_none_is_passed_over(both, tmp_path, text):
     (folder / "report.json").unlink()
     (folder / "run.json").unlink()
     with pytest.raises(Gone):
-        RunFolder(folder).look()
+        RunFolder(folder).snapshot()
 
 
 def test_without_a_run_the_page_has_the_networks_layers(alone, found, model):
@@ -340,10 +340,10 @@ def test_view_tells_the_same(alone, both):
 
 def test_the_list_has_a_folder_without_a_run(alone, found):
     (entry,) = Runs(alone.parent).entries()
-    assert entry.look.status == FINISHED
+    assert entry.snapshot.status == FINISHED
     assert entry.verdict == "INT8 misses the threshold, the recipe meets it"
     assert entry.value("recipe") == repr(found.measured["recipe"])
-    assert entry.look.when > 0
+    assert entry.snapshot.when > 0
 
 
 def test_the_served_page_shows_it(browser, alone, found):
@@ -370,10 +370,10 @@ def test_a_recovery_that_goes_on_is_told(model, tmp_path):
 
     class Looking(Silent):
         def stage(self, title, total):
-            looks.append(RunFolder(folder).look())
+            looks.append(RunFolder(folder).snapshot())
 
     data = networks.samples(onnx.load(str(model)))
     trt_bisect.recover(model, data, output=folder, progress=Looking(), **WISHES)
     assert looks
     assert {look.status for look in looks} == {RUNNING}
-    assert RunFolder(folder).look().status == FINISHED
+    assert RunFolder(folder).snapshot().status == FINISHED

@@ -15,14 +15,14 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.results.empty_report import recovered_report
-from trt_bisect.results.manifest import ASKED, RunManifest
+from trt_bisect.results.manifest import MANIFEST, RunManifest
 from trt_bisect.results.recovery import RECOVERY, Recovery
 from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.journal import JOURNAL, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 
-_NAMES = (ASKED, REPORT, RECOVERY, JOURNAL)
+_NAMES = (MANIFEST, REPORT, RECOVERY, JOURNAL)
 _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
@@ -127,7 +127,7 @@ def _began(folder: Path) -> float | None:
 
 def _files(folder: Path) -> tuple[RunManifest | None, Report | None, Recovery | None]:
     return (
-        read_as(RunManifest.from_json, folder / ASKED),
+        read_as(RunManifest.from_json, folder / MANIFEST),
         read_as(Report.from_json, folder / REPORT),
         read_as(Recovery.from_json, folder / RECOVERY),
     )

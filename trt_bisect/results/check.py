@@ -16,13 +16,13 @@ CHECK_JSON, CHECK_CSV = "check.json", "check.csv"
 
 @dataclass(frozen=True)
 class CheckReport(Tabular):
-    """What a structure check found.
+    """The findings of a structure check.
 
     Attributes:
         model: the file.
         opset: of the ONNX operators.
-        nodes: in the file's main graph.
-        pairs: Q/DQ pairs among them.
+        nodes: the number of nodes in the main graph.
+        pairs: the number of Q/DQ pairs among them.
         findings: errors first.
     """
 
@@ -43,23 +43,23 @@ class CheckReport(Tabular):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many findings there are of each severity."""
+        """The number of findings of each severity."""
         seen = Counter(finding.severity for finding in self.findings)
         return {severity: seen[severity] for severity in SEVERITIES}
 
     @property
     def summary(self) -> str:
-        """One sentence."""
-        said = ", ".join(f"{count} {name}{'s' if count != 1 else ''}" for name, count in self.counts.items())
-        held = f"{self.nodes} nodes, opset {self.opset}, {self.pairs or 'no'} Q/DQ pairs"
-        return f"{self.model} ({held}): {said}."
+        """A sentence with the counts."""
+        counts = ", ".join(f"{count} {name}{'s' if count != 1 else ''}" for name, count in self.counts.items())
+        graph = f"{self.nodes} nodes, opset {self.opset}, {self.pairs or 'no'} Q/DQ pairs"
+        return f"{self.model} ({graph}): {counts}."
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the findings, one a row."""
         return [asdict(finding) for finding in self.findings]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON types only."""
+        """Returns the content of ``check.json``, in JSON's types."""
         return {
             "schema": SCHEMA,
             "model": self.model,

@@ -1,4 +1,4 @@
-"""What ``compare`` found: tensors, weights and their channels side by side, and the advice."""
+"""The result of ``compare``: tensors, weights and their channels in FP32 and INT8, and the advice."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ class Comparison(Tabular):
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
         arithmetic: of the INT8 run: ``emulated`` or ``saved``.
-        source: where the samples come from; ``samples`` how many there were.
+        source: a description of where the samples come from.
+        samples: their number.
         tensors: in execution order.
-        weights: whole ones; ``channels`` theirs, one a row.
-        notes: what else is to be said, a sentence each.
+        weights: as a whole.
+        channels: of the weights, one a row.
+        notes: further remarks, a sentence each.
     """
 
     JSON = COMPARISON
@@ -58,7 +60,7 @@ class Comparison(Tabular):
     notes: tuple[str, ...] = ()
 
     def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[Compared, ...]:
-        """The tensors, or the weights, the worst by a column first; by ``index`` in execution order.
+        """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
 
         Raises:
             BadInput: there is no such column of numbers.
@@ -79,7 +81,7 @@ class Comparison(Tabular):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but the channels, which are in ``channels.csv``."""
+        """Returns the content of ``compare.json``; the channels are in ``channels.csv`` only."""
         return {
             "schema": SCHEMA,
             "model": self.model,
@@ -94,13 +96,13 @@ class Comparison(Tabular):
 
 
 def check_sort(column: str) -> None:
-    """Raises BadInput where nothing can be sorted by a column."""
+    """Raises BadInput if rows cannot be sorted by a column."""
     if column not in SORTED_BY:
         raise BadInput(f"Nothing can be sorted by '{column}'.", f"Use one of {', '.join(SORTED_BY)}.")
 
 
 def sorted_rows(rows: Sequence[Compared], column: str) -> tuple[Compared, ...]:
-    """Rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+    """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
 
     Raises:
         BadInput: there is no such column of numbers.

@@ -1,4 +1,4 @@
-"""The report's layers and figures: before anything is measured, and from what was."""
+"""The rows and figures of a report, from the trials."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trt_bisect.results.run_report import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerR
 from trt_bisect.results.search_result import Measured
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]
-"""What is rounded at a culprit."""
+"""Returns the tensors and weights that a culprit rounds."""
 
 
 def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds) -> Report:
-    """A blank report with the figures that were measured: all of them, or as far as a search has come."""
+    """Returns a blank report with the figures that were measured, of a finished search or of one under way."""
     plans, builds, inferences = counts(measured.trials.values())
     return replace(
         blank,
@@ -43,19 +43,19 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
 
 
 def exit_code(measured: Measured, rule: Rule) -> int:
-    """0 if full INT8 meets the threshold, 1 if not; 3 if no plan could be measured, or full INT8 not at this moment.
+    """Returns 0 if full INT8 meets the threshold, 1 if not, 3 if no plan or not full INT8 could be measured.
 
-    Pieces that are other engines than the whole do not count.
+    Trials of pieces that are other engines than the whole network do not count.
     """
-    mark = measured.mark
-    wholes = [trial for key, trial in measured.trials.items() if not mark or not key.startswith(mark)]
+    prefix = measured.key_prefix
+    wholes = [trial for key, trial in measured.trials.items() if not prefix or not key.startswith(prefix)]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
     return 0 if rule.meets(measured.full) else 1
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
-    """How many plans, engines and inferences trials stand for."""
+    """Returns the number of plans, engines built and inferences of trials."""
     return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
 
 

@@ -1,4 +1,4 @@
-"""The layers as a pandas table that knows how to be shown."""
+"""The layers as a pandas table with a style for notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUIET = "color: #6b7580"
 
 
 class LayerTable(pd.DataFrame):
-    """A DataFrame whose ``style`` marks culprits, writes similarities as the screen does, and escapes names.
+    """A DataFrame whose ``style`` highlights culprits, writes similarities as the screen does, and escapes names.
 
     ``attrs["metric"]`` names the metric of the column ``similarity``.
     """
@@ -27,7 +27,7 @@ class LayerTable(pd.DataFrame):
 
     @property
     def style(self) -> Styler:
-        """The table for a notebook; names are text, whatever they hold."""
+        """The styled table for a notebook; names are escaped."""
         metric = str(self.attrs.get("metric", ""))
 
         def text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Rule 5 of the design, asked is not done: where an engine ran a layer in another precision than its plan asked."""
+"""Comparison of the precisions that plans requested with those that engines ran."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NAMED = 5
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """By index of the quantizable layers whose precision is known and not the plan's: what was asked, and what ran.
+    """Returns, by layer index, the requested precision and the one that ran, where they differ.
 
-    A word before the plan's key, which says that no whole engine was measured, makes no difference.
+    Only quantizable layers of known precision count. The prefix of the key of a plan measured on pieces is skipped.
     """
     asked = PrecisionPlan.from_key(trial.plan.split()[-1]).precisions
     return {
@@ -26,12 +26,12 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[str]:
-    """What is to be said of trials whose precisions were not obeyed.
+    """Returns the notes on trials whose precisions were not obeyed; empty if there are none.
 
     Args:
-        network: whose layers they are.
-        trials: all of the run.
-        deciding: by culprit, the trial that convicts it.
+        network: the network.
+        trials: all trials of the run.
+        deciding: for each culprit, the trial that shows it to be one.
     """
     tried = [trial for trial in trials if trial.ran]
     wrong = [found for found in (disobeyed(network, trial) for trial in tried) if found]

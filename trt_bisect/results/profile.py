@@ -1,4 +1,4 @@
-"""What ``profile`` found: the tensors of one network, layer by layer."""
+"""The result of ``profile``: the tensors of a network, layer by layer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ProfiledTensor:
 
     Attributes:
         role: ``input``, ``output``, ``weight``, ``bias`` or ``constant``.
-        slot: its position among the layer's inputs, or outputs.
-        quantized_dtype: what INT8 rounds it to for this layer, empty where it does not; ``scale`` its scale then, the
-            largest where there is one a channel.
+        slot: its position among the layer's inputs or outputs.
+        quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
+        scale: of that rounding, the largest of a per-channel scale; None where it is not rounded.
         shape: on the first sample.
         spread: None where no data was given.
     """
@@ -38,7 +38,7 @@ class ProfiledTensor:
     spread: Spread | None
 
     def record(self) -> dict[str, Any]:
-        """All of it by column, flat."""
+        """Returns the values by column."""
         columns = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "spread"}
         known = asdict(self.spread) if self.spread else dict.fromkeys(Spread.__dataclass_fields__)
         return {**columns, **known}
@@ -46,11 +46,12 @@ class ProfiledTensor:
 
 @dataclass(frozen=True)
 class Profile(Tabular):
-    """The tensors of the layers that were asked for, in execution order.
+    """The tensors of the selected layers, in execution order.
 
     Attributes:
-        source: where the samples come from; ``samples`` how many there were.
-        notes: what else is to be said, a sentence each.
+        source: a description of where the samples come from.
+        samples: their number.
+        notes: further remarks, a sentence each.
     """
 
     JSON = PROFILE
@@ -67,7 +68,7 @@ class Profile(Tabular):
         return [each.record() for each in self.tensors]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns the content of ``profile.json``."""
         return {
             "schema": SCHEMA,
             "model": self.model,

@@ -1,4 +1,4 @@
-"""What ``recover`` found: the plan, and the front of accuracy against cost that it lies on."""
+"""The result of ``recover``: the plan, and the front of accuracy against cost."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class LeftHigh:
 
     Attributes:
         cost: the share of INT8's gain in speed that it gives up.
-        back: what the plan measures when this layer, with what moves together with it, goes back to INT8; None where
-            that was not measured.
+        back: the plan's figure with this layer, and the layers grouped with it, back in INT8; None where that was not
+            measured.
     """
 
     layer: str
@@ -43,10 +43,10 @@ class FrontPoint:
 
     Attributes:
         cost: the share of INT8's gain in speed that it gives up.
-        figure: what it measures: the similarity, or the accuracy.
-        loss: how bad that is.
-        names: what it is known as, such as ``recipe`` or ``knee``.
-        high: by layer that is not in INT8 its precision.
+        figure: the measured similarity or accuracy.
+        loss: of that figure.
+        names: the plan's, such as ``recipe`` or ``knee``; may be empty.
+        high: the precision of each layer that is not in INT8, by its name.
     """
 
     cost: float
@@ -58,7 +58,7 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Move:
-    """A scale that was chosen anew, at no cost in speed."""
+    """A scale that was chosen again, by another calibrator, at no cost in speed."""
 
     tensor: str
     calibrator: str
@@ -71,23 +71,23 @@ class Recovery(WithRecipe):
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
     Attributes:
-        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` that
-            of FP32; ``most`` the largest cost where that was asked for.
-        figure: what is measured, such as ``cosine`` or ``accuracy``.
-        costs: where the costs come from: ``macs``, ``measured`` or a file.
-        measured: by ``int8``, ``recipe`` and ``high`` the figure.
+        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` the
+            figure of FP32; ``most`` the largest cost, where one was given.
+        figure: the name of the figure, such as ``cosine`` or ``accuracy``.
+        costs: the source of the costs: ``macs``, ``measured`` or a file.
+        measured: the figures of ``int8``, ``recipe`` and ``high``.
         meets: the plan meets the target.
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
-        front: with the recipe's scales, but for ``all INT8``, which has the scales as they came, as ``measured`` has.
-        plans: how many were measured.
-        started: when it began, in seconds since the epoch; 0 in older ones.
-        stopped: it was stopped when the recipe was found, before other scales were tried, or before the front and the
+        front: with the recipe's scales, except ``all INT8``, which has the original scales, as in ``measured``.
+        plans: the number of plans measured.
+        started: the time of its start, in seconds since the epoch; 0 in older files.
+        stopped: it was stopped after the recipe was found, before other scales were tried or before the front and the
             latencies were measured; the same command completes it.
-        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives of the
-            similarity; empty where an accuracy decides.
-        files: of the recipe, by name; None in a recovery read from a file.
-        graph: what ``network_facts`` gives; None in a recovery read from a file.
+        by_input: where several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
+            empty where an accuracy decides.
+        files: of the recipe; None in a recovery read from a file.
+        graph: the value of ``network_facts``; None in a recovery read from a file.
     """
 
     PRESENTER = "recovery"
@@ -145,11 +145,11 @@ class Recovery(WithRecipe):
         return f"{value:.4%}" if value is not None and self.figure == ACCURACY else figure_text(self.figure, value)
 
     def to_csv(self) -> str:
-        """The front as CSV."""
+        """Returns the front as CSV."""
         return csv_text(self.records(), ("cost", self.figure, "loss", "names", "layers", "high"))
 
     def to_json(self) -> dict[str, Any]:
-        """The whole as JSON's types, no NaN and no infinity."""
+        """Returns the content of ``recovery.json``: JSON types, no NaN and no infinity."""
         record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
         lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
         types = plain({**record, **lists})
@@ -158,10 +158,10 @@ class Recovery(WithRecipe):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Recovery:
-        """What ``to_json`` wrote; a loss that is not known is infinite.
+        """Returns the recovery of a ``recovery.json``; an unknown loss is infinite.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: the record is none of this schema.
+            AttributeError, KeyError, TypeError, ValueError: the record is not one of this schema.
         """
         if record["schema"] != SCHEMA:
             raise ValueError(f"recovery of schema {record['schema']}, this version reads {SCHEMA}")

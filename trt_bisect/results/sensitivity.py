@@ -11,21 +11,22 @@ from trt_bisect.precision import Precision
 from trt_bisect.results.saving import Tabular
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
-"""What of a layer is rounded, and the precision that stands for it."""
+"""The rounded parts of a layer, and the precision of each."""
 SENSITIVITY, LAYERS = "sensitivity.json", "sensitivity.csv"
 
 
 @dataclass(frozen=True)
 class SensitiveOp:
-    """One layer, in one way.
+    """The sensitivity of one layer, with one of its parts rounded.
 
     Attributes:
         op_name: the layer.
-        sensitive_type: ``both``, ``weight`` or ``activation``: what of it is rounded, while all else is high.
-        metrics: every metric of the final outputs' worst, by name.
-        loss: how bad that is by the metric asked for; None where it could not be measured.
-        gain: for ``both``: the loss that full INT8 is rid of when this layer alone stays high.
-        macs: the layer's multiply-adds for one inference; ``share`` its part of the network's.
+        sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
+        metrics: by name, each metric on the worst final output.
+        loss: by the metric of the run; None where it could not be measured.
+        gain: for ``both``: the loss of full INT8 minus the loss with this layer alone high.
+        macs: the layer's multiply-adds for one inference.
+        share: its fraction of the network's multiply-adds.
     """
 
     index: int
@@ -39,7 +40,7 @@ class SensitiveOp:
     share: float
 
     def figure(self, name: str) -> float | None:
-        """``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None where there is none."""
+        """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
         if name in ("loss", "gain", "worth", "macs"):
             value: float | None = getattr(self, name)
             return value
@@ -47,16 +48,16 @@ class SensitiveOp:
 
     @property
     def worth(self) -> float | None:
-        """The gain for each share of the multiply-adds that go back to high precision; None where one is not known."""
+        """The gain divided by ``share``; None if one of them is not known."""
         return None if self.gain is None or not self.share else self.gain / self.share
 
 
 @dataclass(frozen=True)
 class Sensitivity(Tabular):
-    """The layers of a network by how much INT8 hurts them.
+    """The layers of a network, ordered by their losses in INT8.
 
     Attributes:
-        ops: a row a layer and way, the worst first.
+        ops: one row for each layer and rounded part, the worst first.
         full: the loss of full INT8.
     """
 
@@ -70,12 +71,12 @@ class Sensitivity(Tabular):
     ops: tuple[SensitiveOp, ...]
 
     def sorted_by(self, figure: str, *, descending: bool = True, way: str | None = None) -> tuple[SensitiveOp, ...]:
-        """The rows by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, those without that figure last.
+        """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
 
         Args:
             figure: one of these.
             descending: the largest first.
-            way: only the rows of this one.
+            way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
 
         Raises:
             BadInput: no row has such a figure.
@@ -97,7 +98,7 @@ class Sensitivity(Tabular):
         return flat
 
     def to_json(self) -> dict[str, Any]:
-        """The whole as JSON's types."""
+        """Returns the content of ``sensitivity.json``."""
         return {
             "schema": 1,
             "model": self.model,

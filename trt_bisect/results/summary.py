@@ -1,4 +1,4 @@
-"""The verdict in plain words."""
+"""The verdict of a run in sentences."""
 
 from __future__ import annotations
 
@@ -88,23 +88,21 @@ def _restored(network: Network, recipe: Recipe, figure: str) -> Iterator[str]:
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[str]:
-    """A note on trials that ran out of memory, if there are any."""
+    """Returns a note on the trials that ran out of memory; empty without such trials."""
     short = [trial for trial in trials if trial.outcome == OUT_OF_MEMORY]
     if not short:
         return []
-    who = "1 plan" if len(short) == 1 else f"{len(short)} plans"
+    plans = "1 plan" if len(short) == 1 else f"{len(short)} plans"
     message = short[0].message.splitlines()[0] if short[0].message else "no message"
-    return [
-        f"{who} ran out of memory, which says nothing of the accuracy; the same command tries them again: {message}"
-    ]
+    return [f"{plans} ran out of memory, without a verdict; the same command tries again: {message}"]
 
 
 def over_inputs(facts: Mapping[str, Any] | None, text: Callable[[float], str]) -> str:
-    """What stands behind the figure of the worst of several inputs; nothing where there was one.
+    """Returns the text that follows the figure of the worst of several inputs; empty for one input.
 
     Args:
-        facts: what ``ByInput.facts`` gives.
-        text: writes a figure.
+        facts: the value of ``ByInput.facts``.
+        text: returns a figure as text.
     """
     if not facts:
         return ""
@@ -120,10 +118,10 @@ def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
     largest = [
         f"{_span([network.layers[k].name for k in step.layers])} ({step.rise:.3g})" for step in steps[:LARGEST_STEPS]
     ]
-    said = f" The largest steps are {', '.join(largest)}." if largest else ""
+    steps_text = f" The largest steps are {', '.join(largest)}." if largest else ""
     return (
         f"No single layer costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the loss "
-        f"accumulates over many layers.{said}"
+        f"accumulates over many layers.{steps_text}"
     )
 
 
@@ -137,7 +135,7 @@ def _left_high(network: Network, recipe: Recipe) -> str:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names in quotes, as a sentence has them; of many the first ones and how many more there are."""
+    """Returns names in quotes for a sentence; of more than ``most``, the first ones and the number of the others."""
     shown = [f"'{name}'" for name in names[:most]]
     if len(names) > most:
         return ", ".join(shown) + f" and {len(names) - most} more"

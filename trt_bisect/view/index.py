@@ -16,7 +16,7 @@ from markupsafe import Markup
 from trt_bisect.history.sparkline import heights
 from trt_bisect.report.page.render import asset
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.manifest import ASKED
+from trt_bisect.results.manifest import MANIFEST
 from trt_bisect.results.recovery import RECOVERY
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
@@ -49,7 +49,7 @@ class Entry:
     """
 
     name: str
-    look: Snapshot
+    snapshot: Snapshot
     history: tuple[float, ...]
 
     @property
@@ -60,23 +60,23 @@ class Entry:
     @property
     def model(self) -> str:
         """The file's name; the whole path is in the report."""
-        return Path(self.look.report.model).name
+        return Path(self.snapshot.report.model).name
 
     @property
     def began(self) -> str:
         """When, in this machine's time."""
         try:
-            return datetime.fromtimestamp(self.look.when).isoformat(" ", "minutes") if self.look.when else ""
+            return datetime.fromtimestamp(self.snapshot.when).isoformat(" ", "minutes") if self.snapshot.when else ""
         except (OSError, OverflowError, ValueError):
             return ""
 
     @property
     def verdict(self) -> str:
         """In a few words."""
-        look, report = self.look, self.look.report
-        if look.status == RUNNING:
-            return _stage(look)
-        if look.status != FINISHED:
+        snapshot, report = self.snapshot, self.snapshot.report
+        if snapshot.status == RUNNING:
+            return _stage(snapshot)
+        if snapshot.status != FINISHED:
             return f"interrupted after {report.plans} plans"
         if report.exit_code == 0:
             return "INT8 meets the threshold"
@@ -88,17 +88,17 @@ class Entry:
     @property
     def engine(self) -> str:
         """The engine and its arithmetic."""
-        report = self.look.report
+        report = self.snapshot.report
         return f"{report.engine} ({report.arithmetic})" if report.engine else ""
 
     def value(self, plan: str) -> str:
         """The metric of ``int8`` or ``recipe``, to sort by; empty where there is none."""
-        value = self.look.report.similarity.get(plan)
+        value = self.snapshot.report.similarity.get(plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
         """The same for a person."""
-        report = self.look.report
+        report = self.snapshot.report
         return figure_text(report.metric, report.similarity.get(plan)) if self.value(plan) else ""
 
     @property
@@ -107,8 +107,8 @@ class Entry:
         return sparkline(self.history)
 
 
-def _stage(look: Snapshot) -> str:
-    progress = look.progress or {}
+def _stage(snapshot: Snapshot) -> str:
+    progress = snapshot.progress or {}
     count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
     return f"{progress.get('stage') or 'starting'}{count}"
 
@@ -124,7 +124,7 @@ def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
 
 def is_run_folder(folder: Path) -> bool:
     """Whether ``run`` or ``recover`` has written there."""
-    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS, RECOVERY))
+    return any((folder / name).is_file() for name in (REPORT, MANIFEST, PROGRESS, RECOVERY))
 
 
 class Runs:
@@ -141,21 +141,21 @@ class Runs:
 
     def entries(self) -> list[Entry]:
         """All of them, the latest first."""
-        looks: list[tuple[str, Snapshot]] = []
+        snapshots: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
             try:
-                looks.append((name, run.folder.look()))
+                snapshots.append((name, run.folder.snapshot()))
             except Gone:
                 continue
-        looks.sort(key=lambda found: found[1].when)
+        snapshots.sort(key=lambda found: found[1].when)
         histories: dict[tuple[str, str], list[float]] = {}
         entries = []
-        for name, look in looks:
-            history = histories.setdefault((look.report.model, look.report.metric), [])
-            figure = look.report.similarity.get("int8")
+        for name, snapshot in snapshots:
+            history = histories.setdefault((snapshot.report.model, snapshot.report.metric), [])
+            figure = snapshot.report.similarity.get("int8")
             if figure is not None:
                 history.append(figure)
-            entries.append(Entry(name, look, tuple(history)))
+            entries.append(Entry(name, snapshot, tuple(history)))
         return entries[::-1]
 
     def _find(self) -> dict[str, LiveRun]:

@@ -17,7 +17,7 @@ from trt_bisect.results.explanation import EXPLANATION
 from trt_bisect.results.network_graph import NETWORK
 from trt_bisect.results.recipe_files import FOLDER
 from trt_bisect.results.recovery import RECOVERY, Recovery
-from trt_bisect.results.run_files import fitting, read_as, recovering
+from trt_bisect.results.run_files import graph_for, read_as, recovery_for
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
 from trt_bisect.view.file_tail import Replaced
@@ -66,32 +66,32 @@ class LiveRun:
         Raises:
             Gone: the run is not there any more.
         """
-        look = self.folder.look()
-        graph, explanation = self._graph.content(), self._explanation.content() if look.whole else None
+        snapshot = self.folder.snapshot()
+        graph, explanation = self._graph.content(), self._explanation.content() if snapshot.whole else None
         recovery = self._recovery.content()
-        parts = (look.report, graph, explanation, recovery)
+        parts = (snapshot.report, graph, explanation, recovery)
         same = all(one is other for one, other in zip(parts, self._parts, strict=True))
-        if self._state is None or not same or (look.status, look.progress) != self._moment:
-            self._state = self._told(look, graph, explanation, recovery)
-            self._parts, self._moment = parts, (look.status, look.progress)
+        if self._state is None or not same or (snapshot.status, snapshot.progress) != self._moment:
+            self._state = self._new_state(snapshot, graph, explanation, recovery)
+            self._parts, self._moment = parts, (snapshot.status, snapshot.progress)
         return self._state
 
-    def _told(
+    def _new_state(
         self,
-        look: Snapshot,
+        snapshot: Snapshot,
         graph: Mapping[str, Any] | None,
         explanation: Mapping[str, Any] | None,
         recovery: Recovery | None,
     ) -> State:
         data = page_data(
-            look.report,
-            recipe=recipe_texts(self.folder.path / FOLDER) if look.whole else None,
-            recovery=recovering(recovery, look.report),
-            status=look.status,
-            progress=look.progress,
-            command=look.report.command,
+            snapshot.report,
+            recipe=recipe_texts(self.folder.path / FOLDER) if snapshot.whole else None,
+            recovery=recovery_for(recovery, snapshot.report),
+            status=snapshot.status,
+            progress=snapshot.progress,
+            command=snapshot.report.command,
         )
-        data |= {"graph": fitting(graph, look.report), "explanation": explanation}
+        data |= {"graph": graph_for(graph, snapshot.report), "explanation": explanation}
         body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 

@@ -34,26 +34,26 @@ class _Driver:
 
     def __init__(self, start: Callable[[list[Step]], Search[Findings]]) -> None:
         self.steps: list[Step] = []
-        self.told: dict[PrecisionPlan, Loss] = {}
-        self.found: Findings | None = None
+        self.losses: dict[PrecisionPlan, Loss] = {}
+        self.findings: Findings | None = None
         self._search = start(self.steps)
         self.waiting = next(self._search)
 
-    def tell(self, loss: Loss) -> None:
+    def answer(self, loss: Loss) -> None:
         """Tells the loss of the plan that it waits for."""
-        self.told[self.waiting] = loss
+        self.losses[self.waiting] = loss
         try:
             self.waiting = self._search.send(loss)
         except StopIteration as end:
-            self.found = end.value
+            self.findings = end.value
 
-    def go_on(self, trial_of: Lookup, rule: Rule) -> None:
+    def answer_known(self, trial_of: Lookup, rule: Rule) -> None:
         """Tells it all that is known."""
-        while self.found is None:
+        while self.findings is None:
             trial = trial_of(self.waiting)
             if trial is None:
                 break
-            self.tell(rule.loss(trial))
+            self.answer(rule.loss(trial))
 
 
 class Replay:
@@ -64,9 +64,9 @@ class Replay:
     decided on whole engines afterwards.
     """
 
-    def __init__(self, asked: RunManifest) -> None:
-        self._run = asked
-        self._question = asked.question
+    def __init__(self, manifest: RunManifest) -> None:
+        self._run = manifest
+        self._question = manifest.question
         self._full = self._question.all_but(())
         self._begin()
 
@@ -76,25 +76,25 @@ class Replay:
         self._wholes: _Driver | None = None
         self._without_full = False
 
-    def go_on(self, trials: Mapping[str, Trial]) -> Report:
+    def report(self, trials: Mapping[str, Trial]) -> Report:
         """The report as far as it is known by ``trials``."""
         marked, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
         full, rule = marked(self._full), self._run.rule
         if self._without_full and full is not None:
             self._begin()
-        if not self._first.told and self._run.every_boundary and full is None:
+        if not self._first.losses and self._run.every_boundary and full is None:
             self._without_full = True
-            self._first.tell(None)
-        self._first.go_on(marked, rule)
-        if self._run.mark and self._first.found is not None:
+            self._first.answer(None)
+        self._first.answer_known(marked, rule)
+        if self._run.key_prefix and self._first.findings is not None:
             if self._wholes is None:
-                suspects = self._first.found.culprits
+                suspects = self._first.findings.culprits
                 self._wholes = _Driver(partial(bisect, self._question, suspects=suspects))
-            self._wholes.go_on(whole, rule)
-        return self._report(trials)
+            self._wholes.answer_known(whole, rule)
+        return self._report_of(trials)
 
     def _trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
-        return of_a_pass(trials, self._run.mark, plan.key()) or self._whole_trial(trials, plan)
+        return of_a_pass(trials, self._run.key_prefix, plan.key()) or self._whole_trial(trials, plan)
 
     def _whole_trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
         return trials.get(plan.key())
@@ -102,18 +102,18 @@ class Replay:
     def _known(self, full: Trial) -> tuple[Findings, bool]:
         """What was found so far, and whether the search is at its end."""
         first, rule = self._first, self._run.rule
-        if first.found is None:
+        if first.findings is None:
             known = Findings.so_far(rule.loss(full), first.steps)
             return replace(known, steps=(*self._unsettled(known), *known.steps)), False
-        if self._wholes is None or not self._wholes.told:
-            return first.found, self._wholes is None
-        if self._wholes.found is not None:
-            return first.found.decided_by(self._wholes.found), True
-        return first.found.decided_by(Findings.so_far(rule.loss(full), self._wholes.steps)), False
+        if self._wholes is None or not self._wholes.losses:
+            return first.findings, self._wholes is None
+        if self._wholes.findings is not None:
+            return first.findings.decided_by(self._wholes.findings), True
+        return first.findings.decided_by(Findings.so_far(rule.loss(full), self._wholes.steps)), False
 
-    def _report(self, trials: Mapping[str, Trial]) -> Report:
+    def _report_of(self, trials: Mapping[str, Trial]) -> Report:
         rule, question = self._run.rule, self._question
-        decided = self._wholes is not None and bool(self._wholes.told)
+        decided = self._wholes is not None and bool(self._wholes.losses)
         trial_of: Lookup = partial(self._whole_trial if decided else self._trial, trials)
         full = trial_of(self._full) or UNTRIED
         known, at_its_end = self._known(full)
@@ -125,7 +125,7 @@ class Replay:
             full=full,
             restored=restored,
             nothing=trial_of(question.prefix(-1)) or UNTRIED,
-            mark=self._run.mark,
+            key_prefix=self._run.key_prefix,
             trials=trials,
         )
         seconds = {
@@ -145,6 +145,6 @@ class Replay:
         out = {*known.culprits, *known.set_aside}
         return [
             Step((max(plan.int8),), nan, loss, plan)
-            for plan, loss in self._first.told.items()
+            for plan, loss in self._first.losses.items()
             if plan.int8 and not plan.int8 & out
         ]

@@ -130,7 +130,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lets the run, and all else on this machine, go first."""
     with suppress(OSError, AttributeError):
         os.nice(_NICE)

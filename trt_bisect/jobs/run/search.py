@@ -67,7 +67,7 @@ def search(
         full=trial_of(question.all_but(())),
         restored=trial_of(recipe.plan),
         nothing=trial_of(question.prefix(-1)),
-        mark=evaluator.mark if isinstance(evaluator, BranchEvaluator) else "",
+        key_prefix=evaluator.mark if isinstance(evaluator, BranchEvaluator) else "",
         in_pieces=in_pieces,
         sides=_sides(question, in_pieces, findings),
     )

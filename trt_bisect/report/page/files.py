@@ -11,7 +11,7 @@ from trt_bisect.results.explanation import EXPLANATION
 from trt_bisect.results.network_graph import NETWORK
 from trt_bisect.results.recipe_files import FOLDER
 from trt_bisect.results.recovery import RECOVERY, Recovery
-from trt_bisect.results.run_files import explaining, fitting, read_as, recovering
+from trt_bisect.results.run_files import explanation_for, graph_for, read_as, recovery_for
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
@@ -25,10 +25,10 @@ def write_page(report: Report, folder: Path) -> None:
     """
     data = page_data(
         report,
-        fitting(read_record(folder / NETWORK), report),
-        explaining(read_record(folder / EXPLANATION), report),
+        graph_for(read_record(folder / NETWORK), report),
+        explanation_for(read_record(folder / EXPLANATION), report),
         recipe_texts(folder / FOLDER),
-        recovery=recovering(read_as(Recovery.from_json, folder / RECOVERY), report),
+        recovery=recovery_for(read_as(Recovery.from_json, folder / RECOVERY), report),
         command=report.command,
     )
     write_whole(folder / PAGE, render_page(data).encode())
@@ -41,6 +41,6 @@ def write_recovered_page(found: Recovery, folder: Path) -> None:
         BadInput: the folder cannot be written.
     """
     report = read_as(Report.from_json, folder / REPORT)
-    if report is None or recovering(found, report) is None:
+    if report is None or recovery_for(found, report) is None:
         report = recovered_report(found, read_record(folder / NETWORK))
     write_page(report, folder)
