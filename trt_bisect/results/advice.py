@@ -164,7 +164,7 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
     if shared is not None:
         yield Remedy("a weight of its own", shared.remedy, _NOTHING)
     if evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
-        why = "Factors moved between this layer and the one before it make the channels' ranges alike and keep FP32's results."
+        why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
         yield Remedy(EQUALISATION, why, _NOTHING, equalising())
     yield from _high_remedies(evidence.layer, facts, setting)
     why = "Training with the INT8 roundings in place moves the weights to values that INT8 can express."

@@ -36,7 +36,7 @@ _COLUMNS = (
     ("Engine", ""),
     ("History", ""),
 )
-"""Titles, each with its cells' class."""
+"""The titles of the columns, each with the CSS class of its cells."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 
 
@@ -45,7 +45,7 @@ class Entry:
     """One run in the list.
 
     Attributes:
-        history: the figure of full INT8 in the runs of the same model and metric, the oldest first, up to this one.
+        history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
 
     name: str
@@ -54,17 +54,17 @@ class Entry:
 
     @property
     def address(self) -> str:
-        """Of its page, relative to that of the list."""
+        """The address of its page, relative to the list."""
         return f"run/{quote(self.name, safe='')}/"
 
     @property
     def model(self) -> str:
-        """The file's name; the whole path is in the report."""
+        """The name of the network's file."""
         return Path(self.snapshot.report.model).name
 
     @property
     def began(self) -> str:
-        """When, in this machine's time."""
+        """The start, in this machine's local time; empty if not known."""
         try:
             return datetime.fromtimestamp(self.snapshot.when).isoformat(" ", "minutes") if self.snapshot.when else ""
         except (OSError, OverflowError, ValueError):
@@ -72,7 +72,7 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
+        """The verdict as a phrase."""
         snapshot, report = self.snapshot, self.snapshot.report
         if snapshot.status == RUNNING:
             return _stage(snapshot)
@@ -87,23 +87,23 @@ class Entry:
 
     @property
     def engine(self) -> str:
-        """The engine and its arithmetic."""
+        """The engine and its arithmetic; empty if not known."""
         report = self.snapshot.report
         return f"{report.engine} ({report.arithmetic})" if report.engine else ""
 
     def value(self, plan: str) -> str:
-        """The metric of ``int8`` or ``recipe``, to sort by; empty where there is none."""
+        """Returns the metric of ``int8`` or ``recipe`` for sorting; empty if there is none."""
         value = self.snapshot.report.similarity.get(plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
-        """The same for a person."""
+        """Returns the same with its unit, for the table."""
         report = self.snapshot.report
         return figure_text(report.metric, report.similarity.get(plan)) if self.value(plan) else ""
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """The history as points of a small line, from left to right, larger figures higher."""
+        """The history as points of a sparkline, from left to right, larger figures higher."""
         return sparkline(self.history)
 
 
@@ -114,7 +114,7 @@ def _stage(snapshot: Snapshot) -> str:
 
 
 def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
-    """Points in a box of 96 by 22, y downwards; a single one, and equal ones, in the middle."""
+    """Returns points in a box of 96 by 22, y downwards; a single value and equal values are in the middle."""
     step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
     return [
         (round(_MARGIN + place * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
@@ -123,12 +123,12 @@ def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether ``run`` or ``recover`` has written there."""
+    """Returns true if ``run`` or ``recover`` has written into the folder."""
     return any((folder / name).is_file() for name in (REPORT, MANIFEST, PROGRESS, RECOVERY))
 
 
 class Runs:
-    """The run folders directly under ``folder``; links are not followed, and names that are no text are left out."""
+    """The run folders directly under ``folder``, without links and names that are not valid text."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -136,11 +136,11 @@ class Runs:
         self._search = Throttled(self._find)
 
     def named(self, name: str) -> LiveRun | None:
-        """The run in the folder of that name, None where there is none."""
+        """Returns the run in the folder ``name``, None if there is none."""
         return self._search().get(name)
 
     def entries(self) -> list[Entry]:
-        """All of them, the latest first."""
+        """Returns the runs, the latest first."""
         snapshots: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
             try:
@@ -178,14 +178,14 @@ def _is_text(name: str) -> bool:
 
 
 def render_index(runs: Runs, nonce: str) -> str:
-    """The page that lists the runs; its script and its style carry ``nonce``."""
+    """Returns the page with the list of runs; its script and style have ``nonce``."""
     template = _templates().get_template("index.html.j2")
     title, style = runs.folder.resolve().name, Markup(asset("page.css"))
     return template.render(title=title, entries=runs.entries(), columns=_COLUMNS, nonce=nonce, style=style)
 
 
 def render_rows(runs: Runs) -> str:
-    """The rows of that page's table."""
+    """Returns the rows of the table in that page."""
     return _templates().get_template("rows.html.j2").render(entries=runs.entries())
 
 

@@ -1,4 +1,4 @@
-"""What the page of one run is told, as bytes that all viewers share."""
+"""The data of a run's page, as bytes that all viewers share."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from trt_bisect.view.file_tail import Replaced
 from trt_bisect.view.snapshot import RunFolder, Snapshot
 
 LIVE = "data.json"
-"""Where the data is, relative to the page."""
+"""The address of the data, relative to the page."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What is told until something changes.
+    """The data of a page between two changes.
 
     Attributes:
-        data: what ``page_data`` gives.
-        body: the same as JSON; ``zipped`` by gzip.
-        etag: changes with ``data``.
+        data: the value of ``page_data``.
+        body: ``data`` as JSON.
+        zipped: ``body``, compressed by gzip.
+        etag: a digest of ``body``.
     """
 
     data: Mapping[str, Any]
@@ -44,12 +45,12 @@ class State:
 
     @cached_property
     def page(self) -> str:
-        """The page that begins with this state."""
+        """The page with this state, as HTML."""
         return render_page(self.data, LIVE)
 
 
 class LiveRun:
-    """A run as its page shows it."""
+    """The state of a run's page, made again when a file of the run changes."""
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
@@ -61,10 +62,10 @@ class LiveRun:
         self._state: State | None = None
 
     def state(self) -> State:
-        """What is known now; the same object as before where nothing changed.
+        """Returns the current state; the same object as before if nothing changed.
 
         Raises:
-            Gone: the run is not there any more.
+            Gone: the run no longer exists.
         """
         snapshot = self.folder.snapshot()
         graph, explanation = self._graph.content(), self._explanation.content() if snapshot.whole else None
@@ -97,6 +98,6 @@ class LiveRun:
 
 
 def _plain_record(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, infinite values and NaN as None."""
+    """Returns the JSON object in a file, with None for infinite values and NaN."""
     record: dict[str, Any] | None = plain(read_record(path))
     return record

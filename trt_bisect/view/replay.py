@@ -1,4 +1,4 @@
-"""What a search has found so far: its driver is told again what the journal holds, by the rules of the run itself."""
+"""The findings of a search under way: its driver is run again on the trials in the journal."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Lookup = Callable[[PrecisionPlan], Trial | None]
 
 
 class _Driver:
-    """A driver that waits for the next plan that it asks and the journal does not hold.
+    """A driver that runs until it needs a plan that the journal does not have.
 
     Attributes:
         steps: settled so far.
-        told: the losses by plan.
-        found: the findings, None as long as it waits.
+        losses: given to it so far, by plan.
+        findings: None until the driver has ended.
+        waiting: the plan whose loss it needs next.
     """
 
     def __init__(self, start: Callable[[list[Step]], Search[Findings]]) -> None:
@@ -40,7 +41,7 @@ class _Driver:
         self.waiting = next(self._search)
 
     def answer(self, loss: Loss) -> None:
-        """Tells the loss of the plan that it waits for."""
+        """Gives the driver the loss of the plan that it waits for."""
         self.losses[self.waiting] = loss
         try:
             self.waiting = self._search.send(loss)
@@ -48,7 +49,12 @@ class _Driver:
             self.findings = end.value
 
     def answer_known(self, trial_of: Lookup, rule: Rule) -> None:
-        """Tells it all that is known."""
+        """Gives the driver the losses of the trials that it needs, until one is missing.
+
+        Args:
+            trial_of: returns the trial of a plan, None if there is none.
+            rule: for the losses.
+        """
         while self.findings is None:
             trial = trial_of(self.waiting)
             if trial is None:
@@ -57,11 +63,11 @@ class _Driver:
 
 
 class Replay:
-    """The drivers of a run, told what the journal holds.
+    """The drivers of a run, run again on the trials in its journal.
 
-    A pass may be through with boundaries before full INT8 is measured, which the driver asks first. The search for
-    every boundary goes on without it then, and begins anew once it is there. What pieces of an NVIDIA engine found is
-    decided on whole engines afterwards.
+    A pass may measure boundaries before full INT8, which the driver needs first. The search of every boundary then
+    starts without full INT8, and starts again when it is there. Culprits that pieces of an NVIDIA engine suggest are
+    decided by a second search on whole engines.
     """
 
     def __init__(self, manifest: RunManifest) -> None:
@@ -77,15 +83,19 @@ class Replay:
         self._without_full = False
 
     def report(self, trials: Mapping[str, Trial]) -> Report:
-        """The report as far as it is known by ``trials``."""
-        marked, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
-        full, rule = marked(self._full), self._run.rule
+        """Returns the report of the search so far.
+
+        Args:
+            trials: by plan key.
+        """
+        measured, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
+        full, rule = measured(self._full), self._run.rule
         if self._without_full and full is not None:
             self._begin()
         if not self._first.losses and self._run.every_boundary and full is None:
             self._without_full = True
             self._first.answer(None)
-        self._first.answer_known(marked, rule)
+        self._first.answer_known(measured, rule)
         if self._run.key_prefix and self._first.findings is not None:
             if self._wholes is None:
                 suspects = self._first.findings.culprits
@@ -100,7 +110,7 @@ class Replay:
         return trials.get(plan.key())
 
     def _known(self, full: Trial) -> tuple[Findings, bool]:
-        """What was found so far, and whether the search is at its end."""
+        """Returns the findings so far, and true if the search has ended."""
         first, rule = self._first, self._run.rule
         if first.findings is None:
             known = Findings.so_far(rule.loss(full), first.steps)
@@ -139,7 +149,10 @@ class Replay:
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:
-        """Boundaries that a bisection has measured with all it ruled out so far left high, and settled nothing by."""
+        """Returns a step for each plan of a bisection that is measured but not yet part of a settled step.
+
+        Only plans that leave the culprits and the set-aside layers high count.
+        """
         if self._run.every_boundary:
             return []
         out = {*known.culprits, *known.set_aside}

@@ -1,4 +1,4 @@
-"""One snapshot at a run folder: its report as far as there is one, and whether the run goes on."""
+"""Snapshots of a run folder: the report so far and the status of the run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from trt_bisect.view.replay import Replay
 
 _SHOWN = ("stage", "done", "total", "seconds", "what")
 _AT_ONCE = 1.0
-"""Seconds: a run that asked longer ago than this before a progress began is another run."""
+"""Seconds: a manifest that is older than the progress file by more than this is of another run."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is known of a run.
+    """The state of a run at one moment.
 
     Attributes:
-        report: the finished one, that of a ``recover`` without a run, or what the journal says so far; nothing in it
-            for a run that calibrates yet.
+        report: the finished report, that of a ``recover`` without a run, or that of the journal so far; empty while a
+            run still calibrates.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
-        when: the run began, in seconds since the epoch; of an old folder, when it ended.
-        whole: the report is a finished run's, with explanation and recipe beside it.
+        progress: of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
+        when: the start of the run, in seconds since the epoch; the end for an old folder.
+        whole: true if the report is of a finished run, with explanation and recipe in its folder.
     """
 
     report: Report
@@ -45,11 +45,11 @@ class Snapshot:
 
 
 class Gone(Exception):
-    """There is no run in the folder, or no more."""
+    """The folder has no run, or no longer has one."""
 
 
 class RunFolder:
-    """A run folder that is looked at again and again; only what changed is read."""
+    """A run folder that is read repeatedly; a file is read again only if it changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,10 +59,10 @@ class RunFolder:
         self._journal: _JournalReport | None = None
 
     def snapshot(self) -> Snapshot:
-        """What is known now.
+        """Returns the current state.
 
         Raises:
-            Gone: nothing that a run has written can be read.
+            Gone: no file of a run can be read.
         """
         manifest, report, running = self._manifest.content(), self._report.content(), self._running()
         if manifest is None and report is None:
@@ -83,7 +83,7 @@ class RunFolder:
         return Snapshot(self._so_far(manifest), status, progress, manifest.started, whole=False)
 
     def _running(self) -> dict[str, Any] | None:
-        """What a run that goes on has written of itself."""
+        """Returns the progress file of a running run, None if no run is running."""
         path = self.path / PROGRESS
         record, stamp = read_record(path), stamp_of(path)
         if record is None or stamp is None or not {*_SHOWN, "began"} <= set(record):
@@ -97,7 +97,7 @@ class RunFolder:
         return stamp[0] / 1e9 if stamp else 0.0
 
     def _is_newer(self) -> bool:
-        """The report was written after the run manifest."""
+        """Returns true if the report was written after the manifest."""
         return bool(self._report.stamp and self._manifest.stamp and self._report.stamp[0] >= self._manifest.stamp[0])
 
     def _so_far(self, manifest: RunManifest) -> Report:
@@ -107,7 +107,7 @@ class RunFolder:
 
 
 class _JournalReport:
-    """What the journal says of one question."""
+    """The report of a run under way, made from its journal."""
 
     def __init__(self, folder: Path, manifest: RunManifest) -> None:
         self.manifest = manifest
@@ -117,7 +117,7 @@ class _JournalReport:
         self._report: Report | None = None
 
     def report(self) -> Report:
-        """The report as far as the journal goes now."""
+        """Returns the report of the trials in the journal so far."""
         if self._tail.read() or self._report is None:
             if self._tail.changed != self._changed:
                 self._replay, self._changed = Replay(self.manifest), self._tail.changed

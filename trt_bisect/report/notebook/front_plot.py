@@ -18,11 +18,11 @@ _NAMED = 5
 
 
 def front(found: Recovery, *, log: bool = True) -> Figure:
-    """The figure over the cost in per cent: plans that have a name are diamonds with it, the target is a line.
+    """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
 
     Args:
-        found: what ``recover`` found.
-        log: for cosine and top-1, 1 less the similarity on a logarithmic axis that runs downwards.
+        found: the recovery.
+        log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:
         BadInput: Plotly is not installed.
@@ -49,7 +49,7 @@ def front(found: Recovery, *, log: bool = True) -> Figure:
     if found.target.get("least") is not None:
         figure.add_hline(height(found.target["least"], log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
-    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is given up, %")
+    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is lost, %")
     figure.update_yaxes(**axis(found.figure, log))
     return figure
 

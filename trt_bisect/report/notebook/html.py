@@ -1,4 +1,4 @@
-"""The report in a notebook: compact, without scripts, so that it also shows where none may run."""
+"""The report in a notebook: compact HTML without scripts, for viewers that run none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTED = 20
 
 
 def compact(report: Report) -> str:
-    """The verdict, full INT8 and recipe, and the culprits, as HTML; names are escaped."""
+    """Returns the verdict, the figures of full INT8 and the recipe, and the culprits, as HTML; names are escaped."""
     template = environment().get_template("notebook.html.j2")
     culprits = [row for row in report.layers if row.culprit]
     return template.render(
@@ -30,7 +30,7 @@ def compact(report: Report) -> str:
 
 
 def compact_recovery(found: Recovery) -> str:
-    """What ``recover`` found, the layers left high and the other scales, as HTML; names are escaped."""
+    """Returns a recovery's verdict, layers left high and other scales, as HTML; names are escaped."""
     template = environment().get_template("recovery.html.j2")
     return template.render(
         found=found,

@@ -1,4 +1,4 @@
-"""``report.html`` in a run folder, made of the other files there."""
+"""``report.html`` in a run folder, made from the other files there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_page(report: Report, folder: Path) -> None:
 
 
 def write_recovered_page(found: Recovery, folder: Path) -> None:
-    """Writes ``report.html`` of a folder that ``recover`` has written into, with the run there if it is of its network.
+    """Writes ``report.html`` of a recovery's folder, with the run in the folder if it is of the same network.
 
     Raises:
         BadInput: the folder cannot be written.

@@ -1,4 +1,4 @@
-"""The verdict in one sentence, at the head of the page."""
+"""The verdict in one sentence, for the top of the page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from trt_bisect.results.summary import FIGURES, over_inputs
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """The verdict in one sentence; of a run that is not finished, how far it is.
+    """Returns the verdict in one sentence, or the progress of a run that is not finished.
 
     Args:
-        report: of a finished run, or as far as it is known.
+        report: of a finished run, or of one under way.
         status: ``finished``, ``running`` or ``interrupted``.
     """
     if status != "finished":
@@ -29,7 +29,7 @@ def headline(report: Report, status: str = "finished") -> str:
 
 
 def recovered_headline(found: Recovery) -> str:
-    """What ``recover`` found, in one sentence."""
+    """Returns the result of ``recover`` in one sentence."""
     int8, recipe = (
         found.text(found.measured.get(plan)) + over_inputs(found.by_input.get(plan), found.text)
         for plan in ("int8", "recipe")

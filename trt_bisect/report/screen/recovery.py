@@ -1,4 +1,4 @@
-"""What ``recover`` found, in words and on the screen."""
+"""The result of ``recover`` on the screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROWS = 40
 
 
 def print_recovery(found: Recovery, console: Console) -> None:
-    """The layers left high, the front, the summary and the notes. Names are printed as they are, never as markup."""
+    """Prints a recovery: other scales, layers left high, front, summary and notes. Names are never read as markup."""
     if found.moves:
         console.print(_moves(found))
         console.print()

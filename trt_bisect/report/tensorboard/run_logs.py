@@ -1,4 +1,4 @@
-"""What ``run`` writes for TensorBoard: FP32, the plans worth looking at as they run, and the curve."""
+"""The TensorBoard logs of ``run``: FP32, full INT8, the plans around each culprit, the recipe, and the curve."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from trt_bisect.support.progress import Progress
 
 @dataclass(frozen=True)
 class Shown:
-    """A plan that gets a run of its own.
+    """A plan with a run of its own.
 
     Attributes:
-        what: it is, in words.
+        what: a description of the plan.
         score: the similarity measured; None where there is none.
     """
 
@@ -52,7 +52,7 @@ class Shown:
 
 
 def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precision) -> list[Shown]:
-    """Full INT8, both sides of each culprit, and the recipe, each plan once."""
+    """Returns full INT8, the plans with and without each culprit, and the recipe, each plan once."""
     layers, quantizable = len(network.layers), network.quantizable
     wanted = [(int8_set(layers, quantizable, high), "full INT8")]
     for step in measured.findings.steps:
@@ -83,19 +83,19 @@ def write_run(
     report: Report,
     progress: Progress,
 ) -> None:
-    """Runs FP32 and the plans worth looking at once more in emulation, for their tensors, and writes the logs.
+    """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
 
-    No more than one sample's tensors are held.
+    It holds the tensors of one sample at a time.
 
     Args:
-        board: where to.
-        network: as it was measured.
+        board: the log folder.
+        network: that was measured.
         scales: of its activations.
         feeds: the inputs that were judged.
         rule: for the losses.
         measured: the findings, the recipe and the trials.
         report: the run's.
-        progress: is told of each input of each plan.
+        progress: gets a step for each input of each plan.
 
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
@@ -126,7 +126,7 @@ class _PlanLogs:
 
     Args:
         board: the log folder.
-        network: as it was measured.
+        network: that was measured.
         writer: of its plans.
     """
 
@@ -168,7 +168,7 @@ class _PlanLogs:
 
 
 def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
-    """Similarity, loss and drop over k, the step; a gap where a plan was not measured."""
+    """Writes similarity, loss and drop with k as step; layers that were not measured have no point."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
         if row.similarity is not None:
