@@ -49,7 +49,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
         if found:
             others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(found.items())[:NAMED])
             notes.append(
-                f"the trial that convicts '{network.layers[culprit].name}' was not obeyed: it ran {others}; "
-                "'--force-int8', or strong typing, asks more strictly"
+                f"the engine did not obey the trial that makes '{network.layers[culprit].name}' a culprit: it ran "
+                f"{others}; '--force-int8' or strong typing is stricter"
             )
     return notes

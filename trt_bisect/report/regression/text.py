@@ -54,7 +54,7 @@ def sentences(result: NetworkResult) -> list[str]:
         changed = of_kinds(others, kind)
         texts += [sentence(change, metric) for change in changed[:_MOST]]
         if len(changed) > _MOST:
-            texts.append(f"{len(changed) - _MOST} more layers moved in the same way (regression.json has all)")
+            texts.append(f"{len(changed) - _MOST} more layers changed in the same way (regression.json has all)")
     for state in ("new", "gone"):
         names = [change.what for change in of_kinds(others, LAYER) if change.now == state]
         if names:
@@ -63,7 +63,7 @@ def sentences(result: NetworkResult) -> list[str]:
         texts.append("new: only its targets are judged")
     if result.noise:
         texts.append(
-            f"noise: {len(result.noise)} figures outside the baseline's range were back inside in a repeat, first "
+            f"noise: {len(result.noise)} figures were outside the baseline's range but inside it in a repeat, first "
             f"{sentence(result.noise[0], metric)}"
         )
     return texts
@@ -86,7 +86,7 @@ def headline(regression: Regression) -> str:
         if (names := regression.named(status))
     ]
     against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
-    accepted = "; this night is the new baseline" if regression.accepted else ""
+    accepted = "; this run is the new baseline" if regression.accepted else ""
     return f"{', '.join(counts)}, {against}{accepted}"
 
 
@@ -118,7 +118,7 @@ def _latency(change: Change, _metric: str) -> str:
 
 
 def _culprit(change: Change, metric: str) -> str:
-    word = "new culprit" if change.effect == WORSE else "culprit no longer:"
+    word = "new culprit" if change.effect == WORSE else "no longer a culprit:"
     return f"{word} '{change.what}', costs {_figures_text(change, lambda v: drop_text(metric, v))}"
 
 
@@ -138,7 +138,7 @@ def _outcome(change: Change, _metric: str) -> str:
 
 def _obeyed(change: Change, _metric: str) -> str:
     word = "runs again" if change.effect == BETTER else "no longer runs"
-    return f"'{change.what}' {word} in the precision asked for"
+    return f"'{change.what}' {word} in the requested precision"
 
 
 def _recipe(change: Change, _metric: str) -> str:

@@ -181,8 +181,8 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
 def _plan_text(shown: Shown, network: Network) -> str:
     in_int8 = shown.plan.int8
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
-    said = f"{shown.what}: {len(in_int8)} layers in INT8."
-    return literal(said) + (f"\n\nNot in INT8:\n\n{listed(kept)}" if kept else "")
+    text = f"{shown.what}: {len(in_int8)} layers in INT8."
+    return literal(text) + (f"\n\nNot in INT8:\n\n{listed(kept)}" if kept else "")
 
 
 def _culprits(report: Report) -> str:
