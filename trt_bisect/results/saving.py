@@ -91,22 +91,13 @@ class WithRecipe(Tabular, Plottable):
     value of ``network_facts``, or None).
     """
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes the recipe's files, ``network.json``, the CSV file, the JSON file and ``report.html``.
-
-        Returns:
-            The folder.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
+    def _write_files(self, folder: Path) -> None:
+        """Writes the recipe's files, ``network.json``, the CSV file, the JSON file and ``report.html``."""
         files: RecipeFiles | None = getattr(self, "files", None)
         graph: Mapping[str, Any] | None = getattr(self, "graph", None)
         if files is not None:
-            files.write(path / FOLDER)
+            files.write(folder / FOLDER)
         if graph is not None:
-            write_json(path / NETWORK, graph)
-        self._write_files(path)
-        self._present("write_page", path)
-        return path
+            write_json(folder / NETWORK, graph)
+        super()._write_files(folder)
+        self._present("write_page", folder)
