@@ -91,7 +91,8 @@ def test_scales_of_a_networks_own_pairs(tmp_path):
     quantize_static(str(plain), str(quantized), Reader(), quant_format=QuantFormat.QDQ)
     scales = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(quantized)).graph.initializer}
     facts = network_facts(trt_bisect.load_network(quantized), {})
-    assert facts["tensors"]["x"]["scale"] == pytest.approx(float(scales["x_scale"]))
+    assert scales["x_zero_point"] == -128  # 255 steps above zero, for which symmetric INT8 has 127
+    assert facts["tensors"]["x"]["scale"] == pytest.approx(float(scales["x_scale"]) * 255 / 127)
 
 
 def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
