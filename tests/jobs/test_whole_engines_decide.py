@@ -111,7 +111,7 @@ class Experiment:
         measured = replace(measured, trials=store.trials, canonical=whole.canonical)
         manifest = self.manifest(builder, curve)
         kept = {"files": RecipeFiles({}, None), "notes": (), "seconds": {}, "latencies": None}
-        shown = Replay(manifest).go_on(store.trials)
+        shown = Replay(manifest).report(store.trials)
         return assemble(measured, manifest.blank, network, self.ranges, RULE, **kept), shown
 
     def manifest(self, builder, curve):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.support import wording
 from trt_bisect.jobs.regress.suite import read_suite
 
 REPOSITORY = Path(__file__).parents[2]
@@ -130,7 +131,7 @@ def test_jenkins(checkout):
     make_worse(checkout)
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 1
     accepting = shell(measure, checkout, as_jenkins, UPDATE="true", **told)
-    assert "this night is the new baseline" in accepting.stdout
+    assert wording.NEW_BASELINE in accepting.stdout
     (junit,) = re.findall(r"testResults: '([^']*)'", text)
     assert (checkout / junit).is_file()
     (archived,) = re.findall(r"artifacts: '([^']*)'", text)

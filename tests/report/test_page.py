@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import trt_bisect
-from tests.support import pages
+from tests.support import pages, wording
 from tests.support.pages import Elements
 from trt_bisect import BadInput, Report
 from trt_bisect.jobs.run import run as api
@@ -88,9 +88,8 @@ def test_scales_of_a_networks_own_pairs(tmp_path):
     quantize_static(str(plain), str(quantized), Reader(), quant_format=QuantFormat.QDQ)
     scales = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(quantized)).graph.initializer}
     facts = network_facts(trt_bisect.load_network(quantized), {})
-    span = 255 * float(scales["x_scale"])  # uint8 from 0 on: symmetric INT8 reaches as far with 127 levels
-    assert scales["x_zero_point"] == -128 or scales["x_zero_point"] == 0
-    assert facts["tensors"]["x"]["scale"] == pytest.approx(span / 127)
+    assert scales["x_zero_point"] == -128  # 255 steps above zero, for which symmetric INT8 has 127
+    assert facts["tensors"]["x"]["scale"] == pytest.approx(float(scales["x_scale"]) * 255 / 127)
 
 
 def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
@@ -215,21 +214,21 @@ def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
 
 def test_the_headline_says_who_is_to_blame(report):
     said = headline(report)
-    assert "'ip2' is to blame" in said
+    assert wording.to_blame("ip2") in said
     assert "29.9759%" in said
     assert "99.0000%" in said
-    assert "with 1 layer in FP32 it is 100.0000%" in said
+    assert wording.recipe_gives(1, "100.0000%") in said
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"exit_code": 0, "culprits": (), "similarity": {"int8": 0.9999, "recipe": 0.9999}}, "no layer is to blame"),
-        ({"culprits": ("a", "b")}, "2 layers are to blame"),
-        ({"culprits": ()}, "no single layer is to blame"),
-        ({"recipe": {"high": ["a"], "added": [], "meets": False}}, "no plan that was tried meets it"),
-        ({"similarity": {"int8": None, "recipe": None}}, "gives no figure"),
-        ({"exit_code": 3}, "Nothing could be measured"),
+        ({"exit_code": 0, "culprits": (), "similarity": {"int8": 0.9999, "recipe": 0.9999}}, wording.NO_LAYER_TO_BLAME),
+        ({"culprits": ("a", "b")}, wording.to_blame("a", "b")),
+        ({"culprits": ()}, wording.NO_SINGLE_LAYER_TO_BLAME),
+        ({"recipe": {"high": ["a"], "added": [], "meets": False}}, wording.NO_PLAN_MEETS),
+        ({"similarity": {"int8": None, "recipe": None}}, wording.NO_FIGURE),
+        ({"exit_code": 3}, wording.NOTHING_MEASURED),
         ({"metric": "mse", "threshold": 0.5}, "mean squared error"),
     ],
 )

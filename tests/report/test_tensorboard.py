@@ -30,7 +30,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.analyzer.growing_histogram import GrowingHistogram
 from trt_bisect.jobs.run import run as api
 from trt_bisect.jobs.run.find_culprits import verdict
@@ -100,7 +100,7 @@ def test_the_runs_and_their_scores(planted):
     assert "up to 'ip2', but without it; the recipe: 5 layers in INT8" in said
     assert said.endswith("Not in INT8:\n\n- ip2")
     assert "| 7 | ip2 | Gemm |" in text(runs["curve"], "culprits")
-    assert "is the culprit" in text(runs["curve"], "summary")
+    assert wording.IS_THE_CULPRIT in text(runs["curve"], "summary")
 
 
 def test_the_tags_of_a_layer_begin_alike(planted):
@@ -454,7 +454,7 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
     assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
-    assert "measured on tensorrt; the histograms are of the emulation" in text(curve, "notes")
+    assert f"measured on tensorrt; {wording.EMULATED_HISTOGRAMS}" in text(curve, "notes")
 
 
 @settings(deadline=None)

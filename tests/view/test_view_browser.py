@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.view_server import QUERY, serving
 from tests.support.waiting import LIMIT
-from trt_bisect.results.manifest import ASKED
+from trt_bisect.results.manifest import MANIFEST
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
@@ -52,13 +52,13 @@ class Grown:
 
         self.folder = folder
         folder.mkdir()
-        for name in (ASKED, "network.json"):
+        for name in (MANIFEST, "network.json"):
             shutil.copy(finished / name, folder)
         self.lines = (finished / JOURNAL).read_bytes().splitlines(keepends=True)
         self.beat = Heartbeat(folder, Silent())
-        record = json.loads((folder / ASKED).read_bytes())
+        record = json.loads((folder / MANIFEST).read_bytes())
         record["started"] = json.loads((folder / PROGRESS).read_bytes())["began"]
-        (folder / ASKED).write_text(json.dumps(record))
+        (folder / MANIFEST).write_text(json.dumps(record))
 
     def write(self, count: int) -> None:
         with (self.folder / JOURNAL).open("ab") as file:
@@ -143,8 +143,8 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path)
         report = json.loads((folder / REPORT).read_bytes())
         report["similarity"]["int8"] = figure
         (folder / REPORT).write_text(json.dumps(report))
-        asked = json.loads((folder / ASKED).read_bytes())
-        (folder / ASKED).write_text(json.dumps({**asked, "started": started}))
+        asked = json.loads((folder / MANIFEST).read_bytes())
+        (folder / MANIFEST).write_text(json.dumps({**asked, "started": started}))
     with serving(tmp_path) as base:
         page.goto(f"{base}/{QUERY}")
         names = page.locator("tbody th")

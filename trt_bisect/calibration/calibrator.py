@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trt_bisect.calibration.histogram import AbsHistogram, entropy_threshold, minmax_threshold, percentile_threshold
@@ -42,3 +43,9 @@ class Calibrator:
         if self.method == "minmax":
             return minmax_threshold(histogram)
         return percentile_threshold(histogram, self.percentile)
+
+
+def calibrators(percentiles: Iterable[float]) -> tuple[Calibrator, ...]:
+    """Returns min-max, entropy and a calibrator for each of the percentiles, in this order."""
+    by_percentile = (Calibrator("percentile", percentile) for percentile in percentiles)
+    return (Calibrator("minmax"), Calibrator("entropy"), *by_percentile)

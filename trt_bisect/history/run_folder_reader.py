@@ -15,14 +15,14 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.results.empty_report import recovered_report
-from trt_bisect.results.manifest import ASKED, RunManifest
-from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.manifest import MANIFEST, RunManifest
+from trt_bisect.results.recovery import RECOVERY, Recovery
 from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 
-_NAMES = (ASKED, REPORT, JSON, JOURNAL)
+_NAMES = (MANIFEST, REPORT, RECOVERY, JOURNAL)
 _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
@@ -131,9 +131,9 @@ def _began(folder: Path) -> float | None:
 
 def _files(folder: Path) -> tuple[RunManifest | None, Report | None, Recovery | None]:
     return (
-        read_as(RunManifest.from_json, folder / ASKED),
+        read_as(RunManifest.from_json, folder / MANIFEST),
         read_as(Report.from_json, folder / REPORT),
-        read_as(Recovery.from_json, folder / JSON),
+        read_as(Recovery.from_json, folder / RECOVERY),
     )
 
 
@@ -163,7 +163,7 @@ def _recovery_reports(folder: Path, recovery: Recovery | None) -> Iterator[Store
     if recovery is not None:
         report = replace(recovered_report(recovery, None), exit_code=0 if recovery.meets else 1)
         status = INTERRUPTED if recovery.stopped else FINISHED
-        yield StoredReport(report, status, _time(report.started or _begun(folder / JSON, report)))
+        yield StoredReport(report, status, _time(report.started or _begun(folder / RECOVERY, report)))
 
 
 def _time(given: object) -> float:

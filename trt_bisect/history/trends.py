@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from trt_bisect.analyzer.differences import Difference, differences, origin
 from trt_bisect.history.rows import PastReport
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import RECOVER
 from trt_bisect.results.summary import listed
 from trt_bisect.runs.progress_file import FINISHED

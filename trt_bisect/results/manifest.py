@@ -1,4 +1,4 @@
-"""What a run asks, written as ``run.json`` before it measures, so that others can tell what its trials mean."""
+"""The manifest of a run, ``run.json``: its question, written before it measures, so that its trials can be read."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from trt_bisect.results.run_report import Report
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.type_checks import checked
 
-ASKED = "run.json"
+MANIFEST = "run.json"
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class RunManifest:
-    """A run that begins to measure.
+    """The question of a run, known before it measures.
 
     Attributes:
-        blank: the report, nothing measured yet.
-        rule: judges the trials.
-        every_boundary: the driver asks every boundary, not only those that the verdict needs.
-        measured_in: the engines that passes ran on: ``PIECES`` where pieces are other engines than the whole.
-        started: when, in seconds since the epoch.
+        blank: the report, with nothing measured.
+        rule: that judges the trials.
+        every_boundary: true if the driver measures every boundary, false if only those that the verdict needs.
+        measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
+        started: the time of its start, in seconds since the epoch.
     """
 
     blank: Report
@@ -41,18 +41,18 @@ class RunManifest:
 
     @property
     def question(self) -> Question:
-        """The question, as the drivers take it."""
+        """The question for the drivers."""
         quantizable = tuple(row.index for row in self.blank.layers if row.quantizable)
         high = Precision(self.blank.precision)
         return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high)
 
     def answered_by(self, report: Report) -> bool:
-        """Whether a report is that of this run, or of one that asked the same."""
+        """Returns true if a report is of this run or of one with the same question."""
         same = ("fingerprint", "metric", "threshold", "share", "strategy")
         return all(getattr(report, name) == getattr(self.blank, name) for name in same)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of ``run.json``."""
+        """Returns the content of ``run.json``."""
         return {
             "schema": _SCHEMA,
             "started": self.started,
@@ -65,10 +65,10 @@ class RunManifest:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RunManifest:
-        """What ``to_json`` wrote.
+        """Returns the manifest of a ``run.json``.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: the record is none, or of another schema.
+            KeyError, TypeError, ValueError: the record is not one of this schema.
         """
         if record["schema"] != _SCHEMA:
             raise ValueError(f"a run of schema {record['schema']}, this version reads {_SCHEMA}")
@@ -79,5 +79,5 @@ class RunManifest:
         return checked(cls(blank, rule, record["every_boundary"], measured_in, record["started"]))
 
     def save(self, folder: Path) -> None:
-        """Writes ``run.json``; raises BadInput where it cannot be written."""
-        write_whole(folder / ASKED, json.dumps(self.to_json(), allow_nan=False).encode())
+        """Writes ``run.json``; raises BadInput if it cannot be written."""
+        write_whole(folder / MANIFEST, json.dumps(self.to_json(), allow_nan=False).encode())

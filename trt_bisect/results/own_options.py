@@ -1,4 +1,4 @@
-"""The options of the command line that ask for what a run was asked for, so that a suggested command repeats them."""
+"""The command-line options of a run, so that a suggested command can repeat them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from trt_bisect.data.staged import name_of
 
 Options = Mapping[str, tuple[str, ...]]
-"""By option, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
+"""By option, such as ``--samples``, its values in order; an empty tuple for a switch."""
 
 _FUNCTION = "MODULE:FUNCTION"
 DATA = "DATA.npz"
 _NAMELESS = {"calibration": DATA, "inputs": "INPUT.npz", "dataset": "DATASET.npz"}
-"""A function, and data, that have no name on the command line: to be filled in."""
+"""Placeholders for functions and data that have no name on the command line."""
 
 
 def _text(value: Any) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], tuple[str, ...]]]] = {
     "retries": ("--retries", _text),
     "history": ("--history", _text),
 }
-"""The parameters of ``trt_bisect.run`` that a suggested command repeats: all but where it writes and what it shows."""
+"""The parameters of ``trt_bisect.run`` that a suggested command repeats: all but those on output and display."""
 
 RECOVERS = frozenset(
     option
@@ -89,16 +89,16 @@ RECOVERS = frozenset(
         "strategy curve share workspace optimization-level force-int8 tactic-source build-timeout explain try-remedies"
     ).split()
 )
-"""Those of them that ``trt-bisect recover`` has as well."""
+"""The options among them that ``trt-bisect recover`` has too."""
 
 
 def options_of(run: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The options that ask for what ``run`` was given, those at their defaults left out.
+    """Returns the command-line options for the arguments of ``run`` that are not at their defaults.
 
     Args:
         run: ``trt_bisect.run``.
-        given: its arguments by name. What has no name on the command line, such as an array, stands there as a word to
-            be filled in.
+        given: its arguments by name. An argument without a name on the command line, such as an array, becomes a
+            placeholder that the user fills in.
     """
     defaults = {name: parameter.default for name, parameter in inspect.signature(run).parameters.items()}
     options = {}
@@ -119,7 +119,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def words_of(options: Options) -> list[str]:
-    """The options as words of a command line."""
+    """Returns the options as the words of a command line."""
     words: list[str] = []
     for option, values in options.items():
         words += [option] if not values else [word for value in values for word in (option, value)]

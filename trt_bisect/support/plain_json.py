@@ -30,12 +30,13 @@ def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) 
     None and NaN are empty, shapes are written as ``1x3x8``, other tuples separated by spaces.
 
     Args:
-        records: all with the same columns.
-        columns: the header if there are no records.
+        records: one a row; a record without one of the columns has an empty cell there.
+        columns: the header where there are no records.
     """
     rows = list(records)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else list(columns), lineterminator="\n")
+    header = list(dict.fromkeys(name for row in rows for name in row) if rows else columns)
+    writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(name, value) for name, value in row.items()} for row in rows)
     return text.getvalue()
