@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint audit assets clean
+PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
+
+.PHONY: demo test quick coverage lint audit assets package clean
 
 demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -13,7 +15,18 @@ demo: $(STAMP)  ## the main job on a real network that INT8 hurts
 
 test: $(STAMP) lint
 	tools/get_browser.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
+
+quick: $(STAMP)  ## the tests that need neither long, nor Ray, nor a browser
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not ray and not browser"
+
+coverage: $(STAMP)  ## all tests, and which lines of the package they reach in the process of the test
+	tools/get_browser.sh
+	$(BIN)/python -m pytest $(PARALLEL) --cov=trt_bisect --cov-report=term:skip-covered
+
+package: $(STAMP)  ## sdist and wheel, tried in an empty environment
+	rm -rf dist
+	$(BIN)/python tools/package.py dist
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

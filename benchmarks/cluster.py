@@ -3,7 +3,7 @@
     python -m benchmarks.cluster --repeat 5
 
 A cluster of node processes on this machine: a head without processors, and nodes of one processor each, so that a
-worker has one thread of ONNX Runtime. The plans are prefixes of one network, tried by the crew that ``--cluster``
+worker has one thread of ONNX Runtime. The plans are prefixes of one network, tried by the pool that ``--cluster``
 makes; workers that have started, and hold the network, are timed. One worker, two, and this process alone with one
 thread take turns; every figure is the median of the turns, every ratio within one turn. Meant for two idle cores.
 """
@@ -83,7 +83,7 @@ def measure(name: str, count: int, inputs: int, repeat: int, folder: Path) -> li
 
 
 def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpec, list[PrecisionPlan]]:
-    """A network of ``CASES`` as a crew is given it, with one thread, and prefixes of it, evenly spread."""
+    """A network of ``CASES`` as a pool of workers is given it, with one thread, and prefixes of it, evenly spread."""
     path, data = write(next(case for case in CASES if case.name == name), folder)
     network = load_network(path)
     feeds = [{"x": x[None]} for x in np.load(data)["x"]]
@@ -95,22 +95,22 @@ def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpe
     return TrialSpec("onnxruntime", make(options).versions, make, options, feeds[:inputs]), plans
 
 
-def tried(address: str, subject: TrialSpec, plans: Sequence[PrecisionPlan]) -> float:
+def tried(address: str, spec: TrialSpec, plans: Sequence[PrecisionPlan]) -> float:
     """The seconds that the workers of a cluster take for plans, once they all have started."""
-    with RayCluster(ClusterOptions(address), print) as fleet:
-        crew = fleet.crew(subject, subject.make(subject.options))
+    with RayCluster(ClusterOptions(address), print) as cluster:
+        pool = cluster.pool(spec, spec.make(spec.options))
         for _ in range(3):
-            seconds_of(crew, plans[: crew.size])
-        return seconds_of(crew, plans)
+            seconds_of(pool, plans[: pool.size])
+        return seconds_of(pool, plans)
 
 
-def seconds_of(crew: WorkerPool, plans: Sequence[PrecisionPlan]) -> float:
+def seconds_of(pool: WorkerPool, plans: Sequence[PrecisionPlan]) -> float:
     """The seconds that plans take."""
     began = time.perf_counter()
     for plan in plans:
-        crew.begin(plan)
+        pool.begin(plan)
     for _ in plans:
-        crew.ended()
+        pool.ended()
     return time.perf_counter() - began
 
 

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from trt_bisect.errors import BadInput
 from trt_bisect.history.connection import open_to_write
-from trt_bisect.history.run_folder_reader import StoredRun, take
+from trt_bisect.history.run_folder_reader import StoredRun, read_run_folder
 from trt_bisect.history.schema import transaction
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.history.writer import write
@@ -50,7 +50,7 @@ def _taken(folder: Path) -> StoredRun:
 
     run = folder / "run"
     trt_bisect.run(SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz", output=run, history="none")
-    taken = take(run)
+    taken = read_run_folder(run)
     first = taken.trials[0]
     trials = (replace(first, place=k, trial=replace(first.trial, plan=f"{first.trial.plan} {k}")) for k in range(200))
     return replace(taken, trials=tuple(trials))

@@ -69,13 +69,13 @@ def _run(folder: Path) -> float:
 
 def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -> None:
     from trt_bisect.history.connection import open_to_write
-    from trt_bisect.history.run_folder_reader import take
+    from trt_bisect.history.run_folder_reader import read_run_folder
     from trt_bisect.history.schema import transaction
     from trt_bisect.history.store import History
     from trt_bisect.history.writer import write
 
     History(year).close()
-    taken, random = take(template), np.random.default_rng(0)
+    taken, random = read_run_folder(template), np.random.default_rng(0)
     (report,) = taken.reports
     row = replace(report.report.layers[0], quantizable=True, outcome="measured")
     base = open_to_write(year, print)
@@ -124,7 +124,7 @@ def _recording(folder: Path, year: Path, repeat: int) -> dict[str, float]:
 
 
 def _asking(year: Path, repeat: int) -> dict[str, float]:
-    from trt_bisect.history.queries import Wanted
+    from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
     from trt_bisect.history.trends import trends
     from trt_bisect.report.screen.history import trend_table
@@ -142,9 +142,9 @@ def _asking(year: Path, repeat: int) -> dict[str, float]:
         "MB": year.stat().st_size / 1e6,
         "reports": reports,
         "the overview, s": every(lambda kept: trend_table(trends(kept.past()))),
-        "one network, s": every(lambda kept: kept.past(Wanted(label="network3"))),
+        "one network, s": every(lambda kept: kept.past(HistoryFilter(label="network3"))),
         "the table of reports, s": every(lambda kept: kept.reports()),
-        "the trials of one network, s": every(lambda kept: kept.trials(Wanted(label="network3"))),
+        "the trials of one network, s": every(lambda kept: kept.trials(HistoryFilter(label="network3"))),
         "the layers of a report, s": every(lambda kept: kept.layers(last)),
         "a copy, s": every(lambda kept: kept.copy(year.with_name("copy.sqlite"))),
     }

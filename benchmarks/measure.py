@@ -29,12 +29,12 @@ def loop(network: Path, data: Path) -> dict[str, float]:
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.model.file import attach_weights
     from trt_bisect.model.network import load_network
-    from trt_bisect.model.qdq import PlanWriter, Target
+    from trt_bisect.model.qdq import GraphTarget, PlanWriter
     from trt_bisect.precision import int8_set
 
     loaded = load_network(network)
     samples = [{"x": x[None]} for x in np.load(data)["x"]]
-    writer = PlanWriter(loaded, calibrate(loaded, samples, "minmax").scales, Target.TENSORRT)
+    writer = PlanWriter(loaded, calibrate(loaded, samples, "minmax").scales, GraphTarget.TENSORRT)
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     similarities = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,57 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from trt_bisect import Ranges
+
+os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # before NumPy is imported
+
+from trt_bisect.model import session
+from trt_bisect.support import machine
+
+session.session_threads = lambda: machine.session_threads() or 1  # threads that spin beside other tests cost minutes
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with Ctrl-C ignored
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+_MARKED_BY = {"ray_nodes": "ray", "browser": "browser"}
+"""Fixtures, and the mark of each test that uses them."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """The workers of ``-n auto``: one more than there are processors, as the tests with Ray mostly wait."""
+    return machine.cores() + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks tests by their fixtures, and groups them for ``pytest -n auto --dist loadgroup --no-loadscope-reorder``.
+
+    A group runs on one worker: all tests with Ray, as they share a cluster, and the tests of a module that share a
+    fixture of the module. The longest groups begin first.
+    """
+    for item in items:
+        for fixture, mark in _MARKED_BY.items():
+            if fixture in item.fixturenames:
+                item.add_marker(mark)
+        if item.get_closest_marker("ray"):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+        elif _shares_with_its_module(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
+        items.sort(key=_rank)
+
+
+def _shares_with_its_module(item: pytest.Item) -> bool:
+    """Returns true if a fixture of the test is made once a module."""
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    return any(each.scope == "module" for defined in definitions for each in defined)
+
+
+def _rank(item: pytest.Item) -> int:
+    """The place of a test's kind in the order of a run on several workers."""
+    kinds = ("ray", "browser", "slow", "subprocess")
+    return next((place for place, kind in enumerate(kinds) if item.get_closest_marker(kind)), len(kinds))
+
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 
@@ -27,6 +76,15 @@ def lenet() -> Path:
 @pytest.fixture(scope="session")
 def ocr() -> Path:
     return SAMPLES / "ocr"
+
+
+@pytest.fixture(scope="session")
+def ocr_ranges(ocr: Path) -> Ranges:
+    """The ranges of the text detector, which take seconds."""
+    import trt_bisect
+
+    network = trt_bisect.load_network(ocr / "network.onnx")
+    return trt_bisect.calibrate(network, trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs))
 
 
 @pytest.fixture(scope="session")

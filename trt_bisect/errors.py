@@ -1,4 +1,4 @@
-"""The errors that reach a user, each with the exit code it ends the command with."""
+"""The errors that a user sees, each with the exit code of the command."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from pathlib import Path
 MAKE_ROOM = "Make room or choose another --output; what was measured is kept, and the same command goes on from there."
 _LONGEST_LINE, _LONGEST_TEXT = 500, 1000
 OUT_OF_MEMORY = "out of memory"
-"""The outcome of a trial that had too little memory, of the machine or of the GPU. It says nothing of the plan."""
+"""The outcome of a trial that lacked memory, of the machine or of the GPU. It is no verdict on the plan."""
 _FAILURES = ("build failed", "inference failed")
 _NO_MEMORY = re.compile(
     r"out[ _]?of[ _]?memory|MemoryError|bad[_ ]alloc(ation)?\b|(cannot|failed to|unable to) allocate|"
     r"memory .{0,40}could not be allocated|smaller than requested bytes",
     re.IGNORECASE,
 )
-"""The words of Python, C++, CUDA, TensorRT (``Error Code 2: OutOfMemory``) and ONNX Runtime's arena for it."""
+"""The messages of Python, C++, CUDA, TensorRT (``Error Code 2: OutOfMemory``) and ONNX Runtime's arena."""
 
 
 class TrtBisectError(Exception):
-    """What was wrong and where, and, in ``remedy``, what to do about it: one line each."""
+    """The base of all errors that a user sees.
+
+    Attributes:
+        problem: one line: what is wrong, and where.
+        remedy: one line: what to do; may be empty.
+    """
 
     exit_code = 2
 
@@ -38,11 +43,11 @@ class BadInput(TrtBisectError):
 
 
 class EngineUnavailable(TrtBisectError):
-    """An inference engine that was asked for cannot be used here."""
+    """A requested inference engine cannot be used on this machine."""
 
 
 class NothingMeasured(TrtBisectError):
-    """Every trial failed: there is no figure to judge."""
+    """Every trial failed: nothing was measured."""
 
     exit_code = 3
 
@@ -54,10 +59,11 @@ class Interrupted(TrtBisectError):
 
 
 class TrialFailed(Exception):
-    """One plan could not be built or run. The outcome of that trial, never of the run.
+    """One plan could not be built or run. Only this trial fails, not the run.
 
     Attributes:
-        outcome: as given; ``out of memory`` where that is a failure and the message says what it failed for.
+        outcome: the given one; ``out of memory`` if the given one is a failure and the message tells of lacking memory.
+        message: the engine's message.
     """
 
     def __init__(self, outcome: str, message: str) -> None:
@@ -67,12 +73,12 @@ class TrialFailed(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line of at most 500 letters."""
+    """Returns the first line of an error's message, at most 500 characters, or its type if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_LINE]
 
 
 def on_screen(error: TrtBisectError) -> str:
-    """What is printed of an error: a line of what was wrong, and one of what to do, whatever names are in them."""
+    """Returns the text to print for an error: problem and remedy, each on one line, without control characters."""
     return "\n".join(_printable(text) for text in (error.problem, error.remedy) if text)
 
 
@@ -82,7 +88,7 @@ def _printable(text: str) -> str:
 
 
 def own_fault(error: Exception) -> str:
-    """What is said of an error that nobody foresaw: its type, where it was raised, its first line."""
+    """Returns the message for an unexpected error: its type, the file and line that raised it, and its first line."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"an error of trt-bisect itself, {type(error).__name__} at {Path(where.filename).name}:{where.lineno}: "

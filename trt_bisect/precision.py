@@ -1,4 +1,4 @@
-"""Precision plans: for every layer INT8 or a high precision. Nothing here knows an engine or a network."""
+"""Precision plans: INT8 or a higher precision for every layer, independent of engines and networks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import groupby
 
 
 class Precision(str, Enum):
-    """A precision that a layer can be asked to run in.
+    """A precision that can be requested for a layer.
 
-    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations: no engine runs a layer
-    so, but the emulation can, to tell which of the two is to blame.
+    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations. No engine can do
+    that, but the emulation can, to tell which of the two loses accuracy.
     """
 
     INT8 = "int8"
@@ -27,7 +27,7 @@ class Precision(str, Enum):
 
 
 MOST_LAYERS = 10_000_000
-"""Far more than a network of 2 GB of graph can hold: what claims more is damaged."""
+"""More layers than a graph of 2 GB can hold: a plan with more is damaged."""
 
 _LETTERS = {
     Precision.INT8: "8",
@@ -61,13 +61,13 @@ class PrecisionPlan:
         return frozenset(i for i, precision in enumerate(self.precisions) if precision is wanted)
 
     def keeping(self, layers: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-        """This plan with ``layers`` kept in the ``high`` precision."""
+        """Returns this plan with ``layers`` in the precision ``high``."""
         kept = frozenset(layers)
         _check_indices(len(self), kept)
         return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)))
 
     def key(self) -> str:
-        """A short text that tells this plan from every other: a letter a precision, with run lengths.
+        """Returns a short text that identifies this plan: the letter of each precision with its run length.
 
         >>> prefix(5, 2).key()
         '8*3.f*2'
@@ -81,13 +81,13 @@ class PrecisionPlan:
 
     @classmethod
     def from_key(cls, key: str) -> PrecisionPlan:
-        """The plan that has this key.
+        """Returns the plan with this key.
 
         >>> PrecisionPlan.from_key("8*3.f*2") == prefix(5, 2)
         True
 
         Raises:
-            KeyError, ValueError: no plan has it.
+            KeyError, ValueError: the key is not valid.
         """
         precisions = {letter: precision for precision, letter in _LETTERS.items()}
         runs = [(precisions[letter], int(count)) for letter, count in (run.split("*") for run in key.split("."))]
@@ -97,10 +97,10 @@ class PrecisionPlan:
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:
-    """Layers 0..k in INT8, the rest high; ``k = -1`` leaves all of them high.
+    """Returns the plan with layers 0..k in INT8 and the others high; ``k = -1``: all high.
 
     Raises:
-        ValueError: ``k`` is no layer of a network of that many ``layers``.
+        ValueError: ``k`` is not -1 and not the index of one of that many ``layers``.
     """
     if not -1 <= k < layers:
         raise ValueError(f"prefix({k}) of a network of {layers} layers: k must lie in -1..{layers - 1}")
@@ -108,17 +108,17 @@ def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPl
 
 
 def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
-    """Layer ``k`` alone in INT8, or in another precision of its ``own``."""
+    """Returns the plan with only layer ``k`` in INT8, or in the precision ``own``, and the others high."""
     return int8_set(layers, (), high).keeping({k}, own)
 
 
 def all_but(layers: int, kept: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-    """All layers in INT8 but those in ``kept``."""
+    """Returns the plan with all layers in INT8 except those in ``kept``, which are high."""
     return prefix(layers, layers - 1, high).keeping(kept, high)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-    """The ``chosen`` layers in INT8, the rest high."""
+    """Returns the plan with the ``chosen`` layers in INT8 and the others high."""
     inside = frozenset(chosen)
     _check_indices(layers, inside)
     return PrecisionPlan(tuple(Precision.INT8 if i in inside else high for i in range(layers)))

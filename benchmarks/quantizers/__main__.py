@@ -136,11 +136,9 @@ def table(rows: dict[str, Cells]) -> str:
     for fp16 in (False, True):
         alike = [cell for cell in taken if cell["fp16"] is fp16 and cell["verdict"] == "equal"]
         if alike:
-            largest = [max(cell[key] for cell in alike) for key in ("int8", "fp32")]
-            lines += [
-                "",
-                f"{len(alike)} equal in {'FP16' if fp16 else 'FP32'}: INT8 {largest[0]:.1e}, float {largest[1]:.1e}",
-            ]
+            int8, floats = (max(cell[key] for cell in alike) for key in ("int8", "fp32"))
+            kind = "FP16" if fp16 else "FP32"
+            lines += ["", f"{len(alike)} equal, in {kind}: INT8 at most {int8:.1e} off, the float network {floats:.1e}"]
     by_file = sum(cell["truth"] == "file" for cell in taken)
     lines += ["", f"{by_file} of {len(taken)} float networks compared with the file's own, its pairs passed by"]
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, OnnxRuntimeEngine
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.network import Network
-from trt_bisect.model.reading import passing_pairs_by, reading_noted, relative_difference
+from trt_bisect.model.reading import compare_with_file, relative_difference, without_pairs
 from trt_bisect.precision import int8_set
 
 Samples = Sequence[dict[str, np.ndarray]]
@@ -71,7 +71,7 @@ def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
     try:
         network = load_network(quantized)
         outputs = [spec.name for spec in network.outputs]
-        notes = [note for sample in samples for note in reading_noted(network, sample, outputs)]
+        notes = [note for sample in samples for note in compare_with_file(network, sample, outputs)]
     except TrtBisectError as error:
         return Compared(refused=error.problem)
     if not network.has_pairs:
@@ -79,7 +79,7 @@ def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
     file = onnx.load(quantized)
     plan = int8_set(len(network.layers), network.quantizable)
     rounded = with_rounded_weights(onnx.load(original), network)
-    float_file = rounded or passing_pairs_by(file, {layer.name for layer in network.layers})
+    float_file = rounded or without_pairs(file, {layer.name for layer in network.layers})
     own = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
     measured = OnnxRuntimeBuilder(network, {}, BuildOptions())
     return Compared(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 from maker import make_all
 from neural_compressor import PostTrainingQuantConfig, quantization
-
-SYMMETRIC = {"activation": {"dtype": ["int8"], "scheme": ["sym"]}, "weight": {"dtype": ["int8"], "scheme": ["sym"]}}
 
 
 class Samples:
@@ -23,8 +20,8 @@ class Samples:
         return ((sample["x"], None) for sample in self._samples)
 
 
-def make(source: Path, out: Path, samples: list[dict[str, np.ndarray]], **options) -> None:
-    config = PostTrainingQuantConfig(quant_format="QDQ", calibration_sampling_size=[len(samples)], **options)
+def make(source: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    config = PostTrainingQuantConfig(quant_format="QDQ", calibration_sampling_size=[len(samples)])
     model = onnx.load(str(source))
     del model.graph.value_info[:]  # it transposes Gemm's weights, and then meets their shapes of before
     made = quantization.fit(model, config, calib_dataloader=Samples(samples))
@@ -34,4 +31,4 @@ def make(source: Path, out: Path, samples: list[dict[str, np.ndarray]], **option
 
 
 if __name__ == "__main__":
-    make_all("inc", {"default": make, "symmetric": partial(make, op_type_dict={".*": SYMMETRIC})})
+    make_all("inc", {"default": make})

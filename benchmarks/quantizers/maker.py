@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,5 +38,11 @@ def make_all(tool: str, variants: Mapping[str, Make]) -> None:
                 made[variant][network] = None if out.exists() else "it wrote no file"
             except Exception as error:
                 traceback.print_exc()
-                made[variant][network] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                made[variant][network] = _reason(error)
     (folder / tool / "made.json").write_text(json.dumps(made, indent=1))
+
+
+def _reason(error: Exception) -> str:
+    """An error's first sentence, without colours."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", f"{type(error).__name__}: {error}")
+    return text.splitlines()[0].split(". ")[0][:200]

@@ -112,13 +112,13 @@ def _told(folder: Path) -> list[tuple[str, str]]:
     if not path.exists():
         return []
     left = json.loads(path.read_bytes())
-    told = [("as it was left", RunFolder(folder).look().status)]
+    told = [("as it was left", RunFolder(folder).snapshot().status)]
     path.write_text(json.dumps({**left, "pid": os.getpid()}))
-    told.append(("its pid was given to another process", RunFolder(folder).look().status))
+    told.append(("its pid was given to another process", RunFolder(folder).snapshot().status))
     path.write_text(json.dumps({**left, "host": f"not-{socket.gethostname()}"}))
     long_ago = time.time() - 60.0
     os.utime(path, (long_ago, long_ago))
-    told.append(("another machine's, silent for a minute", RunFolder(folder).look().status))
+    told.append(("another machine's, silent for a minute", RunFolder(folder).snapshot().status))
     return told
 
 

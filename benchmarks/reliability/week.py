@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.reliability.subjects import SAMPLES
 from tests.support import networks
 from trt_bisect import History
-from trt_bisect.history.queries import Wanted
+from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.rows import PastReport
 from trt_bisect.history.store import HISTORY
 
@@ -172,7 +172,7 @@ def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, int
     faults = []
     with History(file) as kept:
         reports, trials = kept.past(), kept.past_trials()
-        sunday = kept.past(Wanted(since=week[-1].clock))
+        sunday = kept.past(HistoryFilter(since=week[-1].clock))
     for label, culprits in (("steady", [()] * len(week)), ("digits", _culprits(week))):
         first = [report for report in reports if report.label == label and Path(report.folder).parts[-2] == "runs"]
         if [report.culprits for report in first] != culprits:

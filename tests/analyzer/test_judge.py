@@ -14,7 +14,7 @@ from trt_bisect import BadInput, find_metric, similarity
 from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference, sqnr_disagreement
 from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 
 R, G = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]])
@@ -196,7 +196,7 @@ def inner_outputs(path, data, tensor):
     everything = trt_bisect.prefix(len(network.layers), len(network.layers) - 1)
     found = []
     for plan in (everything.keeping(range(len(network.layers))), everything):
-        written = PlanWriter(network, scales, Target.ONNXRUNTIME).write(plan)
+        written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME).write(plan)
         written.model.graph.output.append(helper.make_tensor_value_info(tensor, 1, None))
         found.append([make_session(written).run([tensor], samples[0])[0]])
     return found

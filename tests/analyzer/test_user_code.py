@@ -94,7 +94,7 @@ def test_a_metric_by_name_and_then_by_object_has_figures_both_times(lenet, tmp_p
     script = tmp_path / "mine.py"
     script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")
     named = run(lenet, tmp_path / "run", f"{script}:worst")
-    from trt_bisect.data.datasets import load_function
+    from trt_bisect.data.user_functions import load_function
 
     given = run(lenet, tmp_path / "run", load_function(f"{script}:worst", "metric"))
     assert given.metric == "worst"

@@ -132,7 +132,7 @@ def test_the_verdict_tells_one_bad_input_from_a_thousand():
 
 def test_the_verdict_without_a_threshold():
     assert spread(0, allowed=None).startswith("No input stands out: 1000 inputs lose about the same")
-    assert spread(3, allowed=None).startswith("3 of 1000 stand out with more than 5 times the median's loss: a few")
+    assert spread(3, allowed=None).startswith("3 of 1000 stand out with more than 5 times the median loss: a few")
     assert "of two kinds" in spread(300, allowed=None)
     assert "--threshold" in spread(3, allowed=None)
 

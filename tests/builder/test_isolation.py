@@ -127,9 +127,9 @@ def test_an_engine_lost_by_the_failure_of_another_is_built_again():
 
 
 def test_builders_share_a_worker_and_its_failures():
-    workshop = WorkerProcess()
+    process = WorkerProcess()
     first, second = (
-        IsolatedBuilder(partial(FakeBuilder, faults), 30.0, workshop)
+        IsolatedBuilder(partial(FakeBuilder, faults), 30.0, process)
         for faults in ({"bad": {"build": fake_builders.segfault}}, {})
     )
     before = pid_of(first)
@@ -279,7 +279,7 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
     """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
     crashing = prefix(9, 3).key()
 
-    def open_isolated(engine, typing, network, scales, options, shapes, workshop=None):
+    def open_isolated(engine, typing, network, scales, options, shapes, process=None):
         return IsolatedBuilder(partial(_crashing_at, partial(OnnxRuntimeBuilder, network, scales, options), crashing))
 
     monkeypatch.setattr(job, "open_builder", open_isolated)

@@ -11,7 +11,7 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 from tests.support import networks
 from tests.support.plain_entropy import best_bins
 from trt_bisect import BadInput, calibrate, load_network, read_cache
-from trt_bisect.calibration.cache import format_cache, parse_cache, version_asked, version_of_engine
+from trt_bisect.calibration.cache import format_cache, parse_cache, parse_version, version_of_engine
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import magnitudes, recalibrated
 from trt_bisect.calibration.histogram import (
@@ -210,13 +210,13 @@ def test_tensors_calibrated_anew_take_that_calibrators_scale_and_leave_the_other
 )
 def test_a_cache_says_the_version_that_is_to_read_it(version, header):
     """NV_TENSORRT_VERSION of NvInferRuntimeBase.h: thousands up to 8, ten thousands from 10 on."""
-    assert version_asked(version).header == version_of_engine(version).header == header
+    assert parse_version(version).header == version_of_engine(version).header == header
 
 
 @pytest.mark.parametrize("version", ["ten", "10", "", "11.0.0", "4.0", "10.3rc1"])
 def test_a_version_that_reads_no_cache_is_refused(version):
     with pytest.raises(BadInput):
-        version_asked(version)
+        parse_version(version)
 
 
 def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):

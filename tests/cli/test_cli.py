@@ -103,7 +103,7 @@ BAD = {
     "no memory": (["run", "{lenet}", "--calibration", "{data}", "--memory", "0"], "--memory 1"),
     "unknown metric": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mape"], "mape"),
     "metric without threshold": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mse"], "--threshold"),
-    "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "nothing to lose"),
+    "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "allows no loss"),
     "unknown output": (["run", "{lenet}", "--calibration", "{data}", "--outputs", "logits"], "logits"),
     "unknown shape": (["run", "{lenet}", "--calibration", "{data}", "--shape", "data:axb"], "data:axb"),
     "wrong shape": (["layers", "{lenet}", "--shape", "data:1x3x28x28"], "1x3x28x28"),
@@ -207,6 +207,8 @@ def lines_in(file):
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
     """kill -9 again and again, each time some trials later than the last time, until the run gets to its end."""
@@ -267,6 +269,7 @@ def endless_feeds(folder, begun):
     return f"{script}:endless"
 
 
+@pytest.mark.subprocess
 def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
     feeds = endless_feeds(tmp_path, tmp_path / "begun")
     process = subprocess.Popen(
@@ -338,6 +341,7 @@ def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
     assert json.loads((tmp_path / "run/report.json").read_text())["inputs"]["judged"] == 2
 
 
+@pytest.mark.subprocess
 def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(lenet, tmp_path):
     feeds = endless_feeds(tmp_path, tmp_path / "begun")
     arguments = ["worst", str(lenet / "lenet.onnx"), "--calibration", str(lenet / "calibration.npz")]

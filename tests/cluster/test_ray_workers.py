@@ -14,7 +14,7 @@ import pytest
 
 import trt_bisect
 from tests.support import fake_builders, networks
-from tests.support.waiting import is_running, wait_until
+from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -22,7 +22,7 @@ from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.ray_workers import RayCluster
 from trt_bisect.cluster.settings import GOES_ON, ClusterOptions
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.evaluator.attempt import Answers, Failure
+from trt_bisect.evaluator.attempt import Answers, FailedAttempt
 from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
@@ -49,7 +49,7 @@ def faulty(**faults):
 
 
 @pytest.fixture
-def fleet(ray_nodes):
+def cluster(ray_nodes):
     """Opens a connection; what it said is in ``said``."""
     opened = []
 
@@ -65,8 +65,8 @@ def fleet(ray_nodes):
         made.__exit__(None, None, None)
 
 
-def all_ended(crew, count):
-    return dict(crew.ended() for _ in range(count))
+def all_ended(pool, count):
+    return dict(pool.ended() for _ in range(count))
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def node(ray_nodes):
         ray_nodes.remove(each)
 
 
-def test_every_plan_is_answered_and_both_nodes_work(fleet):
-    crew = fleet().crew(subject(faulty()), None)
-    assert crew.size == 2
+def test_every_plan_is_answered_and_both_nodes_work(cluster):
+    pool = cluster().pool(subject(faulty()), None)
+    assert pool.size == 2
     for number in range(8):
-        crew.begin(plan(number))
-    found = all_ended(crew, 8)
+        pool.begin(plan(number))
+    found = all_ended(pool, 8)
     assert set(found) == {plan(number) for number in range(8)}
     for answers in found.values():
         assert isinstance(answers, Answers)
@@ -98,9 +98,9 @@ def test_every_plan_is_answered_and_both_nodes_work(fleet):
     assert len({int(answers.outputs[0]["pid"]) for answers in found.values()}) == 2
 
 
-def test_the_subject_travels_once(fleet):
+def test_the_subject_travels_once(cluster):
     """16 MB of inputs: in the object store, and in no task."""
-    open_cluster = fleet()
+    open_cluster = cluster()
     sent = []
     ask = open_cluster._connection.ask
     open_cluster._connection.ask = lambda *request: (
@@ -108,10 +108,10 @@ def test_the_subject_travels_once(fleet):
         ask(*request),
     )[1]
     big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
-    crew = open_cluster.crew(big, None)
+    pool = open_cluster.pool(big, None)
     for number in range(6):
-        crew.begin(plan(number))
-    assert len(all_ended(crew, 6)) == 6
+        pool.begin(plan(number))
+    assert len(all_ended(pool, 6)) == 6
     assert [size > 16 << 20 for name, size in sent if name == "put"] == [True]
     assert all(size < 2000 for name, size in sent if name != "put")
 
@@ -122,105 +122,107 @@ def test_a_network_travels_without_losing_a_bit(tmp_path):
     assert again.digest() == network.digest()
 
 
-def test_a_worker_that_is_killed_costs_its_try(fleet, tmp_path):
+def test_a_worker_that_is_killed_costs_its_try(cluster, tmp_path):
     """The first try of a plan kills its worker; the second one finds a file and goes on."""
-    crew = (opened := fleet()).crew(subject(faulty(plan_3=partial(fake_builders.kill_once, tmp_path / "killed"))), None)
+    pool = (opened := cluster()).pool(
+        subject(faulty(plan_3=partial(fake_builders.kill_once, tmp_path / "killed"))), None
+    )
     for number in range(6):
-        crew.begin(plan(number))
-    found = all_ended(crew, 6)
+        pool.begin(plan(number))
+    found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
     lost = [text for text in opened.said if "lost" in text]
     assert len(lost) == 1
     assert lost[0].startswith("Try 1 of 3 of a plan was lost with its worker: ")
 
 
-def test_a_plan_whose_worker_is_lost_every_time_is_lost(fleet):
-    crew = (opened := fleet(retries=1)).crew(subject(faulty(plan_1=fake_builders.kill_the_ray_worker)), None)
+def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster):
+    pool = (opened := cluster(retries=1)).pool(subject(faulty(plan_1=fake_builders.kill_the_ray_worker)), None)
     for number in range(4):
-        crew.begin(plan(number))
-    found = all_ended(crew, 4)
+        pool.begin(plan(number))
+    found = all_ended(pool, 4)
     lost = found.pop(plan(1))
-    assert isinstance(lost, Failure)
+    assert isinstance(lost, FailedAttempt)
     assert lost.outcome == LOST
     assert lost.message.startswith("a plan was tried 2 times, and each time the worker or its node was lost: ")
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert len([text for text in opened.said if "was lost" in text]) == 2
 
 
-def test_a_node_that_dies_in_the_middle_costs_its_trial_only(fleet, node, ray_nodes, tmp_path):
+def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, node, ray_nodes, tmp_path):
     """Two nodes of two processors, each in the middle of a trial for sure when one is killed."""
     nodes = [node(2), node(2)]
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
     begun.mkdir()
-    opened = fleet(cpus=2)
+    opened = cluster(cpus=2)
     wait = partial(fake_builders.begun_and_wait, begun, go_on)
-    crew = opened.crew(subject(faulty(plan_0=wait, plan_1=wait)), None)
-    assert crew.size == 2
+    pool = opened.pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
+    assert pool.size == 2
     for number in range(5):
-        crew.begin(plan(number))
+        pool.begin(plan(number))
     wait_until(lambda: len(list(begun.iterdir())) == 2)
     ray_nodes.kill(nodes[0])
     go_on.touch()
-    found = all_ended(crew, 5)
+    found = all_ended(pool, 5)
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert len([text for text in opened.said if text.startswith("Try 1 of 3 of a plan was lost")]) == 1
 
     def is_missed():
-        crew.begin(plan(6))
-        crew.ended()
-        return any("is gone: 1 place on 1 node left" in text for text in opened.said)
+        pool.begin(plan(6))
+        pool.ended()
+        return any("is gone: 1 worker on 1 node left" in text for text in opened.said)
 
     wait_until(is_missed)
-    assert crew.size == 1
+    assert pool.size == 1
 
 
-def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(fleet, node):
+def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster, node):
     node(2, OTHER_FIGURES="2"), node(2)
-    opened = fleet(cpus=2)
-    crew = opened.crew(subject(fake_builders.made_by_node), None)
-    assert crew.size == 2
+    opened = cluster(cpus=2)
+    pool = opened.pool(subject(fake_builders.made_by_node), None)
+    assert pool.size == 2
     for number in range(6):
-        crew.begin(plan(number))
-    found = all_ended(crew, 6)
+        pool.begin(plan(number))
+    found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
-    assert crew.size == 1
+    assert pool.size == 1
     refused = [text for text in opened.said if "is not used" in text]
     assert len(refused) == 1
-    assert refused[0].endswith("its figures would be others: fake 2 instead of 1")
+    assert refused[0].endswith("its figures would differ: fake 2 instead of 1")
 
 
-def test_where_every_node_is_refused_it_says_so(fleet):
-    crew = fleet().crew(subject(faulty(), facts={"fake": "3"}), None)
-    crew.begin(plan(0))
-    crew.begin(plan(1))
+def test_where_every_node_is_refused_it_says_so(cluster):
+    pool = cluster().pool(subject(faulty(), facts={"fake": "3"}), None)
+    pool.begin(plan(0))
+    pool.begin(plan(1))
     with pytest.raises(EngineUnavailable, match=r"No node of '.*' can be used: fake 1 instead of 3"):
-        all_ended(crew, 2)
+        all_ended(pool, 2)
 
 
-def test_an_engine_that_does_not_start_there(fleet):
-    crew = fleet().crew(subject(partial(fake_builders.made, {"start": fake_builders.unavailable})), None)
-    crew.begin(plan(0))
+def test_an_engine_that_does_not_start_there(cluster):
+    pool = cluster().pool(subject(partial(fake_builders.made, {"start": fake_builders.unavailable})), None)
+    pool.begin(plan(0))
     with pytest.raises(EngineUnavailable, match="The driver is too old"):
-        crew.ended()
+        pool.ended()
 
 
-def test_errors_for_the_user_come_back_as_themselves_and_bugs_as_bugs(fleet):
-    crew = fleet().crew(subject(faulty(plan_0=fake_builders.bad_input, plan_1=fake_builders.bug)), None)
-    crew.begin(plan(0))
+def test_errors_for_the_user_come_back_as_themselves_and_bugs_as_bugs(cluster):
+    pool = cluster().pool(subject(faulty(plan_0=fake_builders.bad_input, plan_1=fake_builders.bug)), None)
+    pool.begin(plan(0))
     with pytest.raises(BadInput, match="dynamic") as error:
-        crew.ended()
+        pool.ended()
     assert error.value.remedy == "Give shapes."
-    crew.begin(plan(1))
+    pool.begin(plan(1))
     with pytest.raises(RuntimeError, match="KeyError: 'a bug'"):
-        crew.ended()
+        pool.ended()
 
 
-def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(fleet):
+def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(cluster):
     made = subject(faulty(plan_0=fake_builders.segfault, plan_1=fake_builders.hang), timeout=5.0)
-    crew = (opened := fleet()).crew(made, None)
+    pool = (opened := cluster()).pool(made, None)
     for number in range(3):
-        crew.begin(plan(number))
-    found = all_ended(crew, 3)
+        pool.begin(plan(number))
+    found = all_ended(pool, 3)
     assert found[plan(0)].outcome == "build failed"
     assert "SIGSEGV" in found[plan(0)].message
     assert found[plan(1)].outcome == "timed out"
@@ -228,31 +230,31 @@ def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(fleet):
     assert not [text for text in opened.said if "lost" in text]
 
 
-def test_what_is_abandoned_frees_its_places(fleet, tmp_path):
+def test_what_is_abandoned_frees_its_places(cluster, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
     wait = partial(fake_builders.begun_and_wait, begun, tmp_path / "never")
-    crew = fleet().crew(subject(faulty(plan_0=wait, plan_1=wait)), None)
+    pool = cluster().pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
     for number in range(4):
-        crew.begin(plan(number))
+        pool.begin(plan(number))
     wait_until(lambda: len(list(begun.iterdir())) == 2)
-    crew.abandon()
-    crew.begin(plan(9))
-    assert crew.ended()[0] == plan(9)
+    pool.abandon()
+    pool.begin(plan(9))
+    assert pool.ended()[0] == plan(9)
     wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
 
 
-def test_timings_come_back_and_go_along(fleet, tmp_path):
+def test_timings_come_back_and_go_along(cluster, tmp_path):
     """A stand-in's: each build adds a word to the cache that it is given."""
     cache = tmp_path / "timing.cache"
     cache.write_bytes(b"known")
     options = BuildOptions(timing_cache=cache, timeout=60.0)
-    crew = fleet().crew(
+    pool = cluster().pool(
         TrialSpec("onnxruntime", {"fake": "1"}, fake_builders.made_with_timings, options, [FEEDS]), None
     )
     for number in range(4):
-        crew.begin(plan(number))
-    all_ended(crew, 4)
+        pool.begin(plan(number))
+    all_ended(pool, 4)
     parts = [file for file in tmp_path.iterdir() if file != cache]
     found = [file.read_text() for file in parts]
     assert cache.read_text() == "known"
@@ -261,13 +263,13 @@ def test_timings_come_back_and_go_along(fleet, tmp_path):
     assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
 
 
-def test_no_place_for_a_gpu(fleet, monkeypatch):
+def test_no_place_for_a_gpu(cluster, monkeypatch):
     monkeypatch.setattr("trt_bisect.cluster.tasks._NOBODY_SECONDS", 2.0)
-    crew = fleet().crew(subject(faulty(), engine="tensorrt"), None)
-    assert crew.size == 0
-    crew.begin(plan(0))
+    pool = cluster().pool(subject(faulty(), engine="tensorrt"), None)
+    assert pool.size == 0
+    pool.begin(plan(0))
     with pytest.raises(EngineUnavailable, match="has had room for a task") as error:
-        crew.ended()
+        pool.ended()
     assert "GPU" in error.value.remedy
 
 
@@ -296,7 +298,7 @@ def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
     feeds = next(iter(data))
     full = int8_set(len(network.layers), network.quantizable)
     found = []
-    for threads in (None, 1, 3):
+    for threads in (1, 2, 3):
         with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions(threads=threads)).build(full) as engine:
             found.append(engine.infer(feeds))
     for other in found[1:]:
@@ -304,6 +306,7 @@ def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
             np.testing.assert_array_equal(other[name], array)
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
 def test_where_nobody_listens(command, lenet, tmp_path, address):
     from tests.support.ray_nodes import free_port
@@ -350,6 +353,9 @@ def start_waiting_run(lenet, tmp_path, address):
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.subprocess
 def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, monkeypatch):
     """A cluster of its own. The same command goes on here, with what the journal has, to the report of a run here."""
     from tests.support.ray_nodes import ray_cluster
@@ -360,7 +366,7 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, mon
         begun, folder = tmp_path / "begun", tmp_path / "folder"
         wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
         nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
-        _, said = run.communicate(timeout=150)
+        _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 2
     assert "Traceback" not in said
     problem, remedy = said.splitlines()[-2:]
@@ -374,12 +380,13 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, mon
     assert journaled(folder)[:4] == before
 
 
+@pytest.mark.subprocess
 def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
     run = start_waiting_run(lenet, tmp_path, ray_nodes.address)
     begun, folder = tmp_path / "begun", tmp_path / "folder"
     wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
     run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 130
     assert "Traceback" not in said
     before = journaled(folder)

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
+from trt_bisect.driver.culprits.search import drive
 from trt_bisect.driver.recipes.blocks import minimal_by_blocks, open_blocks
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.minimal import minimal
-from trt_bisect.driver.recipes.search_space import Space, drive_batches
+from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.jobs.recover.recipe_search import RecipeGoal, seek
@@ -66,7 +67,7 @@ def test_the_cheapest_plan_is_that_of_brute_force():
         network = Network(seed, units)
         share = np.random.default_rng(seed).uniform(0.02, 0.6)
         space = space_of(units, share * network.loss(range(units)), network.costs)
-        chosen = drive_batches(minimal(space), network.measure_all)
+        chosen = drive(minimal(space), network.measure_all)
         best = best_of_all(space, network.loss)
         assert network.loss(space.all - chosen.kept) <= space.budget
         equal += space.price(chosen.kept) == best
@@ -80,7 +81,7 @@ def test_the_cheapest_plan_is_that_of_brute_force():
 def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
     network = Network(seed, units)
     space = space_of(units, share * network.loss(range(units)), network.costs)
-    chosen = drive_batches(minimal(space, 60), network.measure_all)
+    chosen = drive(minimal(space, 60), network.measure_all)
     asked = set(network.asked)
     assert len(asked) == len(network.asked), "no plan is asked for twice"
     assert chosen.meets
@@ -103,13 +104,13 @@ def planted(*groups):
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
 def test_planted_layers_are_left_high_and_no_other(count):
     bad = [7 * i + 3 for i in range(count)]
-    chosen = drive_batches(minimal(space_of(48, 0.01)), planted(*({k} for k in bad)))
+    chosen = drive(minimal(space_of(48, 0.01)), planted(*({k} for k in bad)))
     assert chosen.kept == set(bad)
 
 
 def test_layers_that_are_bad_only_together_cost_the_cheaper_one():
     costs = tuple(0.5 if k == 9 else 0.5 / 39 for k in range(40))
-    chosen = drive_batches(minimal(space_of(40, 0.01, costs)), planted({9, 30}, {2, 3, 4}))
+    chosen = drive(minimal(space_of(40, 0.01, costs)), planted({9, 30}, {2, 3, 4}))
     assert chosen.kept - {2, 3, 4} == {30}
     assert len(chosen.kept) == 2
 
@@ -118,7 +119,7 @@ def test_layers_that_look_bad_alone_but_cancel_stay_in_int8():
     def measure_all(plans):
         return [0.4 * abs((5 in p.int8) - (20 in p.int8)) + 0.3 * (12 in p.int8) for p in plans]
 
-    assert drive_batches(minimal(space_of(30, 0.01)), measure_all).kept == {12}
+    assert drive(minimal(space_of(30, 0.01)), measure_all).kept == {12}
 
 
 def test_two_outputs_that_are_bad_alike_need_a_layer_each():
@@ -127,13 +128,13 @@ def test_two_outputs_that_are_bad_alike_need_a_layer_each():
     def measure_all(plans):
         return [max(0.3 * (5 in p.int8), 0.3 * (20 in p.int8)) for p in plans]
 
-    assert drive_batches(minimal(space_of(30, 0.01)), measure_all).kept == {5, 20}
+    assert drive(minimal(space_of(30, 0.01)), measure_all).kept == {5, 20}
 
 
 def test_nothing_is_kept_where_full_int8_is_good_and_all_is_said_where_nothing_is():
     space = space_of(6, 0.5)
-    good = drive_batches(minimal(space), lambda plans: [0.1 for _ in plans])
-    bad = drive_batches(minimal(space), lambda plans: [1.0 + len(plan.int8) for plan in plans])
+    good = drive(minimal(space), lambda plans: [0.1 for _ in plans])
+    bad = drive(minimal(space), lambda plans: [1.0 + len(plan.int8) for plan in plans])
     assert (good.kept, good.meets) == (frozenset(), True)
     assert (bad.kept, bad.meets) == (space.all, False)
 
@@ -142,7 +143,7 @@ def test_plans_that_cannot_be_measured_are_gone_around():
     def measure_all(plans):
         return [None if 4 in plan.int8 else 0.3 * (2 in plan.int8) for plan in plans]
 
-    assert drive_batches(minimal(space_of(8, 0.1)), measure_all).kept == {2, 4}
+    assert drive(minimal(space_of(8, 0.1)), measure_all).kept == {2, 4}
 
 
 def test_units_go_to_fp16_where_that_is_enough():
@@ -154,7 +155,7 @@ def test_units_go_to_fp16_where_that_is_enough():
         assert all(plan.int8 == {0, 5} for plan in plans)
         return [0.5 * (3 in plan.fp16) for plan in plans]
 
-    chosen = drive_batches(minimal(space), measure_all)
+    chosen = drive(minimal(space), measure_all)
     assert space.plan(chosen.kept).key() == "8*1.h*2.f*1.h*1.8*1"
 
 
@@ -163,7 +164,7 @@ def test_units_go_to_fp16_where_that_is_enough():
 def test_the_most_accurate_plan_within_a_cost(seed, most):
     network = Network(seed, 7)
     space = space_of(7, 0.01, network.costs)
-    chosen = drive_batches(within(space, most), network.measure_all)
+    chosen = drive(within(space, most), network.measure_all)
     payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
     assert space.cost(chosen.kept) <= most + 1e-9
     assert chosen.loss <= 1.02 * min(payable) + 1e-12
@@ -181,7 +182,7 @@ def test_a_thousand_layers_take_tens_of_plans(bad, plans, names):
         asked.extend(wanted)
         return planted(*({k} for k in bad))(wanted)
 
-    chosen = drive_batches(minimal_by_blocks(space_of(1000, 0.02), names), measure_all)
+    chosen = drive(minimal_by_blocks(space_of(1000, 0.02), names), measure_all)
     assert chosen.kept == bad
     assert len(asked) <= plans
 
@@ -249,7 +250,7 @@ def test_the_front_and_its_knee():
 
 def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
     space = space_of(40, 0.01)
-    chosen = drive_batches(minimal(space), planted({3}, {8}))
+    chosen = drive(minimal(space), planted({3}, {8}))
     sets = path(space, chosen, 10)
     assert sets[0] == frozenset()
     assert sets[-1] == space.all

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises, foreseen
 from trt_bisect.driver.culprits.search import Question, drive
-from trt_bisect.driver.culprits.speculative import Either, Rises, drive_speculatively, foreseen
+from trt_bisect.driver.culprits.speculative import drive_speculatively
 from trt_bisect.evaluator.passes import arrange
 from trt_bisect.evaluator.rows import Leaf, rows_of, split, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
@@ -53,7 +54,7 @@ def test_the_exhaustive_answer_is_the_same(costs, failing):
         return None if plan.int8 & failing else saturating(costs)(plan)
 
     helpings = Helpings(loss)
-    found = drive_speculatively(lambda: exhaustive(question(30)), helpings, Rises(question(30)))
+    found = drive_speculatively(lambda: exhaustive(question(30)), helpings, LastRises(question(30)))
     assert found == drive(exhaustive(question(30)), loss)
     assert len(helpings.seen) == len(set(helpings.seen)), "a plan was measured twice"
 
@@ -62,21 +63,21 @@ def test_the_exhaustive_answer_is_the_same(costs, failing):
 @given(costs=LOSSES, limit=st.integers(1, 12))
 def test_the_bisection_answer_is_the_same(costs, limit):
     helpings = Helpings(saturating(costs))
-    found = drive_speculatively(lambda: bisect(question(30)), helpings, Either(question(30)), limit)
+    found = drive_speculatively(lambda: bisect(question(30)), helpings, GoodOrBad(question(30)), limit)
     assert found == drive(bisect(question(30)), saturating(costs))
     assert max(helpings.sizes) <= limit
 
 
 def test_a_healthy_network_takes_one_helping():
     helpings = Helpings(saturating(dict.fromkeys(range(100), 1e-6)))
-    drive_speculatively(lambda: exhaustive(question(100)), helpings, Rises(question(100)))
+    drive_speculatively(lambda: exhaustive(question(100)), helpings, LastRises(question(100)))
     assert helpings.sizes == [101]
 
 
 @pytest.mark.parametrize("culprits", [(40,), (3, 40, 90), tuple(range(5, 95, 10))])
 def test_after_a_surprise_helpings_are_small_and_grow(culprits):
     helpings = Helpings(saturating({**dict.fromkeys(range(100), 1e-5), **dict.fromkeys(culprits, 0.05)}))
-    found = drive_speculatively(lambda: exhaustive(question(100)), helpings, Rises(question(100)))
+    found = drive_speculatively(lambda: exhaustive(question(100)), helpings, LastRises(question(100)))
     assert found.culprits == culprits
     assert len(helpings.sizes) <= 4
     assert len(helpings.seen) <= 2 * 101
@@ -84,13 +85,13 @@ def test_after_a_surprise_helpings_are_small_and_grow(culprits):
 
 def test_bisection_by_eighths_takes_two_helpings_where_halving_takes_eight():
     helpings = Helpings(saturating({44: 0.5}))
-    found = drive_speculatively(lambda: bisect(question(60)), helpings, Either(question(60)), 9)
+    found = drive_speculatively(lambda: bisect(question(60)), helpings, GoodOrBad(question(60)), 9)
     assert found.culprits == (44,)
     assert len(helpings.sizes) <= 3
 
 
 def test_what_is_foreseen_begins_with_what_is_asked():
-    plans = foreseen(lambda: exhaustive(question(4)), {}, Rises(question(4)), None)
+    plans = foreseen(lambda: exhaustive(question(4)), {}, LastRises(question(4)), None)
     assert [plan.key() for plan in plans] == ["8*4", "f*4", "8*1.f*3", "8*2.f*2", "8*3.f*1"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -25,7 +25,7 @@ from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.pieces import Boundaries, cut
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import Precision, all_but, int8_set, only
@@ -190,7 +190,7 @@ def test_a_network_that_brings_its_own_pairs(tmp_path):
     """Q/DQ inside, and right before the output, which a layer inside reads as it was before."""
     model = networks.residual()
     first = Experiment(model, tmp_path)
-    written = PlanWriter(first.network, first.scales, Target.TENSORRT).write(first.curve()[-1])
+    written = PlanWriter(first.network, first.scales, GraphTarget.TENSORRT).write(first.curve()[-1])
     whole = attach_weights(written.model, written.weights)
     scale = numpy_helper.from_array(np.float32(0.01), "out.scale")
     zero = numpy_helper.from_array(np.int8(0), "out.zero")
@@ -297,12 +297,13 @@ def graphs(draw) -> onnx.ModelProto:
     return sketch.model(inputs, {name: ["n", tensors[name], 6, 6] for name in outputs})
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     bench = Experiment(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
-    if bench.network.quantizable:
-        bench.agree(bench.curve())
+    assume(bench.network.quantizable)
+    bench.agree(bench.curve())
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -349,7 +350,7 @@ def test_the_optimised_pieces_hold_no_integer_kernels(tmp_path):
     model = networks.chain(depth=6)
     network = load_network(networks.save(model, tmp_path))
     scales = Ranges(calibrate(network, [networks.samples(model, 1)], "minmax").scales).scales
-    writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     plan = int8_set(len(network.layers), set(network.quantizable) - {network.quantizable[2]})
     piece = Boundaries.of(network).piece(0, len(network.layers))
     written = writer.write_piece(piece, plan, [int8_set(len(network.layers), network.quantizable[:3])])

@@ -22,13 +22,13 @@ from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.cluster.open import STAYS_HERE
 from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.concurrent import drive_concurrently
 from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises
 from trt_bisect.driver.culprits.search import Question, drive
-from trt_bisect.driver.culprits.speculative import Either, Rises
+from trt_bisect.driver.culprits.speculative import drive_concurrently
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import local_workers as local
-from trt_bisect.evaluator.attempt import Answers, Failure
+from trt_bisect.evaluator.attempt import Answers, FailedAttempt
 from trt_bisect.evaluator.local_workers import LocalCluster
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
@@ -49,8 +49,8 @@ def compare(outputs):
 class Shuffled:
     """Places where plans end in an order that is drawn; ``most`` is how many were under way."""
 
-    def __init__(self, loss, places, draw):
-        self.loss, self.places, self.draw = loss, places, draw
+    def __init__(self, loss, workers, draw):
+        self.loss, self.workers, self.draw = loss, workers, draw
         self.under_way, self.begun, self.most, self.abandoned = [], [], 0, False
 
     def begin(self, plan):
@@ -90,9 +90,9 @@ def test_any_order_gives_the_sequential_verdict(costs, failing, places, data, wa
 
     shuffled = Shuffled(loss, places, draw)
     if way == "exhaustive":
-        search, forecast, reach = partial(exhaustive, question), Rises(question), 4
+        search, forecast, reach = partial(exhaustive, question), LastRises(question), 4
     else:
-        search, forecast, reach = partial(bisect, question), Either(question), 1
+        search, forecast, reach = partial(bisect, question), GoodOrBad(question), 1
     asked = []
 
     def measure(plan):
@@ -113,7 +113,7 @@ def test_every_place_has_work_as_long_as_no_forecast_fails():
     """A healthy network: no plan is in vain, and all places are at work from first to last."""
     question = Question(40, tuple(range(40)), BUDGET, BUDGET / 2)
     places = Shuffled(lambda plan: 1e-6 * len(plan.int8), 4, lambda _: 0)
-    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, Rises(question), 4)
+    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, LastRises(question), 4)
     assert (in_vain, places.most, len(places.begun)) == (0, 4, 41)
 
 
@@ -129,9 +129,9 @@ def gpus(monkeypatch):
     return have
 
 
-def evaluator_with(fleet, made_subject, network, store):
+def evaluator_with(cluster, made_subject, network, store):
     builder = IsolatedBuilder(partial(made_subject.make, made_subject.options))
-    return RebuildEvaluator(network, builder, [FEEDS], compare, store, crew=fleet.crew(made_subject, builder))
+    return RebuildEvaluator(network, builder, [FEEDS], compare, store, pool=cluster.pool(made_subject, builder))
 
 
 def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tmp_path, gpus):
@@ -147,8 +147,8 @@ def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tm
     store, told = MemoryStore(), []
     os.environ["CUDA_VISIBLE_DEVICES"] = "1"
     try:
-        with LocalCluster() as fleet:
-            evaluator = evaluator_with(fleet, subject(partial(fake_builders.made, faults)), network, store)
+        with LocalCluster() as cluster:
+            evaluator = evaluator_with(cluster, subject(partial(fake_builders.made, faults)), network, store)
             trials = evaluator.measure_all(plans, told.append)
             assert evaluator.measure_all(plans, told.append) == trials
     finally:
@@ -165,13 +165,13 @@ def test_a_gpu_of_another_kind_is_left_out(gpus):
     plans = [int8_set(4, {k}) for k in range(4)]
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     try:
-        with LocalCluster() as fleet:
-            crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
-            assert crew.size == 3
+        with LocalCluster() as cluster:
+            pool = cluster.pool(made, IsolatedBuilder(partial(made.make, made.options)))
+            assert pool.size == 3
             for plan in plans:
-                crew.begin(plan)
-            ended = [crew.ended() for _ in plans]
-            assert crew.size == 2
+                pool.begin(plan)
+            ended = [pool.ended() for _ in plans]
+            assert pool.size == 2
     finally:
         del os.environ["CUDA_VISIBLE_DEVICES"]
     assert {plan for plan, _ in ended} == set(plans)
@@ -181,13 +181,13 @@ def test_a_gpu_of_another_kind_is_left_out(gpus):
 def test_where_no_place_can_be_used_it_says_so(gpus):
     gpus("0", "1")
     made = subject(partial(fake_builders.made, {"start": fake_builders.segfault}))
-    with LocalCluster() as fleet:
-        crew = fleet.crew(made, None)
+    with LocalCluster() as cluster:
+        pool = cluster.pool(made, None)
         for k in range(4):
-            crew.begin(int8_set(4, {k}))
+            pool.begin(int8_set(4, {k}))
         with pytest.raises(EngineUnavailable, match="starts in no worker process"):
-            crew.ended()
-        crew.abandon()
+            pool.ended()
+        pool.abandon()
 
 
 def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
@@ -197,16 +197,16 @@ def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
     stuck = [int8_set(4, {k}) for k in range(3)]
     wait = {"build": partial(fake_builders.begun_and_wait, begun, never)}
     made = subject(partial(fake_builders.made, dict.fromkeys(stuck, wait)))
-    with LocalCluster() as fleet:
-        crew = fleet.crew(made, IsolatedBuilder(partial(made.make, made.options)))
+    with LocalCluster() as cluster:
+        pool = cluster.pool(made, IsolatedBuilder(partial(made.make, made.options)))
         for plan in stuck:
-            crew.begin(plan)
+            pool.begin(plan)
         wait_until(lambda: len(list(begun.iterdir())) == 2)
-        crew.abandon()
+        pool.abandon()
         workers = [int(file.name) for file in begun.iterdir()]
         assert not any(map(is_running, workers))
-        crew.begin(int8_set(4, {3}))
-        plan, found = crew.ended()
+        pool.begin(int8_set(4, {3}))
+        plan, found = pool.ended()
     assert plan == int8_set(4, {3})
     np.testing.assert_array_equal(found.outputs[0]["y"], [0, 2, 4])
 
@@ -214,12 +214,12 @@ def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
 def test_there_is_no_crew_of_one():
     made = TrialSpec("onnxruntime", {}, None, BuildOptions(), [])
     for count in (None, 1):
-        with LocalCluster(count) as fleet:
-            assert fleet.crew(made, None) is None
+        with LocalCluster(count) as cluster:
+            assert cluster.pool(made, None) is None
 
 
 class Losing:
-    """A crew that loses one plan, and answers the others."""
+    """A pool that loses one plan, and answers the others."""
 
     size = 2
 
@@ -232,7 +232,7 @@ class Losing:
     def ended(self):
         plan = self.begun.pop()
         if plan == self.lost:
-            return plan, Failure(LOST, "the node is gone")
+            return plan, FailedAttempt(LOST, "the node is gone")
         return plan, Answers([{"y": np.ones(2)}], {}, (), Cost(1.0, 1.0, 1))
 
     def abandon(self):
@@ -243,7 +243,7 @@ def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path)
     network = load_network(networks.save(networks.chain(3), tmp_path))
     plans = [int8_set(len(network.layers), {k}) for k in network.quantizable[:3]]
     with Journal(tmp_path, "key", {}) as journal:
-        evaluator = RebuildEvaluator(network, None, [FEEDS], compare, journal, crew=Losing(plans[1]))
+        evaluator = RebuildEvaluator(network, None, [FEEDS], compare, journal, pool=Losing(plans[1]))
         trials = evaluator.measure_all(plans, lambda _: None)
     assert [(trial.outcome, trial.failed) for trial in trials] == [
         ("measured", False),
@@ -270,6 +270,7 @@ def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
     assert STAYS_HERE in said
 
 
+@pytest.mark.slow
 def test_the_best_recipe_is_the_same(lenet):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     here, elsewhere = (trt_bisect.recover(*arguments, cluster=cluster).to_json() for cluster in ("", "local:2"))
@@ -288,7 +289,7 @@ def test_the_processor_is_named_by_its_vector_extensions():
 
 
 def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monkeypatch):
-    monkeypatch.setattr(machine, "_most", None)
+    monkeypatch.setattr(machine, "_limit", None)
     there = machine.cores()
     assert machine.session_threads() is None
     machine.use_at_most(1)

@@ -17,7 +17,7 @@ import trt_bisect
 from tests.support.networks import chain
 from tests.support.nights import at, night
 from trt_bisect import BadInput, History
-from trt_bisect.history.queries import Wanted
+from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.store import HISTORY
 from trt_bisect.support.progress import Silent
 
@@ -143,9 +143,9 @@ def test_the_order_is_that_of_recording_whatever_the_clock_says(finished, tmp_pa
             kept.record(night(finished, tmp_path / str(place), at(day)))
         assert [f"{row.started:%Y-%m-%dT%H:%M}" for row in kept.past()] == days
         since = datetime(2026, 11, 2, 2, tzinfo=timezone.utc)
-        assert [f"{row.started:%d}" for row in kept.past(Wanted(since=since))] == ["02", "03"]
-        assert len(kept.past(Wanted(since=since.replace(tzinfo=None)))) == 2
-        assert kept.trials(Wanted(since=since))["run"].nunique() == 2
+        assert [f"{row.started:%d}" for row in kept.past(HistoryFilter(since=since))] == ["02", "03"]
+        assert len(kept.past(HistoryFilter(since=since.replace(tzinfo=None)))) == 2
+        assert kept.trials(HistoryFilter(since=since))["run"].nunique() == 2
 
 
 def test_labels(finished, tmp_path):
@@ -154,13 +154,13 @@ def test_labels(finished, tmp_path):
         assert kept.past()[0].label == "lenet_planted"
         kept.record(finished, "digits")
         kept.record(finished)
-        (row,) = kept.past(Wanted(label="digits"))
-        assert (row.label, set(kept.trials(Wanted(label="digits"))["label"])) == ("digits", {"digits"})
-        assert kept.past(Wanted(label="lenet_planted")) == []
+        (row,) = kept.past(HistoryFilter(label="digits"))
+        assert (row.label, set(kept.trials(HistoryFilter(label="digits"))["label"])) == ("digits", {"digits"})
+        assert kept.past(HistoryFilter(label="lenet_planted")) == []
         for model in ("lenet_planted", "lenet_planted.onnx", row.model):
-            assert len(kept.past(Wanted(model=model))) == 1
-            assert len(kept.trials(Wanted(model=model))) > 0
-        assert kept.past(Wanted(model="lenet")) == []
+            assert len(kept.past(HistoryFilter(model=model))) == 1
+            assert len(kept.trials(HistoryFilter(model=model))) > 0
+        assert kept.past(HistoryFilter(model="lenet")) == []
 
 
 def test_a_fingerprint_is_found_by_its_beginning(finished, tmp_path):
@@ -169,11 +169,11 @@ def test_a_fingerprint_is_found_by_its_beginning(finished, tmp_path):
         kept.record(finished)
         kept.record(night(finished, tmp_path / "run", at("2026-11-01"), fingerprint=digest))
         for start in (digest, "ab", "ABABA"):
-            assert [row.fingerprint for row in kept.past(Wanted(fingerprint=start))] == [digest]
-            assert set(kept.trials(Wanted(fingerprint=start))["fingerprint"]) == {digest}
-        assert kept.past(Wanted(fingerprint="abb")) == []
-        assert len(kept.past(Wanted(fingerprint=""))) == 2
-        assert kept.trials(Wanted(fingerprint="abb")).empty
+            assert [row.fingerprint for row in kept.past(HistoryFilter(fingerprint=start))] == [digest]
+            assert set(kept.trials(HistoryFilter(fingerprint=start))["fingerprint"]) == {digest}
+        assert kept.past(HistoryFilter(fingerprint="abb")) == []
+        assert len(kept.past(HistoryFilter(fingerprint=""))) == 2
+        assert kept.trials(HistoryFilter(fingerprint="abb")).empty
 
 
 def test_the_indices_are_used(finished):
@@ -200,7 +200,7 @@ def test_recover_is_recorded_and_kept_apart(lenet, tmp_path):
         about = json.loads((tmp_path / "run/journal.jsonl").read_text().splitlines()[0])["about"]
         assert row.made_of == about
         assert row.started.timestamp() == pytest.approx(found.started, abs=1e-6)
-        assert kept.past(Wanted(since=row.started)) == [row]
+        assert kept.past(HistoryFilter(since=row.started)) == [row]
         assert len(kept.trials()) == found.plans
         kept.record(tmp_path / "run")
         assert len(kept.past()) == 1
@@ -327,11 +327,11 @@ def broken_histories(folder: Path) -> dict[str, Path]:
     with closing(sqlite3.connect(folder / "newer.sqlite")) as base:
         base.execute("PRAGMA user_version=999")
     return {
-        "is damaged, or no history": folder / "text.sqlite",
+        "is damaged, or not a history": folder / "text.sqlite",
         "cannot be used": folder / "folder.sqlite",
         "unable to open": folder / "nowhere" / "x.sqlite",
         "is the database of another program": folder / "foreign.sqlite",
-        "is of schema 999, this version of trt-bisect knows 2": folder / "newer.sqlite",
+        "has schema 999; this version of trt-bisect knows 2": folder / "newer.sqlite",
     }
 
 
@@ -368,7 +368,7 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch
     def fails(*_):
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("trt_bisect.history.store.take", fails)
+    monkeypatch.setattr("trt_bisect.history.store.read_run_folder", fails)
     said = Said()
     trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", output=tmp_path / "run", explain="none", progress=said
@@ -386,7 +386,7 @@ def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, t
 
 def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeypatch):
     History(tmp_path / HISTORY).close()
-    monkeypatch.setattr("trt_bisect.history.connection.PATIENCE", 0.2)
+    monkeypatch.setattr("trt_bisect.history.connection.LOCK_TIMEOUT", 0.2)
     with closing(sqlite3.connect(tmp_path / HISTORY, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with History(tmp_path / HISTORY) as kept:
@@ -407,11 +407,11 @@ def test_names_that_are_no_text_and_names_that_look_like_sql(finished, tmp_path)
     (folder / "report.json").write_text(json.dumps(report))
     with History(tmp_path / HISTORY) as kept:
         kept.record(folder, nasty)
-        (row,) = kept.past(Wanted(label=nasty))
+        (row,) = kept.past(HistoryFilter(label=nasty))
         assert (row.label, row.culprits) == (nasty, (nasty, "\\ud800"))
         assert kept.layers(row.id)[0].name == nasty
-        assert kept.past(Wanted(label="\udcff")) == []
-        assert kept.trials(Wanted(label="\udcff")).empty
+        assert kept.past(HistoryFilter(label="\udcff")) == []
+        assert kept.trials(HistoryFilter(label="\udcff")).empty
         assert row.folder.endswith("run-\\udcff")
 
 

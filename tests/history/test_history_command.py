@@ -53,7 +53,7 @@ def test_one_row_a_network_with_its_line_and_the_last_change(command, week, fini
     assert "6  2026-11-06 02:00  100.0000%  ▃▃▁▁█" in ours
     assert "2.200  ▁▂▁▁█" in ours
     assert (
-        "2026-11-05: INT8 25.0000% → 100.0000%, no more culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms"
+        "2026-11-05: INT8 25.0000% → 100.0000%, former culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms"
     ) in " ".join(out.split())
     (other,) = [line for line in lines if line.startswith("other")]
     assert other.split()[1:4] == ["onnxruntime", "cosine", "1"]
@@ -68,7 +68,7 @@ def test_one_row_a_run_with_what_differs(command, week):
     assert "'ip2'" in rows[0]
     assert "→" not in rows[0] + rows[1]
     assert "INT8 50.0000% → 25.0000%, TensorRT 10.1.0 → 10.2.0" in rows[2]
-    assert "new culprits 'conv1' and '[red]ip2', no more culprit 'ip2'" in rows[3]
+    assert "new culprits 'conv1' and '[red]ip2', former culprit 'ip2'" in rows[3]
     assert "interrupted" in rows[5]
     assert [row.rstrip().rpartition(" ")[2] for row in rows] == [f"night{day}" for day in range(6)]
     lines = command("history", week, "--label", "[b]net[/b]", "--top", 2)[1].splitlines()

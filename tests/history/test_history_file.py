@@ -15,6 +15,7 @@ import pytest
 
 import trt_bisect
 from tests.support.nights import at, night
+from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
 from trt_bisect.history import connection as opening
 from trt_bisect.history import schema
@@ -99,7 +100,7 @@ def test_several_processes_open_an_old_file_at_once(old):
     for _ in processes:
         ready.acquire()
     go.set()
-    assert [found.get(timeout=60) for _ in processes] == [2] * 5
+    assert [found.get(timeout=LIMIT) for _ in processes] == [2] * 5
     for process in processes:
         process.join()
         assert process.exitcode == 0
@@ -286,7 +287,7 @@ def test_a_full_disk_costs_the_recording_and_nothing_else(finished, lenet, tmp_p
     code = f"""
 import resource, signal
 from pathlib import Path
-from trt_bisect.runs.keeping import recorded
+from trt_bisect.history.record_on_exit import recorded
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
 for place in range(60):

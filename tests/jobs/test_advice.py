@@ -124,7 +124,7 @@ def test_the_evidence_has_the_figures(tmp_path):
     alone = report.explanation.layers["conv3"].sensitivity
     assert f"its weight {alone.weight:.3g}, its activation {alone.activation:.3g}" in advice.evidence
     drop = next(row.drop for row in report.layers if row.name == "conv3")
-    assert advice.evidence.startswith(f"'conv3' (Conv) costs {drop:.3g} where 0.01 may be lost.")
+    assert advice.evidence.startswith(f"'conv3' (Conv) loses {drop:.3g}; the threshold allows 0.01.")
     assert advice.evidence.count("it is made by 'relu3' and read in INT8 by 'conv3'") == 1
     assert "channel 1 reaches" in advice.evidence
     assert named(advice) == ["another calibrator", "cross-layer equalisation", "FP16", "FP32", "QAT"]
@@ -334,7 +334,7 @@ def test_strangers_names_are_text_on_the_screen(tmp_path):
     text = io.StringIO()
     print_advice(report.explanation, report.metric, Console(file=text, width=400))
     printed = text.getvalue()
-    assert "'[bold]conv3[/] $(x)' (Conv) costs" in printed
+    assert "'[bold]conv3[/] $(x)' (Conv) loses" in printed
     assert "1. another calibrator (cost in speed: none)" in printed
     assert "Tried on the judged inputs, every layer in INT8:" in printed
     record = json.loads((tmp_path / "run/explanation.json").read_text())

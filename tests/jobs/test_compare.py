@@ -20,7 +20,7 @@ from tests.support.compared import tensors_of
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.saved_tensors import match_names
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
 COLUMNS = (
@@ -46,7 +46,7 @@ def test_every_figure_is_numpys_on_the_same_tensors(make, tmp_path):
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
     found = trt_bisect.compare(path, ranges, feeds)
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     layers = len(network.layers)
     fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
     int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
@@ -148,7 +148,7 @@ def test_a_clipped_calibration(tmp_path):
     found = trt_bisect.compare(path, Ranges(scales), feeds)
     assert reasons(found, advisor.SATURATION) == [("relu4_out", ("conv4",))]
     fp32 = tensors_of(
-        PlanWriter(network, {}, Target.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
+        PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
     )
     share = np.mean(np.rint(fp32["relu4_out"] / scales["relu4_out"]) > 127)
     row = next(row for row in found.tensors if row.origin.tensor == "relu4_out")
@@ -160,7 +160,7 @@ def test_a_clipped_calibration(tmp_path):
     ("change", "said"),
     [
         (lambda x: 127 + 60 * x, "pixels from 0 to 255"),
-        (lambda x: 5 + x, "off zero"),
+        (lambda x: 5 + x, "far from zero"),
         (lambda x: x / 255, "divided twice"),
     ],
 )
@@ -233,7 +233,8 @@ def test_the_healthy_lenet(lenet):
 
 
 def test_layers_left_high(lenet, tmp_path):
-    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
+    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
     high = trt_bisect.compare(*given, high=["ip2"])
     assert high.tensors[-1].figures.cosine > 0.999
     assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
@@ -245,14 +246,17 @@ def test_layers_left_high(lenet, tmp_path):
         assert [row.record() for row in by_recipe.tensors] == [row.record() for row in high.tensors]
 
 
-def test_a_real_network(ocr, tmp_path):
+@pytest.mark.slow
+def test_a_real_network(ocr, ocr_ranges, tmp_path):
     with np.load(ocr / "inputs.npz") as archive:
         inputs = {name: archive[name][:1] for name in archive.files}
-    found = trt_bisect.compare(ocr / "network.onnx", ocr / "calibration.npz", inputs, output=tmp_path)
+    found = trt_bisect.compare(ocr / "network.onnx", ocr_ranges, inputs, output=tmp_path)
     network = trt_bisect.load_network(ocr / "network.onnx")
     assert len(found.tensors) == 1 + len(network.layers)
     assert reasons(found, advisor.LOW_SIMILARITY)
-    run = trt_bisect.run(ocr / "network.onnx", ocr / "calibration.npz", inputs, engine="onnxruntime", curve="culprits")
+    run = trt_bisect.run(
+        ocr / "network.onnx", ocr_ranges, inputs, engine="onnxruntime", curve="culprits", explain="none"
+    )
     measured = run.outputs["int8"]["sigmoid_0.tmp_0"]
     figures = found.tensors[-1].figures
     for name in ("cosine", "mse", "l1", "sqnr"):
@@ -274,7 +278,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
         return most
 
     peak(2)
-    assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
+    assert peak(150) < peak(2) + 1_000_000, "all tensors of 150 samples are 4.5 MB"
 
 
 @pytest.fixture
@@ -302,7 +306,7 @@ def check_dumps(found, dumps):
     difference = np.concatenate([i["a"].astype(np.float64) - f["a"] for f, i in zip(fp32, int8, strict=True)])
     assert rows["a"].figures.mse == pytest.approx(np.mean(difference**2))
     assert rows["/b/Out:0"].int8.max == max(run["b_out"].max() for run in int8)
-    assert found.notes == ("in the FP32 run alone (1): 'c'",)
+    assert found.notes == ("in the FP32 run only (1): 'c'",)
 
 
 def test_two_runs_saved_by_polygraphy(command, dumps, tmp_path):
@@ -331,7 +335,7 @@ def test_saved_runs_get_layers_and_scales_from_the_network(tmp_path):
     path, feeds = networks.save(model, tmp_path), networks.samples(model, 1)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs))
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     for run, chosen in (("fp32", ()), ("int8", network.quantizable)):
         tensors = tensors_of(writer.write(int8_set(len(network.layers), chosen)), network, feeds)
         np.savez(tmp_path / f"{run}.npz", **{name: values[0] for name, values in tensors.items()})
@@ -377,7 +381,7 @@ BAD = {
     "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "--threshold cannot be 2"),
     "one run": (["--fp32", "{data}"], "nothing to be compared"),
     "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
-    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "no known kind"),
+    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "of an unknown kind"),
     "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),
     "not Polygraphy's": (["--fp32", "{json}", "--int8", "{json}"], "Polygraphy"),
     "folder is a file": (["{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),

@@ -18,7 +18,7 @@ from tests.support.compared import tensors_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.jobs.options.concerns import SearchOptions
 from trt_bisect.jobs.run import explain as explaining
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.progress import Silent
@@ -61,7 +61,7 @@ def test_activations_are_numpys_on_the_same_tensors(count, tmp_path):
     assert explanation["samples"] == count
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax").scales
-    writer, layers = PlanWriter(network, scales, Target.ONNXRUNTIME), len(network.layers)
+    writer, layers = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), len(network.layers)
     fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
     int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
     for name in ("block0.relu1_out", "block1.relu1_out", "block1.add_out", "y"):
@@ -263,7 +263,7 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path):
         return most
 
     peak(2)
-    assert peak(1000) < peak(2) + 1_000_000, "all tensors of a thousand samples are 30 MB"
+    assert peak(150) < peak(2) + 1_000_000, "all tensors of 150 samples are 4.5 MB"
 
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch):
@@ -288,16 +288,17 @@ def test_an_explanation_of_another_run_is_taken_away(tmp_path):
     assert not (tmp_path / "run/explanation.json").exists()
 
 
-def test_a_real_network(ocr, tmp_path):
+@pytest.mark.slow
+def test_a_real_network(ocr, ocr_ranges, tmp_path):
     report = trt_bisect.run(
-        ocr / "network.onnx", ocr / "calibration.npz", ocr / "inputs.npz", samples=1, engine="onnxruntime",
+        ocr / "network.onnx", ocr_ranges, ocr / "inputs.npz", samples=1, engine="onnxruntime",
         threshold=0.95, curve="culprits", output=tmp_path,
     )  # fmt: skip
     assert len(report.advice) == len(report.culprits) > 1
     worst = max(report.advice, key=lambda each: next(r.drop for r in report.layers if r.name == each.culprit))
     assert worst.blame == "activation"
     assert worst.reasons[0] == "saturation"
-    compared = trt_bisect.compare(ocr / "network.onnx", ocr / "calibration.npz", tmp_path / "inputs.npz")
+    compared = trt_bisect.compare(ocr / "network.onnx", ocr_ranges, tmp_path / "inputs.npz")
     figures = {row.origin.tensor: row.figures for row in compared.tensors if row.origin.kind != "input"}
     made = [tensor.compared for layer in report.explanation.layers.values() for tensor in layer.outputs]
     assert {each.origin.tensor: each.figures for each in made} == figures

@@ -17,10 +17,10 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 def pass_night(folder, suite="s", baseline=True):
     with nightly_runs_in(folder) as nights:
-        night, _ = nights.tonight(suite)
+        night, _ = nights.begin(suite)
         if baseline:
             night.baseline.mkdir()
-        return night.ended("passed" if baseline else "failed", baseline)
+        return night.finish("passed" if baseline else "failed", baseline)
 
 
 def latest(folder):
@@ -53,17 +53,17 @@ def test_a_clock_that_goes_backwards_does_not_change_which_is_the_latest(tmp_pat
 def test_an_interrupted_night_is_gone_on_with_on_the_same_day_and_for_the_same_suite(tmp_path):
     with time_machine.travel(NOON, tick=False) as clock:
         with nightly_runs_in(tmp_path) as nights:
-            first, goes_on = nights.tonight("s")
+            first, goes_on = nights.begin("s")
             assert not goes_on
         clock.shift(timedelta(hours=2))
         with nightly_runs_in(tmp_path) as nights:
-            assert nights.tonight("s") == (first, True)
-            other, goes_on = nights.tonight("another suite")
+            assert nights.begin("s") == (first, True)
+            other, goes_on = nights.begin("another suite")
             assert (other.number, goes_on) == (2, False)
-            assert nights.tonight("s")[0].number == 3
+            assert nights.begin("s")[0].number == 3
         clock.shift(timedelta(hours=22))
         with nightly_runs_in(tmp_path) as nights:
-            assert nights.tonight("s")[0].number == 4
+            assert nights.begin("s")[0].number == 4
 
 
 def test_what_is_no_night_is_passed_over(tmp_path):

@@ -69,7 +69,7 @@ def test_the_same_suite_twice_is_unchanged(suite):
     second = regress(suite)
     result = only(second)
     assert (second.exit_code, result.changes, result.noise, result.differs) == (0, (), (), ())
-    assert second.baseline.startswith("night 1 ")
+    assert second.baseline.startswith("nightly run 1 ")
     assert not (second.folder / "repeats").exists()
     assert (second.folder / "runs/chain/report.html").is_file()
     one, other = (night.folder / "baseline/chain.json" for night in (first, second))
@@ -128,7 +128,7 @@ def test_another_metric_cannot_be_compared_and_is_accepted(suite):
     suite.write_text(SUITE + 'metric = "sqnr"\n')
     night = regress(suite)
     assert night.exit_code == 3
-    assert "judged by 'sqnr', the baseline by 'cosine'" in only(night).message
+    assert "judged by 'sqnr' and its baseline by 'cosine'" in only(night).message
     assert regress(suite, update_baseline=True).exit_code == 0
     assert regress(suite).exit_code == 0
 
@@ -155,7 +155,7 @@ def test_a_target_holds_whatever_the_baseline_says(suite):
     assert failing(first) == [("target", "int8")]
     second = regress(suite)
     assert second.exit_code == 1
-    assert second.baseline.startswith("night 1 ")
+    assert second.baseline.startswith("nightly run 1 ")
     assert not (second.folder / "baseline").exists()
     assert "--update-baseline" not in (second.folder / "summary.md").read_text()
 
@@ -186,7 +186,7 @@ def test_a_run_a_report_and_a_night_as_baseline(suite, tmp_path):
     for baseline in (run, run / "report.json"):
         night = regress(suite, baseline)
         assert (night.exit_code, only(night).differs) == (0, ())
-        with pytest.raises(BadInput, match="stays as it was measured"):
+        with pytest.raises(BadInput, match="is not overwritten"):
             regress(suite, baseline, update_baseline=True)
     first = regress(suite)
     assert only(regress(suite, first.folder)).changes == ()
@@ -201,11 +201,11 @@ def test_a_run_a_report_and_a_night_as_baseline(suite, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is no report"),
-        ("[]", "is no report"),
-        ('{"schema": 99}', "is no report"),
-        ('{"schema": 1, "layers": [], "culprits": [], "notes": [], "recipe": 3}', "is no report"),
-        ("[" * 100_000, "is no report"),
+        ("{", "is not a report"),
+        ("[]", "is not a report"),
+        ('{"schema": 99}', "is not a report"),
+        ('{"schema": 1, "layers": [], "culprits": [], "notes": [], "recipe": 3}', "is not a report"),
+        ("[" * 100_000, "is not a report"),
     ],
 )
 def test_a_file_that_is_no_report(suite, tmp_path, content, said):
@@ -257,7 +257,7 @@ def test_a_network_that_fails_does_not_cost_the_others(suite):
     assert [path.name for path in (night.folder / "baseline").iterdir()] == ["chain.json"]
     again = regress(suite)
     assert again.exit_code == 3
-    assert again.baseline.startswith("night 1 ")
+    assert again.baseline.startswith("nightly run 1 ")
     assert not (again.folder / "baseline").exists()
 
 
@@ -365,7 +365,7 @@ def test_a_culprit_that_is_gone_passes_and_is_handed_on(suite, report):
     assert len(runner.folders) == 2
     back = regress(suite, runner=Invented(report))
     assert ("culprit", "ip2") in failing(back)
-    assert back.baseline.startswith("night 2 ")
+    assert back.baseline.startswith("nightly run 2 ")
 
 
 def test_a_failed_night_is_no_baseline_for_the_next(suite, report):
@@ -373,12 +373,12 @@ def test_a_failed_night_is_no_baseline_for_the_next(suite, report):
     slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
     for _ in range(3):
         night = regress(suite, runner=Invented(slow))
-        assert (night.exit_code, night.baseline[:8]) == (1, "night 1 ")
+        assert (night.exit_code, night.baseline[:14]) == (1, "nightly run 1 ")
     accepted = regress(suite, update_baseline=True, runner=Invented(slow))
     assert (accepted.exit_code, only(accepted).status) == (0, "passed")
     assert [change.key for change in only(accepted).changes] == [("latency", "worse", "int8")]
     after = regress(suite, runner=Invented(slow))
-    assert (after.exit_code, after.baseline[:8]) == (0, "night 5 ")
+    assert (after.exit_code, after.baseline[:14]) == (0, "nightly run 5 ")
 
 
 def test_a_slide_in_small_steps_is_seen_when_it_leaves_the_noise(suite, report):
@@ -488,12 +488,12 @@ def test_a_week_of_nights(suite, report):
             seen.append((night.number, night.exit_code, night.baseline.split(" (")[0]))
     assert seen == [
         (1, 0, ""),
-        (2, 0, "night 1"),
-        (3, 0, "night 2"),
-        (4, 0, "night 3"),
-        (5, 1, "night 4"),
-        (6, 1, "night 4"),
-        (7, 0, "night 4"),
+        (2, 0, "nightly run 1"),
+        (3, 0, "nightly run 2"),
+        (4, 0, "nightly run 3"),
+        (5, 1, "nightly run 4"),
+        (6, 1, "nightly run 4"),
+        (7, 0, "nightly run 4"),
     ]
     assert len(list((suite.parent / "nightly").glob("*/night.json"))) == 7
 
@@ -611,6 +611,7 @@ def test_layer_names_that_mean_something_elsewhere(night_command, suite):
     assert r"'&lt;b&gt;\|\[red\]\`x\`\]\]&gt;&amp;&#64;me/\.\./\#1'" in line
 
 
+@pytest.mark.subprocess
 def test_kill_9_and_the_same_command(suite):
     """Killed wherever it is after a while; the same command ends with the report of an undisturbed night."""
     command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "regress", "--config", str(suite)]
@@ -622,7 +623,7 @@ def test_kill_9_and_the_same_command(suite):
     assert json.loads(record.read_text())["status"] == "running"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert "Going on with the night in" in done.stderr
+    assert "Resuming the nightly run in" in done.stderr
     (folder,) = (suite.parent / "nightly").glob("2*")
     undisturbed = regress(suite, folder)
     assert only(undisturbed).changes == ()

@@ -13,7 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support.ray_nodes import MEETING
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.errors import BadInput
@@ -122,7 +122,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     before = journaled(folder)
     ray_nodes.kill_that_of(int(next(meeting.iterdir()).name))
     (meeting / "go on").touch()
-    run.join(120)
+    run.join(LIMIT)
     assert len([text for text in said if text.startswith(f"Try 1 of 3 of the run '{folder}' was lost")]) == 1
     here = trt_bisect.run(**asked, output=tmp_path / "here")
     assert without_times(found[folder]) == without_times(here)

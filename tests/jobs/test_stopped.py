@@ -7,16 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import trt_bisect
+from tests.support.waiting import LIMIT, wait_until
 from trt_bisect import Recovery
 
 ROOT = str(Path(__file__).parents[2])
 START = "import sys; sys.path.insert(0, {root!r})\n{before}\nfrom trt_bisect.cli import main; main()"
+pytestmark = pytest.mark.subprocess
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
 WAITING = """
@@ -37,12 +38,8 @@ def feeds():
         yield {"data": random.random((1, 1, 28, 28), np.float32)}
     wait()
 
-calls = 0
-
 def metric(reference, output):
-    global calls
-    calls += 1
-    if calls > 6:
+    if any(b'"trial"' in journal.read_bytes() for journal in here.rglob("journal.jsonl")):
         wait()
     return 1.0 - float(np.abs(reference - output).max())
 """
@@ -66,9 +63,8 @@ def begin(tmp_path):
         )
         started.append(process)
         begun = tmp_path / "begun"
-        while not begun.exists() or (begun.is_dir() and not any(begun.iterdir())):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
+        wait_until(lambda: process.poll() is not None or begun.is_file() or any(begun.glob("*")))
+        assert process.poll() is None, process.communicate()
         return process
 
     yield call
@@ -81,7 +77,7 @@ def begin(tmp_path):
 def ended(process, stop, to=os.kill):
     """What a stopped command says last."""
     to(process.pid, stop)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "trt-bisect: interrupted." in err
@@ -140,7 +136,7 @@ threshold = 0.9
 IN_A_WORKER = """
 from functools import partial
 from tests.support import fake_builders
-from trt_bisect import job
+from trt_bisect.jobs import preparation
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 
@@ -148,7 +144,7 @@ def isolated(engine, typing, network, scales, options, shapes, workshop=None):
     make = fake_builders.Waiting(OnnxRuntimeBuilder, "{begun}", "{go}")
     return IsolatedBuilder(partial(make, network, scales, options))
 
-job.open_builder = isolated
+preparation.open_builder = isolated
 """
 
 
@@ -164,13 +160,13 @@ def test_a_stop_while_a_worker_builds(begin, lenet, tmp_path, to):
 
 
 LAST_STAGE = """
-from tests.support import waiting
-from trt_bisect import recovery_verdict
+import waiting
+from trt_bisect.jobs.recover import build_report
 
 def latencies(*arguments):
     waiting.wait()
 
-recovery_verdict.measure_latencies = latencies
+build_report.measure_latencies = latencies
 """
 
 

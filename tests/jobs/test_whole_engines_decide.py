@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -19,7 +20,7 @@ from trt_bisect.driver.culprits.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.evaluator.stream import Found
+from trt_bisect.evaluator.stream import PassResult
 from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.jobs.options.concerns import BRANCH, CULPRITS, FULL, SearchOptions
 from trt_bisect.jobs.run.build_report import assemble, blank_report
@@ -29,6 +30,7 @@ from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.results.manifest import RunManifest
+from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
@@ -75,7 +77,7 @@ class Pieces:
     def run(self, job, tell):
         plans = [plan for _, plan in job.branches] + [job.trunk] * job.trunk_wanted
         cost = Cost(0.0, 0.0, 1)
-        yield [Found(plan, [{"y": np.float64(self.invented(plan.int8))}], cost) for plan in plans]
+        yield [PassResult(plan, [{"y": np.float64(self.invented(plan.int8))}], cost) for plan in plans]
 
     def ran(self, _):
         return {}
@@ -101,17 +103,21 @@ class Experiment:
         whole = RebuildEvaluator(network, builder, [{}], compare, store)
         fakes = Pieces(in_pieces)
         evaluator = BranchEvaluator(
-            network, self.pieces, fakes, fakes, compare, store, whole, Precision.FP32, mark="pieces "
+            network, self.pieces, fakes, fakes, compare, store, whole, Precision.FP32, measured_in="pieces"
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
         measured = search(curve == FULL, question, evaluator, RULE, names, Silent())
         measured = replace(measured, trials=store.trials, canonical=whole.canonical)
+        manifest = self.manifest(builder, curve)
+        kept = {"files": RecipeFiles({}, None), "notes": (), "seconds": {}, "latencies": None}
+        shown = Replay(manifest).report(store.trials)
+        return assemble(measured, manifest.blank, network, self.ranges, RULE, **kept), shown
+
+    def manifest(self, builder, curve):
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
-        blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        kept = {"files": None, "notes": (), "seconds": {}, "latencies": None}
-        shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).go_on(store.trials)
-        return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
+        blank = blank_report(self.network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
+        return RunManifest(blank, RULE, curve == FULL, "pieces", 0.0)
 
     def named(self, places):
         """The names of the quantizable layers at these places."""
@@ -233,3 +239,11 @@ def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxrunt
         "bisect",
     ]
     assert SearchOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH
+
+
+def test_the_manifest_names_pieces_as_those_of_earlier_versions_do(bench):
+    manifest = bench.manifest(Wholes(lambda plan: 0.0), FULL)
+    record = json.loads(json.dumps(manifest.to_json()))
+    assert record["mark"] == "pieces "
+    assert RunManifest.from_json(record).measured_in == "pieces"
+    assert RunManifest.from_json({**record, "mark": ""}).measured_in == ""

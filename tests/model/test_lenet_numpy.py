@@ -12,7 +12,7 @@ from trt_bisect import calibrate, load_network, open_dataset, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.evaluator.trial import MEASURED
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 LAYERS = ["conv1", "pool1", "conv2", "pool2", "flatten", "ip1", "relu1", "ip2", "prob"]
@@ -102,7 +102,7 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
     network = load_network(lenet / "lenet.onnx")
     scales = dict.fromkeys(network.activations, np.float32(0.05))
     middle_high = prefix(len(LAYERS), len(LAYERS) - 1).keeping({2})
-    written = PlanWriter(network, scales, Target.TENSORRT).write(middle_high)
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(middle_high)
     from trt_bisect.model.file import attach_weights
 
     def optimised_ops(*entries):

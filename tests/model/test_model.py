@@ -16,7 +16,7 @@ from trt_bisect import BadInput, Precision, load_network, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.file import attach_weights
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
 
@@ -156,7 +156,7 @@ def test_control_flow_is_one_layer_and_stays_in_float(tmp_path):
     assert "conv_out" in choice.inputs
     scales = dict.fromkeys(network.activations, np.float32(0.01))
     everything = prefix(len(network.layers), len(network.layers) - 1)
-    written = PlanWriter(network, scales, Target.ONNXRUNTIME).write(everything)
+    written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME).write(everything)
     if_node = next(node for node in written.model.graph.node if node.op_type == "If")
     assert if_node.attribute[0].g.node[0].input[0] == "conv_out"
     assert make_session(written).run(None, feeds)[0].shape == (1, 4, 1, 1)
@@ -217,7 +217,7 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
     exact = reference(network, feeds)[0]
     assert np.array_equal(halves, halves.astype(np.float16).astype(np.float32))
     assert 0 < np.abs(halves - exact).max() < 0.01
-    for target in Target:
+    for target in GraphTarget:
         written = PlanWriter(network, {}, target).write(plan)
         onnx.checker.check_model(attach_weights(written.model, written.weights), full_check=True)
 
@@ -280,7 +280,7 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth
     chosen = data.draw(st.sets(st.sampled_from(network.quantizable)))
     scales = dict.fromkeys(network.activations, np.float32(0.02))
     plan = int8_set(len(network.layers), chosen)
-    written = PlanWriter(network, scales, Target.TENSORRT).write(plan)
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     whole = attach_weights(written.model, written.weights)
     onnx.checker.check_model(whole, full_check=True)
     dequantized = {n.output[0]: n for n in whole.graph.node if n.op_type == "DequantizeLinear"}

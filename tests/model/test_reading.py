@@ -14,7 +14,10 @@ from tests.support import networks
 from tests.support.networks import Sketch
 from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect import BadInput, load_network
-from trt_bisect.model.reading import difference_from_file, reading_noted
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.reading import compare_with_file, relative_difference, without_pairs
+from trt_bisect.model.session import make_session
+from trt_bisect.precision import int8_set
 
 ASYMMETRIC = {"per_channel": False, "extra_options": {"ActivationSymmetric": False, "WeightSymmetric": True}}
 SYMMETRIC = {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}}
@@ -44,9 +47,9 @@ def with_scale(network, index, slot, change):
 def test_an_honest_network_passes(make, options, tmp_path):
     path, feeds = quantized(make, tmp_path, **options)
     network = load_network(path)
-    assert reading_noted(network, feeds, ["y"]) == []
+    assert compare_with_file(network, feeds, ["y"]) == []
     kept = network.keeping_high({network.quantizable[0]: "the user wants it so"})
-    assert reading_noted(kept, feeds, ["y"]) == []
+    assert compare_with_file(kept, feeds, ["y"]) == []
 
 
 def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):
@@ -55,8 +58,10 @@ def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):
     network = load_network(path)
     layer = network.layer_named("block1.conv1")
     wrong = with_scale(network, layer.index, 1, lambda scale: scale * 1.05)
-    with pytest.raises(BadInput, match=r"in full INT8, layer 'block1\.conv1' makes '[^']*' \d\.\d\d% off"):
-        reading_noted(wrong, feeds, ["y"])
+    with pytest.raises(
+        BadInput, match=r"in full INT8, layer 'block1\.conv1' makes '[^']*', which differs by \d\.\d\d%"
+    ):
+        compare_with_file(wrong, feeds, ["y"])
     with pytest.raises(BadInput, match=r"layer 'block1\.conv1'"):
         trt_bisect.run(wrong, inputs=feeds, engine="onnxruntime")
 
@@ -67,7 +72,7 @@ def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
     path = networks.save(model, tmp_path)
     network = load_network(path)
     feeds = {"x": networks.samples(model)["x"][:1]}
-    assert reading_noted(network, feeds, ["y"]) == []
+    assert compare_with_file(network, feeds, ["y"]) == []
     node = network.skeleton.graph.node[network.layer_named("conv2").index]
     biased, maker = node.output[0], node.input[0]
     del node.input[2]
@@ -78,14 +83,22 @@ def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
     bias = next(numpy_helper.to_array(t) for t in file.graph.initializer if t.name == "conv2.bias")
     share = np.linalg.norm(np.broadcast_to(bias.reshape(1, -1, 1, 1), tensor.shape)) / np.linalg.norm(tensor)
     assert 0.01 < share < 0.2
-    with pytest.raises(BadInput, match=rf"in FP32, layer 'conv2' makes 'conv2_out' {share:.2%} off"):
-        reading_noted(network, feeds, ["y"])
+    with pytest.raises(BadInput, match=rf"in FP32, layer 'conv2' makes 'conv2_out', which differs by {share:.2%}"):
+        compare_with_file(network, feeds, ["y"])
 
 
 def onnxruntime_of(model):
     import onnxruntime
 
     return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def fp32_difference(path, network, feeds):
+    """The relative difference of the output 'y' between a file without its pairs and the network in FP32."""
+    file = without_pairs(onnx.load(path), {layer.name for layer in network.layers})
+    plan = int8_set(len(network.layers), ())
+    session = make_session(PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(plan))
+    return relative_difference(onnxruntime_of(file).run(["y"], feeds)[0], session.run(["y"], feeds)[0])
 
 
 def test_float_noise_that_grows_is_no_other_network(tmp_path):
@@ -104,16 +117,16 @@ def test_float_noise_that_grows_is_no_other_network(tmp_path):
     made = onnxruntime_of(model(np.zeros((1, 4, 8, 8)))).run(["y"], feeds)[0] / 1e6
     path = networks.save(model(made.astype(np.float32)), tmp_path)
     network = load_network(path)
-    assert difference_from_file(network, feeds, ["y"]) > 0.1
-    notes = reading_noted(network, feeds, ["y"])
+    assert fp32_difference(path, network, feeds) > 0.1
+    notes = compare_with_file(network, feeds, ["y"])
     assert len(notes) == 1
     assert "each layer alone is equal" in notes[0]
 
 
 def test_an_activation_that_a_pair_took_in_is_no_difference(tmp_path):
-    """ONNX Runtime's quantizer takes the Relus away: with the pairs passed by, the file lacks them."""
+    """ONNX Runtime's quantizer takes the Relus away: without its pairs, the file lacks them."""
     path, feeds = quantized(networks.chain, tmp_path, **ASYMMETRIC)
     assert "Relu" not in {node.op_type for node in onnx.load(path).graph.node}
     network = load_network(path)
-    assert difference_from_file(network, feeds, ["y"]) > 0.05
-    assert reading_noted(network, feeds, ["y"]) == []
+    assert fp32_difference(path, network, feeds) > 0.05
+    assert compare_with_file(network, feeds, ["y"]) == []

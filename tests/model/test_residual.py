@@ -17,7 +17,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import load_network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import prefix
 
 WIDTH = 4
@@ -273,7 +273,7 @@ def test_the_trials_of_another_placement_are_not_taken(tmp_path):
 def test_the_skip_shares_the_pair_of_the_next_convolution(tmp_path):
     network, _ = loaded(from_a_convolution, tmp_path)
     plan = prefix(len(network.layers), len(network.layers) - 1)
-    written = PlanWriter(network, scales_for(network), Target.TENSORRT).write(plan).model.graph
+    written = PlanWriter(network, scales_for(network), GraphTarget.TENSORRT).write(plan).model.graph
     reads = {node.name: list(node.input) for node in written.node}
     assert reads["sum"][0] == "main_out"
     assert reads["sum"][1] == reads["main"][0]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.support import wording
 from trt_bisect.jobs.regress.suite import read_suite
 
 REPOSITORY = Path(__file__).parents[2]
@@ -79,6 +80,7 @@ def test_the_suite_is_of_the_sample_networks():
     assert suite.output == CI / "nightly"
 
 
+@pytest.mark.subprocess
 def test_github_actions(checkout):
     workflow = validated(CI / "github-actions.yml", "--builtin-schema", "vendor.github-workflows")
     steps = {step["name"]: step for step in workflow["jobs"]["regress"]["steps"] if "run" in step}
@@ -99,6 +101,7 @@ def test_github_actions(checkout):
     assert all((checkout / path).is_dir() for path in uploaded)
 
 
+@pytest.mark.subprocess
 def test_gitlab(checkout):
     arguments = ("--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci")
     job = validated(CI / "gitlab-ci.yml", *arguments)["int8-nightly"]
@@ -114,6 +117,7 @@ def test_gitlab(checkout):
     assert all((checkout / path).exists() for path in job["artifacts"]["paths"])
 
 
+@pytest.mark.subprocess
 def test_jenkins(checkout):
     text = (CI / "Jenkinsfile").read_text()
     plain = re.sub(r"'''.*?'''|'[^']*'|//[^\n]*", "", text, flags=re.DOTALL)
@@ -127,7 +131,7 @@ def test_jenkins(checkout):
     make_worse(checkout)
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 1
     accepting = shell(measure, checkout, as_jenkins, UPDATE="true", **told)
-    assert "this night is the new baseline" in accepting.stdout
+    assert wording.NEW_BASELINE in accepting.stdout
     (junit,) = re.findall(r"testResults: '([^']*)'", text)
     assert (checkout / junit).is_file()
     (archived,) = re.findall(r"artifacts: '([^']*)'", text)
@@ -157,6 +161,7 @@ def cron(home):
     return shell(job, home, (settings["SHELL"],))
 
 
+@pytest.mark.subprocess
 def test_cron_on_a_board(board):
     first = cron(board)
     assert (first.returncode, first.stdout, first.stderr) == (0, "", "")
@@ -182,6 +187,7 @@ def test_cron_on_a_board(board):
     assert json.loads((home / "nightly/regression.json").read_text())["status"] == "failed"
 
 
+@pytest.mark.subprocess
 def test_cron_leaves_last_nights_run_alone(board):
     (board / "int8/log").mkdir()
     with (board / "int8/log/lock").open("w") as lock:
@@ -191,6 +197,7 @@ def test_cron_leaves_last_nights_run_alone(board):
     assert not (board / "int8/nightly").exists()
 
 
+@pytest.mark.subprocess
 def test_cron_without_a_home_or_a_suite(board):
     (board / "int8/trt-bisect.toml").unlink()
     lost = cron(board)

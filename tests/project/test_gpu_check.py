@@ -59,6 +59,8 @@ def failed(made):
     return [expectation.what for expectation in made.expectations if not expectation.holds]
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_without_a_gpu_it_runs_what_needs_none(tmp_path):
     pytest.importorskip("tensorrt_rtx_bindings")

@@ -26,6 +26,8 @@ def figures(tmp_path, *arguments):
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
     found = figures(tmp_path, "kill", "--times", "4", "--seed", "3")
     assert found["reports equal"] == found["runs"] == 4
@@ -34,6 +36,8 @@ def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
     assert found["trials lost"] == found["trials done twice"] == 0
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_path):
     if not disk.can_mount():
         pytest.skip("nothing can be mounted here: it takes root")
@@ -44,11 +48,15 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_
     assert {"report.json", "report.html"} & set(found["full at"])
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(tmp_path):
     found = figures(tmp_path, "locks", "--times", "2", "--seed", "3")
     assert found["second runs refused"] == found["killed runs seen through"] == found["runs"] == 2
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_a_death_of_a_worker_costs_one_trial(tmp_path):
     found = figures(tmp_path, "workers", "--plans", "10", "--deaths", "1", "--seed", "3")
     assert found["trials lost"] == {
@@ -57,12 +65,16 @@ def test_a_death_of_a_worker_costs_one_trial(tmp_path):
     assert found["other trials equal"] == 6
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_the_history_of_a_week_is_what_happened(tmp_path):
     found = figures(tmp_path, "week")
     assert found["exit codes"] == [0, 0, 0, 0, 1, 1, 0]
     assert found["reports"] == 2 * 7 + 2 * 2 + 2, "a night each, the baseline's repeats, two confirmations"
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_spoiled_inputs_are_refused_in_words(tmp_path):
     found = figures(tmp_path, "fuzz", "--count", "80", "--seed", "3", "--keep", str(tmp_path / "kept"))
     assert found["inputs"] == 80

@@ -17,11 +17,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support import networks
+from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, Precision, load_network, open_dataset
 from trt_bisect.builder.tensorrt_walk import Constraint
 from trt_bisect.builder.weak_plan import WeakPlan
-from trt_bisect.data.datasets import load_function
 from trt_bisect.data.saved_tensors import open_dumps
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY
 from trt_bisect.results.run_report import Report
@@ -267,9 +268,9 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
     ]
     assert len(commands) > 3
     for text in commands:
-        subprocess.run(["bash", "-c", text], env=environment, cwd=here, check=True, timeout=60)
+        subprocess.run(["bash", "-c", text], env=environment, cwd=here, check=True, timeout=LIMIT)
     flags = "grep -v '^#' trtexec.flags | xargs trtexec --onnx=x"
-    subprocess.run(["bash", "-c", flags], env=environment, cwd=run / "recipe", check=True, timeout=60)
+    subprocess.run(["bash", "-c", flags], env=environment, cwd=run / "recipe", check=True, timeout=LIMIT)
     assert len(log.read_text().split()) == len(commands) + 1
     monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="float32", float16="float16"))
     script: dict[str, object] = {}
@@ -287,7 +288,7 @@ def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
     (here / "trtexec.flags").write_text(flags_file(flags, refused))
     show = shlex.join([sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"])
     read = ["bash", "-c", f"grep -v '^#' trtexec.flags | xargs {show}"]
-    arguments = json.loads(subprocess.run(read, check=True, capture_output=True, timeout=60).stdout)
+    arguments = json.loads(subprocess.run(read, check=True, capture_output=True, timeout=LIMIT).stdout)
     if refused:
         assert [word.split("=")[0] for word in arguments] == [REFUSED]
     else:

@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 import trt_bisect
 from tests.support import networks
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data import datasets as data
-from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data import array_files
+from trt_bisect.data.datasets import TensorSpec, open_dataset
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -85,12 +85,12 @@ def test_a_network_that_is_not_valid_is_refused_in_two_lines(spoil, command, tmp
 
 def test_an_error_of_our_own_on_a_sound_network_is_not_blamed_on_it(tmp_path):
     path = written(networks.chain(2, 4), tmp_path)
-    with pytest.raises(KeyError), fault.blaming(path):
+    with pytest.raises(KeyError), fault.refusing_invalid(path):
         raise KeyError("ours")
-    with pytest.raises(BadInput, match="more memory"), fault.blaming(path):
+    with pytest.raises(BadInput, match="more memory"), fault.refusing_invalid(path):
         raise MemoryError
     path.write_bytes(b"\x08\x07")
-    with pytest.raises(BadInput, match="not valid"), fault.blaming(path):
+    with pytest.raises(BadInput, match="not valid"), fault.refusing_invalid(path):
         raise KeyError("the file's")
 
 
@@ -178,14 +178,14 @@ def test_a_message_has_an_end(command, tmp_path):
     assert max(map(len, err.splitlines())) < 1100
 
 
-SPECS = (data.TensorSpec("x", np.dtype(np.float32), (None, 4)),)
+SPECS = (TensorSpec("x", np.dtype(np.float32), (None, 4)),)
 
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused_unread(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x=np.zeros((1 << 16, 4), np.float32))
     assert len(list(open_dataset(path, SPECS))) == 1 << 16
-    monkeypatch.setattr(data, "_SUSPICIOUS_BYTES", 1 << 19)
+    monkeypatch.setattr(array_files, "_SUSPICIOUS_BYTES", 1 << 19)
     with pytest.raises(BadInput, match=r"unpacks from .* bytes to 1,048,704"):
         open_dataset(path, SPECS)
 
@@ -351,6 +351,7 @@ def test_what_killed_writers_left_is_cleared_and_nothing_else(tmp_path):
     assert left == [".env-local", ".notes", "recipe", "report.json-5"]
 
 
+@pytest.mark.subprocess
 def test_a_full_disk_under_the_standard_output(tmp_path, lenet):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "layers", str(lenet / "lenet.onnx")]

@@ -22,7 +22,7 @@ from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
-from trt_bisect.results.recovery import ALL_HIGH, JSON, FrontPoint, Move, Recovery
+from trt_bisect.results.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs
@@ -62,7 +62,7 @@ def found(alone) -> Recovery:
 
 
 def recovery_in(folder: Path) -> Recovery:
-    return Recovery.from_json(json.loads((folder / JSON).read_text()))
+    return Recovery.from_json(json.loads((folder / RECOVERY).read_text()))
 
 
 def data_of(folder: Path) -> dict:
@@ -73,7 +73,7 @@ def data_of(folder: Path) -> dict:
 
 
 def test_recovery_json_is_read_as_it_was_written(alone, found):
-    assert found.to_json() == json.loads((alone / JSON).read_text())
+    assert found.to_json() == json.loads((alone / RECOVERY).read_text())
     unmeasured = replace(found, front=(FrontPoint(0.5, None, float("inf"), (), {}),))
     assert Recovery.from_json(json.loads(json.dumps(unmeasured.to_json()))) == replace(
         unmeasured, high=found.high, front=unmeasured.front
@@ -82,7 +82,7 @@ def test_recovery_json_is_read_as_it_was_written(alone, found):
 
 def test_the_page_of_a_run_has_the_front_too(both):
     data = data_of(both)
-    assert data["recovery"] == json.loads((both / JSON).read_text())
+    assert data["recovery"] == json.loads((both / RECOVERY).read_text())
     assert data["report"] == json.loads((both / "report.json").read_text())
     assert data["headline"].startswith("In full INT8")
 
@@ -90,7 +90,7 @@ def test_the_page_of_a_run_has_the_front_too(both):
 def test_a_run_after_it_keeps_the_front(both, model, tmp_path):
     folder = shutil.copytree(both, tmp_path / "again")
     pages.run_on(model, folder, explain="none")
-    assert data_of(folder)["recovery"] == json.loads((folder / JSON).read_text())
+    assert data_of(folder)["recovery"] == json.loads((folder / RECOVERY).read_text())
 
 
 def test_a_recovery_of_another_network_is_left_out(both, tmp_path):
@@ -108,13 +108,13 @@ def test_a_recovery_of_another_network_is_left_out(both, tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 9}', '{"schema": 1, "high": 3}'])
 def test_a_file_that_is_none_is_passed_over(both, tmp_path, text):
     folder = shutil.copytree(both, tmp_path / "broken")
-    (folder / JSON).write_text(text)
+    (folder / RECOVERY).write_text(text)
     pages.written(folder, pages.read(folder))
     assert data_of(folder)["recovery"] is None
     (folder / "report.json").unlink()
     (folder / "run.json").unlink()
     with pytest.raises(Gone):
-        RunFolder(folder).look()
+        RunFolder(folder).snapshot()
 
 
 def test_without_a_run_the_page_has_the_networks_layers(alone, found, model):
@@ -268,7 +268,7 @@ def test_a_click_on_a_layer_selects_it_everywhere(browser, both):
 
 def test_no_recovery_no_section(browser, both, tmp_path):
     folder = shutil.copytree(both, tmp_path / "run")
-    (folder / JSON).unlink()
+    (folder / RECOVERY).unlink()
     with shown(browser, pages.written(folder, pages.read(folder))) as page:
         assert page.locator("#best").is_hidden()
         assert page.locator('nav a[href="#best"]').is_hidden()
@@ -340,10 +340,10 @@ def test_view_tells_the_same(alone, both):
 
 def test_the_list_has_a_folder_without_a_run(alone, found):
     (entry,) = Runs(alone.parent).entries()
-    assert entry.look.status == FINISHED
+    assert entry.snapshot.status == FINISHED
     assert entry.verdict == "INT8 misses the threshold, the recipe meets it"
     assert entry.value("recipe") == repr(found.measured["recipe"])
-    assert entry.look.when > 0
+    assert entry.snapshot.when > 0
 
 
 def test_the_served_page_shows_it(browser, alone, found):
@@ -370,10 +370,10 @@ def test_a_recovery_that_goes_on_is_told(model, tmp_path):
 
     class Looking(Silent):
         def stage(self, title, total):
-            looks.append(RunFolder(folder).look())
+            looks.append(RunFolder(folder).snapshot())
 
     data = networks.samples(onnx.load(str(model)))
     trt_bisect.recover(model, data, output=folder, progress=Looking(), **WISHES)
     assert looks
     assert {look.status for look in looks} == {RUNNING}
-    assert RunFolder(folder).look().status == FINISHED
+    assert RunFolder(folder).snapshot().status == FINISHED

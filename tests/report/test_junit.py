@@ -12,6 +12,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from lxml import etree
 from markdown_it import MarkdownIt
 
+from tests.support import wording
 from trt_bisect.analyzer.changes import Change
 from trt_bisect.analyzer.figures import Figures, LayerFigures
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -63,7 +64,7 @@ def test_a_passed_night():
     assert suite.timestamp == "2026-03-01T01:30:00"
     assert [case.name for case in suite if any(isinstance(r, Skipped) for r in case.result)] == ["target"]
     said = etree.fromstring(junit_xml(night(result()))).findtext(".//system-out")
-    assert said.startswith("What differs from the baseline: nothing: model, ranges, data")
+    assert said.startswith(wording.NOTHING_DIFFERS)
 
 
 def test_failures_stand_in_their_cases_and_one_for_each_layer():
@@ -122,7 +123,7 @@ def test_sentences_put_failures_first_and_count_the_rest():
     assert sentences(result("net", *moved, *new, CULPRIT)) == [
         "new culprit 'a', costs 2.0000%, was 0.1000%",
         *(f"'l{k}' costs more: 50.0000%, was 0.0000%" for k in range(5)),
-        "3 more layers moved in the same way (regression.json has all)",
+        wording.more_layers(3),
         "layers new: 'x' and 'y'",
     ]
 
@@ -135,8 +136,11 @@ def test_sentences_put_failures_first_and_count_the_rest():
             "full INT8 is worse: 90.0000%, was 99.8000% to 99.9000%",
         ),
         (Change("similarity", "better", "recipe", (None,), 0.9), "the recipe is better: 90.0000%, was not measured"),
-        (Change("culprit", "better", "a", (0.02,), None), "culprit no longer: 'a', costs not measured, was 2.0000%"),
-        (Change("obeyed", "worse", "a", (True,), False), "'a' no longer runs in the precision asked for"),
+        (
+            Change("culprit", "better", "a", (0.02,), None),
+            f"{wording.no_longer_culprit('a')}, costs not measured, was 2.0000%",
+        ),
+        (Change("obeyed", "worse", "a", (True,), False), f"'a' {wording.NOT_OBEYED}"),
         (Change("outcome", "worse", "a", ("measured",), "build failed"), "'a': build failed, was measured"),
         (
             Change("recipe", "worse", "recipe", (("a",), ()), ("a", "b")),

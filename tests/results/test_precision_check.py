@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support import wording
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
 from trt_bisect.results.precision_check import disobeyed, obedience_notes
@@ -39,8 +40,7 @@ def test_a_culprit_is_not_convicted_in_silence():
     notes = obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad})
     assert notes == [
         "the engine did not obey every precision: 'conv2' was asked for int8 and ran in fp32 (2 of 3 trials)",
-        "the trial that convicts 'conv2' was not obeyed: it ran 'conv2' in fp32; '--force-int8', or strong typing, "
-        "asks more strictly",
+        wording.not_obeyed("conv2", "'conv2' in fp32"),
     ]
 
 
@@ -48,5 +48,5 @@ def test_few_layers_are_named():
     layers = [SimpleNamespace(name=f"conv{i}") for i in range(9)]
     network = SimpleNamespace(layers=layers, quantizable=tuple(range(9)))
     (note,) = obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {})
-    assert note.count("was asked for") == 5
+    assert note.count(wording.WAS_ASKED_FOR) == 5
     assert note.endswith(", and 4 more")

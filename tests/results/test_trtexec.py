@@ -19,6 +19,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed
+from tests.support.waiting import LIMIT
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_walk import Constraint, constrain, constraints, set_ranges, steps_of
 from trt_bisect.builder.weak_plan import WeakPlan, weak_plan
@@ -52,7 +53,7 @@ def tools(tmp_path_factory):
 def documented(folder, tools):
     """What trtexec is given by the README's command line in a recipe's folder."""
     line = "grep -v '^#' trtexec.flags | xargs trtexec --onnx=network.onnx"
-    return subprocess.run(["bash", "-c", line], cwd=folder, env=tools, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["bash", "-c", line], cwd=folder, env=tools, capture_output=True, text=True, timeout=LIMIT)
 
 
 def by_rules(argv):

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
+from tests.support.waiting import wait_until
 from trt_bisect.runs import progress_file as beat
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat, is_running
 from trt_bisect.support.progress import Silent
@@ -20,18 +20,11 @@ from trt_bisect.support.progress import Silent
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(beat, "BEAT", 0.01)
+    monkeypatch.setattr(beat, "HEARTBEAT", 0.01)
 
 
 def read(folder):
     return json.loads((folder / PROGRESS).read_bytes())
-
-
-def wait_for(holds):
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
@@ -52,7 +45,7 @@ def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
     written.stage("Measuring 5 plans", 5)
     for what, size in (("conv1", 2), ("conv2", 2), ("conv3", 3)):
         written.step(what, size)
-    wait_for(lambda: read(tmp_path)["what"] == "conv3")
+    wait_until(lambda: read(tmp_path)["what"] == "conv3")
     found = read(tmp_path)
     assert (found["stage"], found["done"], found["total"]) == ("Measuring 5 plans", 4, 7)
     assert shown.heard == [("Measuring 5 plans", 5), ("conv1", 2), ("conv2", 2), ("conv3", 3)]
@@ -64,7 +57,7 @@ def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
 def test_the_file_is_touched_while_one_step_lasts(tmp_path):
     written = Heartbeat(tmp_path, Silent())
     first = (tmp_path / PROGRESS).stat().st_mtime_ns
-    wait_for(lambda: (tmp_path / PROGRESS).stat().st_mtime_ns > first)
+    wait_until(lambda: (tmp_path / PROGRESS).stat().st_mtime_ns > first)
     written.close()
 
 
@@ -85,7 +78,7 @@ def test_a_dead_process_runs_nothing():
     record = {"pid": process.pid, "born": beat._born(process.pid), "host": os.uname().nodename}
     assert is_running(record, 1e9)
     process.send_signal(signal.SIGKILL)
-    wait_for(lambda: not is_running(record, 0.0))  # nobody has waited for it yet: it is a zombie
+    wait_until(lambda: not is_running(record, 0.0))  # nobody has waited for it yet: it is a zombie
     process.wait()
     assert not is_running(record, 0.0)
 

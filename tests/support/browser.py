@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.support.waiting import LIMIT
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 REQUIRED = "TRT_BISECT_BROWSER"
@@ -25,6 +27,7 @@ def find_chromium() -> str | None:
 def chromium() -> Iterator[Browser]:
     """A running Chromium; without its sandbox where it is root's, as it will not start otherwise."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    expect.set_options(timeout=1000 * LIMIT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=arguments)
         try:
@@ -50,6 +53,7 @@ def open_page(browser: Browser, address: Path | str, *, ready: str = "graph", **
         context: of Playwright's ``new_context``, such as ``viewport`` or ``color_scheme``.
     """
     page = browser.new_context(**{"viewport": {"width": 1360, "height": 900}, **context}).new_page()
+    page.set_default_timeout(1000 * LIMIT)
     watched = Watched(page)
     page.on("console", lambda said: watched.complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: watched.complaints.append(str(error)))

@@ -12,10 +12,10 @@ _seen = []
 
 
 def cosine_that_waits(reference, output):
-    """The cosine; from the sixth call of a process on it waits, while the folder that all know lacks ``go on``."""
+    """The cosine; after some calls in a process, five if nothing is said, it waits while a folder lacks ``go on``."""
     _seen.append(None)
     meeting = Path(os.environ["TRT_BISECT_TEST_MEETING"])
-    if len(_seen) > 5 and not (meeting / "go on").exists():
+    if len(_seen) > int(os.environ.get("TRT_BISECT_TEST_CALLS", "5")) and not (meeting / "go on").exists():
         (meeting / str(os.getpid())).touch()
         while not (meeting / "go on").exists():
             time.sleep(0.02)

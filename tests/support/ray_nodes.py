@@ -11,6 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.waiting import LIMIT
+from trt_bisect.cluster import connection
+
 _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
 """Where workers find the fakes."""
@@ -20,12 +23,22 @@ _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
 """A dead node is missed after seconds."""
 
 
+_PATIENCE = {
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(int(LIMIT)),
+    "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": str(int(LIMIT)),
+    "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": str(int(LIMIT)),
+}
+"""A busy machine may take long to start a client server, and to let it answer."""
+
+
 @contextmanager
 def ray_cluster(processors=(1, 1)):
     """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
     folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
-    before = {name: os.environ.get(name) for name in ("RAY_TMPDIR", MEETING)}
-    os.environ.update({"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"})
+    set_here = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting", **_PATIENCE}
+    before = {name: os.environ.get(name) for name in set_here}
+    os.environ.update(set_here)
+    joining, connection._JOIN_SECONDS = connection._JOIN_SECONDS, LIMIT
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE, "_system_config": _LOOKS}
@@ -37,6 +50,7 @@ def ray_cluster(processors=(1, 1)):
             nodes.add(count)
         yield nodes
     finally:
+        connection._JOIN_SECONDS = joining
         cluster.shutdown()
         kill_all_under(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -53,7 +67,10 @@ class Nodes:
 
     def add(self, processors, **environment):
         """A node more."""
-        return self.cluster.add_node(num_cpus=processors, object_store_memory=_STORE, env_vars={**_PATH, **environment})
+        given = {"object_store_memory": _STORE, "env_vars": {**_PATH, **environment}}
+        node = self.cluster.add_node(wait=False, num_cpus=processors, **given)
+        self.cluster._wait_for_node(node, timeout=LIMIT)
+        return node
 
     def kill(self, node):
         """As if its plug were pulled: ``kill -9`` of its raylet and all that it started."""

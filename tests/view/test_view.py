@@ -16,11 +16,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import pytest
 
 import trt_bisect
 from tests.support.view_server import QUERY, TOKEN, serving
-from trt_bisect.results.manifest import ASKED
+from tests.support.waiting import LIMIT, wait_until
+from trt_bisect.results.manifest import MANIFEST
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
@@ -276,7 +278,7 @@ def test_a_look_that_is_dear_is_rarer(monkeypatch):
 
 def test_a_run_that_is_killed_is_interrupted_and_its_figures_stay(run):
     interrupted(run)
-    look = RunFolder(run).look()
+    look = RunFolder(run).snapshot()
     assert (look.status, look.progress) == (INTERRUPTED, None)
     assert look.report.culprits == ("ip2",)
 
@@ -286,18 +288,18 @@ def test_a_run_that_goes_on_is_running_until_it_is_through(run):
     (run / REPORT).unlink()
     running(run)
     folder = RunFolder(run)
-    assert folder.look().status == RUNNING
-    assert not folder.look().whole
+    assert folder.snapshot().status == RUNNING
+    assert not folder.snapshot().whole
     (run / REPORT).write_bytes(report)
-    assert folder.look().status == RUNNING  # the page is still being written
-    assert folder.look().whole
+    assert folder.snapshot().status == RUNNING  # the page is still being written
+    assert folder.snapshot().whole
     (run / PROGRESS).unlink()
-    assert folder.look().status == FINISHED
+    assert folder.snapshot().status == FINISHED
 
 
 def test_a_run_that_only_calibrates_yet_is_shown(client, tmp_path):
     running(tmp_path, stage="Calibrating", began=5.0)
-    look = RunFolder(tmp_path).look()
+    look = RunFolder(tmp_path).snapshot()
     assert (look.status, look.progress["stage"], look.when) == (RUNNING, "Calibrating", 5.0)
     answer = client(tmp_path).get("/", params={"token": TOKEN})
     assert answer.status_code == 200
@@ -309,24 +311,24 @@ def test_another_threshold_in_the_same_folder_is_another_question(run, lenet):
     trt_bisect.run(
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=run, strategy="exhaustive", threshold=0.2
     )
-    lenient = (run / ASKED).read_bytes()
-    assert RunFolder(run).look().report.threshold == 0.2
+    lenient = (run / MANIFEST).read_bytes()
+    assert RunFolder(run).snapshot().report.threshold == 0.2
     trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=run, strategy="exhaustive")
-    (run / ASKED).write_bytes(lenient)
-    look = RunFolder(run).look()
+    (run / MANIFEST).write_bytes(lenient)
+    look = RunFolder(run).snapshot()
     assert (look.status, look.report.threshold, look.report.culprits) == (INTERRUPTED, 0.2, ())
 
 
 def test_an_old_run_folder_has_its_report_alone(run):
-    for name in (ASKED, JOURNAL, "network.json"):
+    for name in (MANIFEST, JOURNAL, "network.json"):
         (run / name).unlink()
-    look = RunFolder(run).look()
+    look = RunFolder(run).snapshot()
     assert (look.status, look.whole) == (FINISHED, True)
     assert look.when == pytest.approx((run / REPORT).stat().st_mtime)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b'{"schema": 1, "report": 3}', b"\xff"])
-@pytest.mark.parametrize("name", [ASKED, REPORT, PROGRESS, "network.json", "explanation.json"])
+@pytest.mark.parametrize("name", [MANIFEST, REPORT, PROGRESS, "network.json", "explanation.json"])
 def test_files_that_cannot_be_read_break_nothing(run, name, content):
     (run / name).write_bytes(content)
     data = LiveRun(run).state().data
@@ -344,7 +346,7 @@ def test_a_folder_that_is_deleted_is_not_there_any_more(client, run):
     assert parent.get("/run/lenet/data.json").status_code == 404
     assert "lenet" not in parent.get("/rows").text
     with pytest.raises(Gone):
-        RunFolder(run).look()
+        RunFolder(run).snapshot()
 
 
 def test_it_writes_nothing_into_the_run_folder(client, run):
@@ -358,18 +360,38 @@ def test_it_writes_nothing_into_the_run_folder(client, run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
-    """The detector's exhaustive sweep in a process of its own: the curve grows, and the end is report.html's."""
-    folder = tmp_path / "sweep"
-    arguments = ["run", ocr / "network.onnx", "--calibration", ocr / "calibration.npz", "--input", ocr / "inputs.npz"]
-    arguments += ["--samples", "1", "--threshold", "0.95", "--strategy", "exhaustive", "--output", folder]
-    process = subprocess.Popen([*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / PROGRESS).exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    seen, tag, stages = [], "", set()
-    with serving(tmp_path) as base, httpx.Client(base_url=base, params={"token": TOKEN}) as web:
-        while True:
+@contextlib.contextmanager
+def waiting_run(lenet, folder, meeting):
+    """LeNet's exhaustive sweep in a process of its own. After a few trials it waits for the file ``go on``."""
+    meeting.mkdir()
+    digits = meeting.with_name("digits.npz")
+    np.savez(digits, data=np.load(lenet / "calibration.npz")["data"][:2])
+    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--input", digits]
+    arguments += ["--metric", "tests.support.fake_metrics:cosine_that_waits", "--threshold", "0.99"]
+    command = [*COMMAND, *map(str, arguments), "--strategy", "exhaustive", "--output", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRT_BISECT_TEST_CALLS": "9"}
+    environment["TRT_BISECT_TEST_MEETING"] = str(meeting)
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=null, stderr=null, env=environment) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or any(meeting.iterdir()))
+            assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.subprocess
+def test_a_real_run_is_watched_to_its_end(lenet, tmp_path):
+    """The curve grows, and the end is that of report.html."""
+    folder, meeting = tmp_path / "runs" / "sweep", tmp_path / "meeting"
+    seen, tag, stages, deadline = [], "", set(), time.monotonic() + LIMIT
+    with (
+        waiting_run(lenet, folder, meeting) as process,
+        serving(tmp_path / "runs") as base,
+        httpx.Client(base_url=base, params={"token": TOKEN}) as web,
+    ):
+        while time.monotonic() < deadline:
             answer = web.get("/run/sweep/data.json", headers={"If-None-Match": tag})
             if answer.status_code == 304:
                 time.sleep(0.05)
@@ -382,8 +404,10 @@ def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
             if data["status"] == FINISHED:
                 break
             assert process.poll() is None or data["status"] == RUNNING
+            if rows:
+                (meeting / "go on").touch()
         page = web.get("/run/sweep/").text
-    assert process.wait() == 1
+        assert process.wait() == 1
     assert data == embedded(page) == embedded((folder / "report.html").read_text())
     assert {status for status, _ in seen} == {RUNNING, FINISHED}
     counts = [count for _, count in seen]
@@ -394,22 +418,16 @@ def test_a_real_run_is_watched_to_its_end(ocr, tmp_path):
     assert not (folder / PROGRESS).exists()
 
 
-def test_a_real_run_that_is_killed_is_interrupted(ocr, tmp_path):
-    arguments = ["run", ocr / "network.onnx", "--calibration", ocr / "calibration.npz", "--input", ocr / "inputs.npz"]
-    arguments += ["--samples", "1", "--strategy", "exhaustive", "--output", tmp_path]
-    command = [*COMMAND, *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    folder = RunFolder(tmp_path)
-    while not (tmp_path / ASKED).exists() or folder.look().report.plans < 3:
-        assert process.poll() is None
-        time.sleep(0.02)
-    assert folder.look().status == RUNNING
-    process.kill()
-    process.wait()
-    look = folder.look()
+@pytest.mark.subprocess
+def test_a_real_run_that_is_killed_is_interrupted(lenet, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with waiting_run(lenet, tmp_path / "run", tmp_path / "meeting"):
+        assert folder.snapshot().status == RUNNING
+        assert folder.snapshot().report.plans >= 3
+    look = folder.snapshot()
     assert look.status == INTERRUPTED
     assert look.report.plans >= 3
-    assert "Interrupted" in LiveRun(tmp_path).state().data["headline"]
+    assert "Interrupted" in LiveRun(tmp_path / "run").state().data["headline"]
 
 
 # The list
@@ -447,7 +465,7 @@ def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tm
     figures = {"b": (2.0, 0.5), "a": (1.0, 0.25), "c": (3.0, 0.75)}
     for name, (when, figure) in figures.items():
         folder = shutil.copytree(finished, tmp_path / name)
-        for file in (REPORT, ASKED):
+        for file in (REPORT, MANIFEST):
             record = json.loads((folder / file).read_bytes())
             if file == REPORT:
                 record["similarity"]["int8"] = figure
@@ -479,7 +497,7 @@ def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, tmp_
     interrupted(tmp_path / "off")
     (tmp_path / "on" / REPORT).unlink()
     running(tmp_path / "on")
-    verdicts = {entry.name: (entry.look.status, entry.verdict) for entry in Runs(tmp_path).entries()}
+    verdicts = {entry.name: (entry.snapshot.status, entry.verdict) for entry in Runs(tmp_path).entries()}
     assert verdicts["on"] == (RUNNING, "Measuring plans, 3 of 9")
     assert verdicts["off"][0] == INTERRUPTED
     assert verdicts["off"][1].startswith("interrupted after ")

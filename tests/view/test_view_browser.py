@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.view_server import QUERY, serving
-from trt_bisect.results.manifest import ASKED
+from tests.support.waiting import LIMIT
+from trt_bisect.results.manifest import MANIFEST
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
@@ -30,6 +31,7 @@ def _every_request_looks(monkeypatch):
 def page(browser):
     """A page that complains of any error on its console and of any request to another host."""
     context = browser.new_context(viewport={"width": 1300, "height": 900}, ignore_https_errors=True)
+    context.set_default_timeout(1000 * LIMIT)
     opened = context.new_page()
     errors: list[str] = []
     hosts: set[str] = set()
@@ -50,13 +52,13 @@ class Grown:
 
         self.folder = folder
         folder.mkdir()
-        for name in (ASKED, "network.json"):
+        for name in (MANIFEST, "network.json"):
             shutil.copy(finished / name, folder)
         self.lines = (finished / JOURNAL).read_bytes().splitlines(keepends=True)
         self.beat = Heartbeat(folder, Silent())
-        record = json.loads((folder / ASKED).read_bytes())
+        record = json.loads((folder / MANIFEST).read_bytes())
         record["started"] = json.loads((folder / PROGRESS).read_bytes())["began"]
-        (folder / ASKED).write_text(json.dumps(record))
+        (folder / MANIFEST).write_text(json.dumps(record))
 
     def write(self, count: int) -> None:
         with (self.folder / JOURNAL).open("ab") as file:
@@ -83,12 +85,12 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         page.get_by_role("row", name=re.compile("conv2")).click()
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")
         run.write(1)
-        expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ", timeout=60000)
+        expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ")
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")  # what was selected stays so
         run.write(len(run.lines))
-        expect(page.locator("#headline")).to_contain_text("1 culprit", timeout=60000)
+        expect(page.locator("#headline")).to_contain_text("1 culprit")
         run.finish(finished)
-        expect(page.locator("#live")).to_have_text("finished", timeout=60000)
+        expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
         page.get_by_role("row", name=re.compile("ip2")).click()
         expect(page.locator("#details-body .layer-name")).to_have_text("ip2")
@@ -107,7 +109,7 @@ def test_a_run_that_goes_away_is_told(browser, finished, tmp_path):
         expect(page.locator("#live")).to_contain_text("live")
         run.beat.close()
         shutil.rmtree(run.folder)
-        expect(page.locator("#live")).to_have_text("connection lost", timeout=60000)
+        expect(page.locator("#live")).to_have_text("connection lost")
     context.close()
 
 
@@ -141,8 +143,8 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path)
         report = json.loads((folder / REPORT).read_bytes())
         report["similarity"]["int8"] = figure
         (folder / REPORT).write_text(json.dumps(report))
-        asked = json.loads((folder / ASKED).read_bytes())
-        (folder / ASKED).write_text(json.dumps({**asked, "started": started}))
+        asked = json.loads((folder / MANIFEST).read_bytes())
+        (folder / MANIFEST).write_text(json.dumps({**asked, "started": started}))
     with serving(tmp_path) as base:
         page.goto(f"{base}/{QUERY}")
         names = page.locator("tbody th")
@@ -154,10 +156,10 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path)
         expect(page.locator("svg.history")).to_have_count(1)
         run = Grown(finished, tmp_path / "third")
         run.write(4)
-        expect(page.locator("tbody .live.running")).to_have_count(1, timeout=60000)
+        expect(page.locator("tbody .live.running")).to_have_count(1)
         expect(names).to_have_text([strange, "later", "third"])  # as it was sorted
         run.beat.close()
-        expect(page.locator("tbody .live.interrupted")).to_have_count(1, timeout=60000)
+        expect(page.locator("tbody .live.interrupted")).to_have_count(1)
         page.get_by_role("link", name=strange).click()
         expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")
         page.go_back()

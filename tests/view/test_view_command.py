@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from tests.support.view_server import QUERY, serving
+from tests.support.waiting import LIMIT
 from trt_bisect.errors import BadInput
 from trt_bisect.view.certificate import given_certificate, own_certificate
 from trt_bisect.view.server import address, listen, tunnel
@@ -167,6 +168,7 @@ def test_a_missing_package_is_named(command, finished, monkeypatch, package):
     assert "pip install 'trt-bisect[view]'" in err
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_without_a_word(finished, stop, tmp_path):
     environment = {**os.environ, "TRT_BISECT_TOKEN": "from the environment", "XDG_CONFIG_HOME": str(tmp_path)}
@@ -189,6 +191,6 @@ def test_ctrl_c_ends_it_without_a_word(finished, stop, tmp_path):
     assert digest.hex(":").upper() in said
     assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
     process.send_signal(stop)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LIMIT)
     assert (out, err) == ("", "")
     assert process.returncode == 0

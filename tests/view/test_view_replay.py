@@ -15,7 +15,7 @@ from trt_bisect.analyzer.metrics import find_metric, metric_of_facts
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
 from trt_bisect.driver.culprits.search import Findings, Question, drive
-from trt_bisect.results.manifest import ASKED, RunManifest
+from trt_bisect.results.manifest import MANIFEST, RunManifest
 from trt_bisect.results.run_report import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import INTERRUPTED
@@ -59,7 +59,7 @@ class Growing:
         self.trials = [json.loads(line)["trial"] for line in self.lines if b'"trial"' in line]
         self.journal = folder / JOURNAL
         self.journal.write_bytes(b"")
-        shutil.copy(run / ASKED, folder)
+        shutil.copy(run / MANIFEST, folder)
         self.looked_at = RunFolder(folder)
 
     def append(self, content: bytes):
@@ -67,7 +67,7 @@ class Growing:
             file.write(content)
 
     def report(self):
-        look = self.looked_at.look()
+        look = self.looked_at.snapshot()
         assert look.status == INTERRUPTED
         return look.report
 
@@ -144,7 +144,7 @@ def test_trials_of_another_fingerprint_are_not_mixed_in(network, tmp_path):
     final = trt_bisect.run(*network, output=run, strategy="exhaustive")
     (run / "report.json").unlink()
     assert (run / JOURNAL).read_bytes().startswith(other)
-    report = RunFolder(run).look().report
+    report = RunFolder(run).snapshot().report
     assert report.plans == final.plans == (run / JOURNAL).read_bytes().count(b'"trial"') - other.count(b'"trial"')
     assert [row.similarity for row in report.layers] == [row.similarity for row in final.layers]
 
@@ -157,7 +157,7 @@ def test_lines_that_are_no_trials_are_passed_over(network, tmp_path):
         file.write(b"\xff\xfe\n[1, 2]\n{}\nnull\n")
         file.write(f'{{"run": "{key}", "trial": 3}}\n{{"run": "{key}", "trial": {{"plan": "x"}}}}\n'.encode())
     (run / "report.json").unlink()
-    assert RunFolder(run).look().report.plans == final.plans
+    assert RunFolder(run).snapshot().report.plans == final.plans
 
 
 def test_a_trial_that_was_tried_again_replaces_the_first(network, tmp_path):
@@ -196,13 +196,13 @@ def test_the_curve_is_shown_before_full_int8_is_measured(network, tmp_path):
     final = trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
     tail = JournalTail(run, final.fingerprint)
     tail.read()
-    asked = RunManifest.from_json(json.loads((run / ASKED).read_bytes()))
+    asked = RunManifest.from_json(json.loads((run / MANIFEST).read_bytes()))
     replay = Replay(asked)
     full = asked.question.all_but(()).key()
     first = {plan: trial for plan, trial in list(tail.trials.items())[:9] if plan != full}
-    assert len(measured(replay.go_on(first))) == 7  # but full INT8 and nothing in INT8
-    assert replay.go_on(first).similarity["int8"] is None
-    assert replay.go_on(tail.trials).culprits == final.culprits
+    assert len(measured(replay.report(first))) == 7  # but full INT8 and nothing in INT8
+    assert replay.report(first).similarity["int8"] is None
+    assert replay.report(tail.trials).culprits == final.culprits
 
 
 def test_a_threshold_that_full_int8_meets_convicts_nobody_once_it_is_known(network, tmp_path):
@@ -210,8 +210,8 @@ def test_a_threshold_that_full_int8_meets_convicts_nobody_once_it_is_known(netwo
     trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
     lenient = trt_bisect.run(*network, output=run, threshold=0.01, strategy="exhaustive")
     (run / "report.json").unlink()
-    assert lenient.culprits == () == RunFolder(run).look().report.culprits
-    assert RunFolder(run).look().report.exit_code == 0
+    assert lenient.culprits == () == RunFolder(run).snapshot().report.culprits
+    assert RunFolder(run).snapshot().report.exit_code == 0
 
 
 @pytest.mark.parametrize("driver", [exhaustive, bisect])
@@ -235,7 +235,7 @@ def test_what_a_run_asks_survives_its_file(tmp_path, network):
         return float("inf") if np.array_equal(reference, output) else 1.0 / float(np.abs(reference - output).max())
 
     report = trt_bisect.run(*network, output=tmp_path, metric=ratio, threshold=3.0, direction="higher")
-    asked = RunManifest.from_json(json.loads((tmp_path / ASKED).read_bytes()))
+    asked = RunManifest.from_json(json.loads((tmp_path / MANIFEST).read_bytes()))
     assert asked.rule.metric.perfect == float("inf")
     assert asked.rule.metric.name == "ratio"
     assert (asked.blank.threshold, asked.blank.fingerprint) == (3.0, report.fingerprint)

@@ -24,7 +24,7 @@ from trt_bisect.data.datasets import Feeds, profile_shapes
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import all_but, prefix
 from trt_bisect.results.precision_check import disobeyed
 
@@ -190,7 +190,7 @@ def explicit_qdq(bench: Experiment) -> None:
     subject = subjects.lenet(bench.folder)
     path = bench.folder / "qdq.onnx"
     count = len(subject.network.layers)
-    written = PlanWriter(subject.network, subject.ranges.scales, Target.TENSORRT).write(all_but(count, ()))
+    written = PlanWriter(subject.network, subject.ranges.scales, GraphTarget.TENSORRT).write(all_but(count, ()))
     save_model(written.model, written.weights, path)
     again = load_network(path)
     builder = make_builder(

@@ -1,1 +1,1 @@
-"""What the outputs say: figures, verdicts, the worst inputs."""
+"""Comparison of outputs with FP32: metrics, verdicts, statistics of tensors, the worst inputs."""

@@ -1,4 +1,7 @@
-"""Which layers are abnormal, and why, in words. Tensors inside the network explain; only final outputs convict."""
+"""Findings on abnormal tensors and weights, in words.
+
+They explain a loss. The final outputs alone decide which layers are culprits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ SATURATION = "saturation"
 NOT_NORMALISED = "input not normalised"
 ONE_CHANNEL = "one channel"
 RESULT_QUANTIZED = "output quantized"
-REASONS = (NOT_FINITE, LOW_SIMILARITY, STARVED, SATURATION, NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED)
 
 LEAST_COSINE = 0.99
 STARVED_SHARE = 0.5
@@ -31,12 +33,15 @@ _FAINT_INPUT = 0.01
 
 @dataclass(frozen=True)
 class Advice:
-    """One finding.
+    """One finding on a tensor or a weight.
 
     Attributes:
-        index: of the layer that makes the tensor, or reads it if it is a weight; None for an input.
-        layers: those that suffer: the INT8 layers that read the tensor rounded, or the one whose own it is.
-        reason: one of ``REASONS``.
+        index: of the layer that makes the tensor, or that reads it if it is a weight; None for an input.
+        layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or the layer that
+            makes it.
+        tensor: its name.
+        kind: ``input``, ``activation``, ``output`` or ``weight``.
+        reason: one of the constants of this module, from ``LOW_SIMILARITY`` to ``RESULT_QUANTIZED``.
         words: the evidence, a sentence.
     """
 
@@ -51,19 +56,19 @@ class Advice:
 def advise(
     tensors: Iterable[Compared], weights: Iterable[Compared] = (), least_cosine: float = LEAST_COSINE
 ) -> tuple[Advice, ...]:
-    """The findings on all tensors and weights, in execution order.
+    """Returns the findings on all tensors and weights, in execution order.
 
     Args:
         tensors: in the order in which they are made.
-        weights: whole ones.
-        least_cosine: below it the similarity is low.
+        weights: whole weights, not their channels.
+        least_cosine: a similarity below this is low.
     """
     tensors = tuple(tensors)
     cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
     found = [
         Advice(
             each.origin.index,
-            _sufferers(each, reason),
+            _affected_layers(each, reason),
             each.origin.tensor,
             each.origin.kind,
             reason,
@@ -75,13 +80,13 @@ def advise(
     return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
 
 
-def _sufferers(each: Compared, reason: str) -> tuple[str, ...]:
+def _affected_layers(each: Compared, reason: str) -> tuple[str, ...]:
     own = (each.origin.layer,) if each.origin.layer else ()
     return own if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else each.origin.readers or own
 
 
 def _where(each: Compared, reason: str) -> str:
-    """Who makes the tensor and who reads it rounded, where that is not said otherwise."""
+    """The end of the sentence: the layer that makes the tensor and those that read it in INT8, or only a full stop."""
     origin = each.origin
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
         return "."
@@ -98,8 +103,8 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float)
     if each.origin.rounded_as_result:
         yield (
             RESULT_QUANTIZED,
-            f"it is a result of the network, and rounded to {each.origin.quantized_dtype} in steps of "
-            f"{each.scale:.3g} all the same: no layer after it gains speed by that",
+            f"it is an output of the network and is still rounded to {each.origin.quantized_dtype} in steps of "
+            f"{each.scale:.3g}: no layer after it becomes faster by that",
         )
 
 
@@ -116,7 +121,7 @@ def _difference(each: Compared, cosines: Mapping[str, float], least_cosine: floa
         words += f"; on sample {each.worst_sample} alone the cosine is {_percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
     if before:
-        words += f"; that of what the layer reads is {_percent(min(before))}"
+        words += f"; the cosine of what the layer reads is {_percent(min(before))}"
     yield LOW_SIMILARITY, words
 
 
@@ -129,16 +134,16 @@ def _range(each: Compared) -> Iterator[tuple[str, str]]:
     if rounding.near_zero >= STARVED_SHARE:
         yield (
             STARVED,
-            f"its range starves most of its values: of those that are not zero {_percent(rounding.near_zero)} fall "
-            f"into {2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {_percent(rounding.to_zero)} become zero, and "
-            f"90 % use no more than {rounding.levels_90}; {ends}",
+            f"its range is too wide for most of its values: of the values other than zero "
+            f"{_percent(rounding.near_zero)} fall into {2 * NEAR_ZERO + 1} of the {rounding.levels} levels, "
+            f"{_percent(rounding.to_zero)} become zero, and 90 % use no more than {rounding.levels_90} levels; {ends}",
         )
     deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
     if (rounding.clipped >= CLIPPED_SHARE and rounding.sqnr < _AUDIBLE) or deep:
         yield (
             SATURATION,
-            f"calibration clips {_percent(rounding.clipped)} of its values, from which "
-            f"{_percent(rounding.clipped_noise)} of the rounding's noise comes; {ends}",
+            f"calibration clips {_percent(rounding.clipped)} of its values, and these make "
+            f"{_percent(rounding.clipped_noise)} of the rounding noise; {ends}",
         )
 
 
@@ -150,11 +155,12 @@ def _channels(each: Compared) -> Iterator[tuple[str, str]]:
         return
     if each.loud and each.loud.times >= LOUD:
         scales = (
-            "each has its own scale, so that the weight keeps its precision, but what the layer makes has this channel"
+            "each channel has its own scale, so that the weight keeps its precision, but the layer's output has this "
+            "channel too"
             if per_channel
             else "all share one scale"
             if each.origin.quantizers
-            else "the weight is not rounded, but what the layer makes has this channel"
+            else "the weight is not rounded, but the layer's output has this channel too"
         )
         yield ONE_CHANNEL, f"{_loud('output channel', each.loud)}; {scales}"
     if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
@@ -170,14 +176,14 @@ def _input(each: Compared) -> Iterator[tuple[str, str]]:
     values = f"from {spread.min:.4g} to {spread.max:.4g}, mean {spread.mean:.4g}, standard deviation {spread.std:.4g}"
     largest = max(abs(spread.min), abs(spread.max))
     if largest > _LARGE_INPUT:
-        what = "its values are large, as pixels from 0 to 255 are"
+        what = "its values are large, like pixels from 0 to 255"
     elif spread.std and abs(spread.mean) > _OFFSET * spread.std:
-        what = "its values lie off zero, all on one side"
+        what = "its values are far from zero, almost all on one side"
     elif 0 < spread.std < _FAINT_INPUT:
-        what = "its values hardly differ, as if they had been divided twice"
+        what = "its values differ very little, as if they had been divided twice"
     else:
         return
-    yield NOT_NORMALISED, f"{what}: {values}; check that the data went through the network's own preprocessing"
+    yield NOT_NORMALISED, f"{what}: {values}; check that the network's own preprocessing was applied to the data"
 
 
 def _percent(share: float) -> str:

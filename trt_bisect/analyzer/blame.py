@@ -1,4 +1,4 @@
-"""Why a culprit is one: which side of it is to blame, and what was found on the tensors that it rounds."""
+"""The evidence on a culprit: its weight or its activation is to blame, and the findings on the tensors it rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trt_bisect.analyzer.advisor import (
     STARVED,
     Advice,
 )
-from trt_bisect.analyzer.origins import WEIGHT
+from trt_bisect.analyzer.origins import INPUT, RESULT, WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, Finding
 from trt_bisect.model.layers import Layer
 
@@ -40,24 +40,29 @@ ACCURACY_KINDS = frozenset(
         "half quantized",
     )
 )
-"""The kinds of structure findings that can cost a layer accuracy in INT8; the others cost speed."""
+"""The kinds of structure findings that can lose accuracy in INT8; the others lose speed only."""
 
 _ONE_SIDED = 0.8
-_ALONE = 0.1
-_TELLING = {
+"""A side with at least this share of the loss is to blame alone."""
+_LEAST_SHARE = 0.1
+"""A layer that loses less than this share of the budget when it alone is in INT8 has no side to blame."""
+_CAUSES = {
     ACTIVATION: (NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
     WEIGHT: (ONE_CHANNEL, STARVED, SATURATION),
 }
+"""The reasons that can be the cause on each side, the most important first."""
 _MOST_CAUSES = 3
 
 
 @dataclass(frozen=True)
-class Alone:
-    """The losses with one layer alone in INT8, in the metric's units; None where it was not measured.
+class LossAlone:
+    """The losses with one layer alone in INT8, in units of the metric's loss; None where not measured.
 
     Attributes:
-        both: its weights and activations rounded.
-        gain: what full INT8 is rid of when the layer alone stays high.
+        both: with the layer's weights and activations rounded.
+        weight: with its weights alone rounded.
+        activation: with its activations alone rounded.
+        gain: how much less full INT8 loses if this layer alone stays high.
     """
 
     both: float | None = None
@@ -68,16 +73,16 @@ class Alone:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks against a culprit.
+    """The evidence against a culprit.
 
     Attributes:
         layer: the culprit.
-        blame: ``weight``, ``activation`` or ``both``; None where it was not measured, or the layer alone costs little.
-        causes: the advisor's findings on what the layer rounds, the most telling first.
-        symptoms: those on what it makes.
-        structure: what the structure check says of it.
-        alone: its losses alone.
-        drop: the loss that it added in the run, None where that is not known.
+        blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer alone loses little.
+        causes: the advisor's findings on the tensors that the layer rounds, the most important first.
+        symptoms: the advisor's findings on the layer's outputs.
+        structure: the findings of the structure check on the layer.
+        alone: its losses alone; None if not measured.
+        drop: the loss that it added in the run; None if not known.
         budget: the loss that the threshold allows.
     """
 
@@ -86,44 +91,44 @@ class Evidence:
     causes: tuple[Advice, ...]
     symptoms: tuple[Advice, ...]
     structure: tuple[Finding, ...]
-    alone: Alone | None
+    alone: LossAlone | None
     drop: float | None
     budget: float
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What TensorRT would refuse, then the causes, then what else the check found, then the symptoms."""
-        refused = [finding.kind for finding in self.structure if finding.severity == ERROR]
+        """The structure check's errors, then the causes, then its other findings, then the symptoms; each one once."""
+        errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
-        told = [advice.reason for advice in self.causes], [advice.reason for advice in self.symptoms]
-        return tuple(dict.fromkeys([*refused, *told[0], *others, *told[1]]))
+        causes, symptoms = ([advice.reason for advice in found] for found in (self.causes, self.symptoms))
+        return tuple(dict.fromkeys([*errors, *causes, *others, *symptoms]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Whether a cause is there, on the ``activation`` side or the ``weight`` side if that is asked for."""
+        """Returns true if ``reason`` is among the causes; with ``side``, ``activation`` or ``weight``, on that side."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:
-        """The evidence in words."""
-        said = [self._cost(), *self._alone(), *_told(self.causes[:_MOST_CAUSES])]
+        """Returns the evidence in words."""
+        sentences = [self._cost(), *self._alone(), *_cause_sentences(self.causes[:_MOST_CAUSES])]
         if not self.causes and not self.structure:
-            said.append("No tensor that it rounds is abnormal by itself.")
-        said += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
-        return " ".join(said)
+            sentences.append("No tensor that it rounds is abnormal by itself.")
+        sentences += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
+        return " ".join(sentences)
 
     def _cost(self) -> str:
         name = f"'{self.layer.name}' ({self.layer.op_type})"
         if self.drop is None:
-            return f"{name} costs more than may be lost."
-        return f"{name} costs {self.drop:.3g} where {self.budget:.3g} may be lost."
+            return f"{name} loses more than the threshold allows."
+        return f"{name} loses {self.drop:.3g}; the threshold allows {self.budget:.3g}."
 
     def _alone(self) -> list[str]:
         if self.alone is None or self.alone.both is None:
             return []
-        text = f"Alone in INT8 it costs {self.alone.both:.3g}"
+        text = f"Alone in INT8 it loses {self.alone.both:.3g}"
         if self.alone.weight is not None and self.alone.activation is not None:
             text += f", its weight {self.alone.weight:.3g}, its activation {self.alone.activation:.3g}"
         if self.blame is None:
-            return [f"{text}: little, so that it is the company of the layers before it that makes it a culprit."]
+            return [f"{text}. That is little: it is a culprit only together with the layers before it."]
         return [f"{text}: {'both are' if self.blame == BOTH else f'the {self.blame} is'} to blame."]
 
 
@@ -131,35 +136,26 @@ def evidence_on(
     layer: Layer,
     findings: Iterable[Advice],
     structure: Iterable[Finding],
-    alone: Alone | None,
+    alone: LossAlone | None,
     drop: float | None,
     budget: float,
 ) -> Evidence:
-    """The evidence on a culprit.
+    """Collects the evidence on a culprit.
 
     Args:
         layer: the culprit.
         findings: the advisor's, on the whole network.
-        structure: the structure check's.
+        structure: the structure check's, on the whole network.
         alone: the layer's losses alone, if they were measured.
         drop: the loss that it added.
         budget: the loss that the threshold allows.
     """
     blame = _blame(layer, alone, budget)
     own = [advice for advice in findings if layer.name in advice.layers]
-    causes = [advice for advice in own if advice.reason != LOW_SIMILARITY]
-    sides = (blame,) if blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
-    ranked = [
-        advice
-        for side in sides
-        for reason in _TELLING[side]
-        for advice in causes
-        if (_side(advice), advice.reason) == (side, reason)
-    ]
     return Evidence(
         layer=layer,
         blame=blame,
-        causes=tuple(ranked),
+        causes=tuple(_ranked_causes(own, blame)),
         symptoms=tuple(advice for advice in own if advice.reason == LOW_SIMILARITY),
         structure=tuple(_concerning(layer.name, structure)),
         alone=alone,
@@ -168,9 +164,17 @@ def evidence_on(
     )
 
 
-def _blame(layer: Layer, alone: Alone | None, budget: float) -> str | None:
-    """The side with most of the loss; None where the layer alone costs less than a tenth of what may be lost."""
-    if alone is None or alone.both is None or alone.both < _ALONE * budget:
+def _ranked_causes(findings: Iterable[Advice], blame: str | None) -> list[Advice]:
+    """The findings that can be a cause on the side to blame, the most important first; on both sides by default."""
+    sides = (blame,) if blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
+    ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
+    causes = [advice for advice in findings if (_side(advice), advice.reason) in ranks]
+    return sorted(causes, key=lambda advice: ranks.index((_side(advice), advice.reason)))
+
+
+def _blame(layer: Layer, alone: LossAlone | None, budget: float) -> str | None:
+    """The side with most of the loss; None if the layer alone loses less than ``_LEAST_SHARE`` of the budget."""
+    if alone is None or alone.both is None or alone.both < _LEAST_SHARE * budget:
         return None
     if not any(rounding.is_weight for rounding in layer.roundings):
         return ACTIVATION
@@ -182,28 +186,28 @@ def _blame(layer: Layer, alone: Alone | None, budget: float) -> str | None:
     return WEIGHT if share >= _ONE_SIDED else ACTIVATION if share <= 1.0 - _ONE_SIDED else BOTH
 
 
-def _told(causes: Iterable[Advice]) -> list[str]:
-    """Each cause; of a second one on the same tensor only the first clause, the others say what is known."""
-    said, known = [], set()
+def _cause_sentences(causes: Iterable[Advice]) -> list[str]:
+    """A sentence for each cause. A second cause on the same tensor is shortened to its first clause."""
+    sentences, known = [], set()
     for advice in causes:
         if advice.tensor in known:
-            said.append(f"And {advice.words.split(';')[0].rstrip('.')}.")
+            sentences.append(f"And {advice.words.split(';')[0].rstrip('.')}.")
         else:
-            said.append(f"{_what(advice)} '{advice.tensor}': {advice.words}")
+            sentences.append(f"{_title(advice)} '{advice.tensor}': {advice.words}")
         known.add(advice.tensor)
-    return said
+    return sentences
 
 
 def _side(advice: Advice) -> str:
     return WEIGHT if advice.kind == WEIGHT else ACTIVATION
 
 
-def _what(advice: Advice) -> str:
-    return {WEIGHT: "Weight", "input": "Input", "output": "Result"}.get(advice.kind, "Tensor")
+def _title(advice: Advice) -> str:
+    return {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")
 
 
 def _concerning(name: str, structure: Iterable[Finding]) -> Sequence[Finding]:
-    """Findings on a layer, alone or in a list of layers, that can cost it accuracy."""
+    """The findings on a layer, alone or in a list of layers, that can lose accuracy."""
     return [
         finding
         for finding in structure

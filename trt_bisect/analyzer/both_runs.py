@@ -1,4 +1,4 @@
-"""A network's tensors under a plan, and beside it in FP32, emulated on ONNX Runtime, all of them as outputs."""
+"""The inner tensors of a network under a precision plan and in FP32, emulated on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from trt_bisect.precision import PrecisionPlan, int8_set
 def plan_observer(
     writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]
 ) -> Callable[[Feeds, int], dict[str, np.ndarray]]:
-    """Sees tensors as their layers make them in a plan, a sample at a time; inputs of the network as they are given.
+    """Returns a function from a sample and its number to the tensors of the network under a plan.
+
+    Each tensor is given as its layer makes it: a tensor that is rounded as an output, before that rounding. Inputs of
+    the network are given unchanged.
 
     Args:
-        writer: of the network's plans, for ONNX Runtime.
-        plan: the precisions; all high, or those that the origins are of.
-        origins: by tensor: one that is rounded as a result is seen before that.
+        writer: writes the network's plans for ONNX Runtime.
+        plan: all high, or the plan for which the origins were found.
+        origins: the wanted tensors, by name.
 
     Raises:
-        BadInput: ONNX Runtime refuses the network, or, when called, a sample.
+        BadInput: ONNX Runtime refuses the network or, when the function is called, a sample.
     """
     network, unrounded = writer.network, f"{writer.tag}unrounded"
     as_made = {
@@ -37,18 +40,21 @@ def plan_observer(
 
     def see(feeds: Feeds, position: int) -> dict[str, np.ndarray]:
         given = {name: feeds[name] for name in origins if name in feeds}
-        return {**given, **{as_made[name]: values for name, values in observer.see(feeds, position).items()}}
+        return {**given, **{as_made[name]: values for name, values in observer.run(feeds, position).items()}}
 
     return see
 
 
 class BothRuns:
-    """Two sessions of a network; raises BadInput where ONNX Runtime cannot make them.
+    """Two ONNX Runtime sessions of a network: FP32, and a plan.
 
     Args:
-        writer: of the network's plans, for ONNX Runtime.
-        plan: what runs beside FP32.
-        origins: the tensors that are wanted, by name.
+        writer: writes the network's plans for ONNX Runtime.
+        plan: the plan that is compared with FP32.
+        origins: the wanted tensors, by name.
+
+    Raises:
+        BadInput: ONNX Runtime cannot make a session.
     """
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]) -> None:
@@ -56,7 +62,7 @@ class BothRuns:
         self._int8 = plan_observer(writer, plan, origins)
 
     def on(self, feeds: Feeds, position: int) -> tuple[Tensors, Tensors]:
-        """The tensors of both runs on sample number ``position``, as their layers made them, by the FP32 run's names.
+        """Returns the tensors of the FP32 run and of the plan's run on sample ``position``, by their FP32 names.
 
         Raises:
             BadInput: ONNX Runtime refuses the sample.

@@ -1,4 +1,4 @@
-"""The axis of an output that holds its classes, for the metrics ``kl`` and ``top1``, decided from FP32's outputs."""
+"""The class axis of an output, for the metrics ``kl`` and ``top1``. It is found from the FP32 outputs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
 SHARES, OWN, LOGITS = "shares", "own", "logits"
-"""What FP32's values are: probabilities that sum to 1 along the axis; each a probability of its own, as a sigmoid gives
-them; anything else, which a softmax makes probabilities."""
+"""The kinds of FP32 values: probabilities that sum to 1 along the axis; independent probabilities, as a sigmoid gives
+them; all other values, which a softmax turns into probabilities."""
 OF_CLASSES = ("kl", "top1")
 """The metrics that need classes."""
 _SUM_TOLERANCE = 1e-2
@@ -21,12 +21,12 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Classes:
-    """How an output holds classes.
+    """The classes of an output.
 
     Attributes:
-        axis: from 0; None where it cannot be told.
+        axis: the class axis, from 0; None if it is not known.
         kind: ``SHARES``, ``OWN`` or ``LOGITS``.
-        guessed: the axis was taken from the shape, and others are longer than 1 too.
+        guessed: the axis was chosen by the shape although other axes are longer than 1 too.
     """
 
     axis: int | None
@@ -34,34 +34,36 @@ class Classes:
     guessed: bool = False
 
     def serves(self, metric: str) -> bool:
-        """Whether a metric can be measured: one that is not of classes, or that has what it needs."""
+        """Returns true if a metric can be measured: it needs no classes, or the classes it needs are known."""
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
     def rows(self, array: np.ndarray) -> np.ndarray:
-        """``[rows, classes]`` of an array of any shape that has the axis."""
+        """Returns an array of any shape that has the axis as ``[rows, classes]``."""
         assert self.axis is not None
         moved = np.moveaxis(np.atleast_1d(array), self.axis, -1)
         return moved.reshape(-1, moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
-        """The class of each row of an output, int64 ``[rows]``; a value that is NaN is never the largest."""
+        """Returns the class of each row of an output, int64 ``[rows]``. NaN is never the largest value."""
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
 
     @property
     def middle(self) -> float:
-        """Where a single value stands between two classes."""
+        """The border between the two classes of a single value."""
         return 0.0 if self.kind == LOGITS else 0.5
 
 
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
-    """The share of rows with the same class: the place of the largest value; of a single value, its side of the middle.
+    """Returns the share of rows that have the same class in both arrays, from 0 to 1.
+
+    The class of a row is the index of its largest value. The class of a single value is its side of ``middle``.
 
     Args:
-        reference: float64, of the output's shape. Places where it is not finite belong to no class; a row of such is
-            left out.
-        output: likewise.
-        classes: how they hold classes.
+        reference: float64, of the output's shape. Values that are not finite have no class. A row without a finite
+            value is left out.
+        output: float64, of the same shape.
+        classes: the classes of both.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -72,20 +74,19 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
 
 
 class Divergence:
-    """KL(reference || output) in nats of outputs from FP32's values for one input, the mean over rows.
+    """KL(reference || output) in nats between an output and the FP32 output for one input, the mean over rows.
 
-    Both are made probabilities in the same way: ``SHARES`` are divided by their sum, as ``scipy.stats.entropy`` does;
-    ``LOGITS`` go through a softmax. Of ``OWN`` each value p is a row (p, 1 - p) by itself, and so is the sigmoid of
-    each of ``LOGITS`` where there is one class. A probability of the output below 1e-12 counts as that.
+    Both are turned into probabilities in the same way. ``SHARES`` are divided by their sum, as ``scipy.stats.entropy``
+    does. ``LOGITS`` go through a softmax. Each value p of ``OWN`` is a row (p, 1 - p). So is the sigmoid of each value
+    of ``LOGITS`` if there is only one class. A probability of the output below 1e-12 counts as 1e-12.
+
+    Args:
+        reference: float64, one or more values. Values that are not finite have no class. A row without a finite value
+            is left out.
+        classes: the classes of the reference.
     """
 
     def __init__(self, reference: np.ndarray, classes: Classes) -> None:
-        """Gets ready.
-
-        Args:
-            reference: float64, one or more values. Where it is not finite there is no class; a row of such is left out.
-            classes: how it holds classes.
-        """
         self._classes = classes
         self._finite = np.isfinite(reference)
         self._whole = bool(self._finite.all())
@@ -96,7 +97,7 @@ class Divergence:
         self._best = self._likelihood(self._reference)
 
     def of(self, output: np.ndarray) -> float:
-        """The KL of an output, float64 of the reference's shape; exactly 0 where they are equal."""
+        """Returns the KL of an output, float64 of the reference's shape; exactly 0 if the two are equal."""
         return max(0.0, (self._best - self._likelihood(self._made(output))) / self._rows)
 
     def _likelihood(self, made: Sequence[np.ndarray]) -> float:
@@ -116,7 +117,7 @@ class Divergence:
 
 
 def kl(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
-    """What ``Divergence`` gives."""
+    """Returns the KL divergence of one output; see ``Divergence``."""
     return Divergence(reference, classes).of(output)
 
 
@@ -125,7 +126,7 @@ def _kl_of_rows(reference: np.ndarray, output: np.ndarray, make: Callable[[np.nd
 
 
 def _kl_of_values(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """KL of rows (1 - p, p) and (1 - q, q); what is outside of 0..1 counts as the nearer end."""
+    """Returns the KL of the rows (1 - p, p) and (1 - q, q). Values outside of 0..1 are clipped."""
     p, q = np.clip(p, 0.0, 1.0), np.clip(q, 0.0, 1.0)
     return np.asarray(_relative_entropy(p, q) + _relative_entropy(1.0 - p, 1.0 - q))
 
@@ -135,20 +136,25 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def _relative_entropy(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """p log(p / q) of each value; a q below 1e-12 counts as that."""
+    """Returns p log(p / q) of each value; a q below 1e-12 counts as 1e-12."""
     tiny = np.finfo(np.float64).tiny
     return np.asarray(p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, _LEAST))))
 
 
 def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Classes:
-    """How an output holds classes.
+    """Finds the classes of an output.
 
-    The first that fits: the axis given; the only axis along which FP32's values are probabilities that sum to 1
-    (within 0.01), or logarithms of such; the only axis longer than 1; axis 1 of four, as convolutions write images
-    ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``. Axis 0 counts only where it is the only one.
+    The class axis is the first of these that exists:
+
+    1. the axis given;
+    2. the only axis along which the FP32 values are probabilities that sum to 1 (within 0.01), or logarithms of such;
+    3. the only axis longer than 1;
+    4. axis 1 of four, as convolutions write images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
+
+    Axis 0 counts only if it is the only one.
 
     Args:
-        reference: FP32's output for each input.
+        reference: the FP32 output for each input.
         axis: given by the user, counted from either end; it must exist.
     """
     arrays = [np.atleast_1d(np.asarray(array, np.float64)) for array in reference]
@@ -173,12 +179,13 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 
 
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """KL of each row, in nats; whether it goes through a softmax first, in both, its reference decides.
+    """Returns the KL of each row in nats, float64 ``[rows]``.
 
     Args:
-        reference: float64 ``[rows, values]``; a row of probabilities that sum to 1 is taken as it is. A single value
-            is a probability where it lies in 0..1, else the logit of one.
-        output: likewise.
+        reference: float64 ``[rows, values]``. If a row holds probabilities that sum to 1, both rows are used unchanged;
+            otherwise both go through a softmax. A row of one value is a probability if the value lies in 0..1, else a
+            logit.
+        output: float64, of the same shape.
     """
     if reference.shape[-1] == 1:
         own = (reference >= 0.0) & (reference <= 1.0)
@@ -197,45 +204,53 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """How each output that holds numbers holds classes, and what is to be said of it.
+    """Finds the classes of each output that holds numbers.
 
     Args:
-        reference: FP32's outputs for each input.
-        judged: the outputs that count; the axis given has to fit each of them.
-        metric: the one that decides.
+        reference: the FP32 outputs for each input.
+        judged: the outputs that count; each must have the axis given.
+        metric: the deciding metric.
         axis: given by the user.
 
+    Returns:
+        The classes by output, and notes for the user on axes that were guessed.
+
     Raises:
-        BadInput: an output that counts has no such axis, or the metric needs one and none can be told.
+        BadInput: an output that counts has no such axis, or the metric needs one and it is not known.
     """
     found: dict[str, Classes] = {}
     notes = []
-    wanted = set(judged)
+    counting = set(judged)
     for name, value in reference[0].items():
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
             continue
         rank = max(value.ndim, 1)
         fits = axis is not None and -rank <= axis < rank
-        if name in wanted and axis is not None and not fits:
+        if name in counting and axis is not None and not fits:
             raise BadInput(
                 f"Output '{name}' of shape {list(value.shape)} has no axis {axis} for its classes.",
                 f"Give --class-axis from {-rank} to {rank - 1}, or --outputs with the outputs that have that axis.",
             )
-        classes = find_classes([each[name] for each in reference], axis if fits else None)
-        found[name] = classes
-        if name not in wanted:
-            continue
-        if not classes.serves(metric):
-            raise BadInput(
-                f"Which axis of output '{name}', of shape {list(value.shape)}, holds its classes cannot be told.",
-                f"Give --class-axis, which '{metric}' needs, or another --metric.",
-            )
-        if classes.guessed and (metric == "top1" or (metric == "kl" and classes.kind != OWN)):
-            notes.append(
-                f"the classes of output '{name}', of shape {list(value.shape)}, are taken to lie along axis "
-                f"{classes.axis}; --class-axis says otherwise"
-            )
+        found[name] = find_classes([each[name] for each in reference], axis if fits else None)
+        if name in counting:
+            notes += _class_notes(name, list(value.shape), found[name], metric)
     return found, notes
+
+
+def _class_notes(name: str, shape: list[int], classes: Classes, metric: str) -> list[str]:
+    """A note if the class axis was guessed; raises BadInput if the metric needs one that is not known."""
+    if not classes.serves(metric):
+        raise BadInput(
+            f"The class axis of output '{name}', of shape {shape}, cannot be told.",
+            f"Give --class-axis, which '{metric}' needs, or another --metric.",
+        )
+    needs_axis = metric == "top1" or (metric == "kl" and classes.kind != OWN)
+    if not (classes.guessed and needs_axis):
+        return []
+    return [
+        f"the class axis of output '{name}', of shape {shape}, is assumed to be axis {classes.axis}; "
+        "--class-axis sets another"
+    ]
 
 
 def _softmax(rows: np.ndarray) -> np.ndarray:
@@ -244,14 +259,14 @@ def _softmax(rows: np.ndarray) -> np.ndarray:
 
 
 def _shares(rows: np.ndarray) -> np.ndarray:
-    """Rows divided by their sums; what is below 0 counts as 0, and rows of zeros stay."""
+    """Returns rows divided by their sums. Negative values count as 0. Rows of zeros stay zero."""
     positive = np.maximum(rows, 0.0)
     sums = positive.sum(axis=-1, keepdims=True)
     return np.asarray(positive / np.where(sums > 0.0, sums, 1.0))
 
 
 def _kind(arrays: Sequence[np.ndarray], axis: int | None) -> str:
-    """What the values are; ``SHARES`` along ``axis`` alone."""
+    """Returns the kind of the values; ``SHARES`` only with an axis."""
     if axis is not None and all(_sums_to_one(array, axis) for array in arrays):
         return SHARES
     finite = [array[np.isfinite(array)] for array in arrays]
@@ -267,9 +282,10 @@ def _logarithms_sum_to_one(array: np.ndarray, axis: int) -> bool:
 
 
 def _looks_channels_first(one: int, two: int, three: int, *, own: bool) -> bool:
-    """Whether sizes behind the batch are those of ``[C, H, W]``: an image is as wide as high, or C is not between.
+    """Returns true if the three sizes after the batch look like ``[C, H, W]`` and not like ``[H, W, C]``.
 
-    A single channel of an image that is not square is known by its probabilities alone: it could be ``[1, T, C]``.
+    The last two sizes are equal, or the first differs from the second and the last is not the smallest. If the first
+    size is 1, the shape could also be ``[1, T, C]``; it is an image only if ``own``: its values are probabilities.
     """
     if two == three:
         return True

@@ -1,4 +1,7 @@
-"""One output compared with FP32's, each input by itself; all that FP32's values alone decide is found out once."""
+"""Comparison of one output with the FP32 output, each input by itself.
+
+Everything that depends on the FP32 values alone is computed once.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,22 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures
 
 FAINT_OCTAVES = 10
-"""An output whose norm is so many powers of two below the median's says nothing by a relative metric."""
+"""An output is faint if its norm is more than this many powers of two below the median: relative metrics fail there."""
 _KEPT_VALUES = 1 << 20
-"""How many of FP32's values may be kept ready, at about 50 bytes each; for more they are made ready each time."""
-_SILENT = -(1 << 12)
+"""The most FP32 values that are kept prepared, at about 50 bytes each. More values are prepared anew each time."""
+_ZERO_OCTAVE = -(1 << 12)
 """The octave of an output of zeros: below that of any number."""
 
 
-class _Prepared:
-    """FP32's output for one input, and what its values alone decide.
+class _PreparedReference:
+    """The FP32 output for one input, and everything that depends on its values alone.
 
     Attributes:
         values: float64, of any shape.
-        finite: where they are; ``whole``: everywhere.
-        rows: the finite ones, as the metrics of values take them.
+        finite: true for the finite values, of the same shape.
+        whole: all values are finite.
+        empty: no value is finite.
+        rows: the finite values as the metrics take them, ``[rows, last axis]``.
     """
 
     def __init__(self, values: np.ndarray, classes: Classes) -> None:
@@ -42,7 +47,7 @@ class _Prepared:
         self._divergence = Divergence(self.values, classes) if not self.empty and classes.serves("kl") else None
 
     def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
-        """Each metric's value for an output of the same shape, float64 and finite where this is."""
+        """Returns each metric's value for an output, float64, of the same shape, finite where the reference is."""
         assert self._reference is not None
         rows = rows_of(output, self.finite)
         sums = self._reference.against(rows)
@@ -57,30 +62,30 @@ class _Prepared:
 
 
 class OutputJudge:
-    """Compares one output with FP32's on the same inputs."""
+    """Compares one output with the FP32 output on the same inputs.
+
+    Args:
+        reference: the FP32 output for each input.
+        metrics: by name.
+        classes: the classes of the output; found from ``reference`` by default.
+    """
 
     def __init__(
         self, reference: Sequence[np.ndarray], metrics: Mapping[str, Metric], classes: Classes | None = None
     ) -> None:
-        """Gets ready.
-
-        Args:
-            reference: FP32's output for each input.
-            metrics: by name.
-            classes: how the output holds classes; found out where it is not given.
-        """
         self._reference = [np.asarray(array) for array in reference]
         self._classes = classes or find_classes(self._reference)
         self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
         faint = faint_places([(octave(finite_norm(array)),) for array in self._reference])
         self._faint = frozenset(faint)
         self._keeps = sum(array.size for array in self._reference) <= _KEPT_VALUES
-        self._kept: dict[int, _Prepared] = {}
+        self._kept: dict[int, _PreparedReference] = {}
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """The figures of the output for each input, in the reference's order; the worst of each metric decides.
+        """Returns the figures of an output, given for each input in the reference's order.
 
-        Shapes that differ are compared where both have values. Places where the reference is not finite are left out.
+        The value of each metric is its worst over the inputs. Arrays of different shapes are compared in the region
+        that both have. Values that are not finite in the reference are left out.
         """
         notes: dict[str, None] = {}
         found = [self._values(place, np.asarray(output), notes) for place, output in enumerate(outputs)]
@@ -105,14 +110,14 @@ class OutputJudge:
         )
 
     def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
-        """Each metric's value on one input; None where the output is not finite."""
+        """Each metric's value on one input; None if the output is not finite."""
         same = output.shape == self._reference[place].shape
         output = output.astype(np.float64)
         if same:
             reference = self._prepared(place)
         else:
             r, output = _common(self._reference[place], output, notes)
-            reference = _Prepared(r, self._classes)
+            reference = _PreparedReference(r, self._classes)
         finite = np.isfinite(output)
         if not (finite if reference.whole else finite | ~reference.finite).all():
             return None
@@ -121,18 +126,18 @@ class OutputJudge:
             return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
         return reference.values_of(self._metrics, output)
 
-    def _prepared(self, place: int) -> _Prepared:
-        found = self._kept.get(place) or _Prepared(self._reference[place], self._classes)
+    def _prepared(self, place: int) -> _PreparedReference:
+        found = self._kept.get(place) or _PreparedReference(self._reference[place], self._classes)
         if self._keeps:
             self._kept[place] = found
         return found
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The places of the inputs with an output that is almost zero, beside those of the others.
+    """Returns the indices of the inputs on which an output is almost zero, compared with the other inputs.
 
     Args:
-        octaves: for each input, of the norm of each output.
+        octaves: for each input the octave of each output's norm.
     """
     medians = [median_low(column) for column in zip(*octaves, strict=True)]
     return tuple(
@@ -143,41 +148,43 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """What is to be said of how inputs are judged.
+    """Returns notes for the user on inputs and figures that the metric cannot judge.
 
     Args:
-        reference: FP32's outputs for each input.
+        reference: the FP32 outputs for each input.
         judged: the outputs that count.
-        metric: the one that decides.
+        metric: the deciding metric.
     """
     if not is_reusable(metric.code):
-        return [f"what the metric '{metric.name}' uses cannot all be seen: another run measures everything anew"]
+        return [
+            f"the metric '{metric.name}' depends on something that cannot be recorded: another run measures all anew"
+        ]
     if metric.name not in RELATIVE:
         return []
-    said = []
+    notes = []
     for name in judged:
         places = faint_places([(octave(finite_norm(found[name])),) for found in reference])
         if places:
-            said.append(
-                f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs, number "
-                f"{places[0]} first: a relative metric says nothing there, and they are not judged by it"
+            notes.append(
+                f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs, the first is "
+                f"number {places[0]}: a relative metric has no meaning there, and they do not count"
             )
-    return said
+    return notes
 
 
 def finite_norm(array: np.ndarray) -> float:
-    """The norm of an array's finite values."""
+    """Returns the Euclidean norm of an array's finite values."""
     values = np.asarray(array, np.float64)
     return float(np.linalg.norm(values[np.isfinite(values)]))
 
 
 def octave(norm: float) -> int:
-    """The power of two above a norm."""
-    return math.frexp(norm)[1] if norm > 0 else _SILENT
+    """Returns the exponent of the power of two above a norm."""
+    return math.frexp(norm)[1] if norm > 0 else _ZERO_OCTAVE
 
 
 def _common(reference: np.ndarray, output: np.ndarray, notes: dict[str, None]) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays cut to the region that both have."""
+    """Returns both arrays cut to the region that both have; adds a note on the shapes."""
     r, o = reference, output
     notes[f"shape {list(o.shape)} instead of {list(r.shape)}, compared where both have values"] = None
     if r.ndim != o.ndim:
@@ -187,13 +194,13 @@ def _common(reference: np.ndarray, output: np.ndarray, notes: dict[str, None]) -
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:
-    """An output as a user's metric gets it: float64 ``[rows, last axis]``, a value a row where some are not finite."""
+    """Returns the finite values of an output as a user's metric gets them; see ``rows_of``."""
     values = np.asarray(array, np.float64)
     return rows_of(values, np.isfinite(values))
 
 
 def rows_of(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """``[rows, last axis]``; a value a row where some are not ``kept``."""
+    """Returns an array as ``[rows, last axis]``; only the values that are ``kept``, as ``[n, 1]``, if some are not."""
     if not kept.all():
         return np.asarray(array[kept]).reshape(-1, 1)
     return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))

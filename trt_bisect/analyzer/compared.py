@@ -1,4 +1,4 @@
-"""The tensors of two runs compared while they pass by, and the weights before and after rounding."""
+"""Comparison of inner tensors of two runs, sample by sample, and of weights before and after rounding."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from statistics import median_low
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
+from trt_bisect.analyzer.metrics import cosine_of_sums
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
@@ -23,7 +24,6 @@ from trt_bisect.analyzer.tensors import (
     RoundingStatistics,
     Spread,
     as_block,
-    cosine_of,
     largest_magnitude,
     parts,
     row_length,
@@ -38,20 +38,25 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Compared:
-    """One tensor in both runs, or one channel of a weight.
+    """The comparison of one tensor in both runs, or of one channel of a weight.
 
     Attributes:
+        origin: the tensor.
         shape: on the first sample.
         dtype: in the FP32 run.
-        scale: of INT8; the largest where there is one a channel; None where nothing rounds it.
-        figures: INT8 against FP32, the tensor as it was made: before its own rounding, after those of all before it.
-            For a weight: after rounding against before.
-        rounding: what its own rounding alone does to it.
-        loud: its loudest channel; ``loud_input`` the loudest input channel of a weight.
+        scale: of INT8; the largest one if each channel has its own; None if the tensor is not rounded.
+        figures: INT8 against FP32, with the tensor as its layer makes it, before its own rounding. For a weight: after
+            rounding against before.
+        fp32: the values in FP32.
+        int8: the values in INT8.
+        rounding: the error of the tensor's own rounding alone.
+        loud: the channel with the largest magnitude.
+        loud_input: the input channel of a weight with the largest magnitude.
         channel: of a weight; None for the whole tensor.
         note: what could not be compared.
-        worst_cosine: on the sample where the cosine is worst, ``worst_sample`` by its place from 0; samples on which
-            the FP32 tensor is almost zero do not count. None of a weight.
+        worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
+            None for a weight.
+        worst_sample: the index of that sample.
     """
 
     origin: Origin
@@ -70,7 +75,7 @@ class Compared:
     worst_sample: int | None = None
 
     def record(self) -> dict[str, Any]:
-        """All of it by column, flat."""
+        """Returns all fields as one flat record, by column."""
         origin = self.origin
         columns: dict[str, Any] = {
             "index": origin.index,
@@ -102,8 +107,8 @@ class Compared:
         }
 
 
-class _Comparing:
-    """One tensor while the samples pass by."""
+class _TensorComparison:
+    """The statistics of one tensor in both runs over the samples added so far."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
@@ -118,6 +123,7 @@ class _Comparing:
         self._samples = 0
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
+        """Adds the tensor of both runs on the next sample. If the shapes differ, it is counted and left out."""
         if self._shape is None:
             self._shape, self._dtype = reference.shape, str(reference.dtype)
         if reference.shape != output.shape:
@@ -144,7 +150,7 @@ class _Comparing:
             self._rounding.add(reference.reshape(-1)[part])
 
     def done(self) -> Compared | None:
-        """None if no sample had it."""
+        """Returns the comparison over all samples; None if no sample has the tensor."""
         if self._shape is None:
             return None
         worst_cosine, worst_sample = self._worst()
@@ -164,16 +170,16 @@ class _Comparing:
         )
 
     def _add_sample(self, sums: np.ndarray) -> None:
-        """Keeps the worst cosine of the samples of each octave: which octaves are faint is known only at the end."""
+        """Keeps the worst cosine by octave of the sample's norm. The faint octaves are known only at the end."""
         if sums[0]:
             loudness = octave(math.sqrt(max(sums[1], 0.0)))
-            found = (cosine_of(sums), self._samples)
+            found = (cosine_of_sums(*map(float, sums)), self._samples)
             self._worst_of[loudness] = min(found, self._worst_of.get(loudness, found))
             self._octaves[loudness] += 1
         self._samples += 1
 
     def _worst(self) -> tuple[float | None, int | None]:
-        """The worst cosine of a sample, and its place."""
+        """Returns the worst cosine of a sample that is not faint, and the index of that sample."""
         if not self._octaves:
             return None, None
         middle = median_low(self._octaves.elements())
@@ -185,23 +191,45 @@ def compare_tensors(
     origins: Mapping[str, Origin],
     on_sample: Callable[[], None] = lambda: None,
 ) -> tuple[Compared, ...]:
-    """Every floating-point tensor of ``origins`` that both runs have, over all samples together.
-
-    No more than one sample's tensors are held: they are let go of before the next are asked for.
+    """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
 
     Args:
-        samples: for each the tensors of the FP32 run and of the INT8 run, by the same names.
+        samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
         origins: by tensor; the result has their order.
-        on_sample: called after each.
+        on_sample: called after each sample.
     """
-    comparing = {name: _Comparing(origin) for name, origin in origins.items()}
+    comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
+    add_samples(samples, comparisons, on_sample)
+    return tuple(compared for each in comparisons.values() if (compared := each.done()) is not None)
+
+
+class PairStatistic(Protocol):
+    """A statistic of one tensor in two runs."""
+
+    def add(self, reference: np.ndarray, output: np.ndarray) -> None:
+        """Adds the tensor of both runs on the next sample."""
+
+
+def add_samples(
+    samples: Iterable[tuple[Tensors, Tensors]],
+    statistics: Mapping[str, PairStatistic],
+    on_sample: Callable[[], None],
+) -> None:
+    """Adds every floating-point tensor that both runs have to its statistic, the tensors of a sample in parallel.
+
+    The tensors of only one sample are in memory at a time.
+
+    Args:
+        samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
+        statistics: by tensor.
+        on_sample: called after each sample.
+    """
     with ThreadPoolExecutor(cores()) as pool:
         for reference, output in samples:
-            both = [name for name in comparing if _is_float(reference.get(name)) and _is_float(output.get(name))]
-            list(pool.map(lambda name, r=reference, o=output: comparing[name].add(r[name], o[name]), both))
+            both = [name for name in statistics if _is_float(reference.get(name)) and _is_float(output.get(name))]
+            list(pool.map(lambda name, r=reference, o=output: statistics[name].add(r[name], o[name]), both))
             del reference, output
             on_sample()
-    return tuple(compared for each in comparing.values() if (compared := each.done()) is not None)
 
 
 def _is_float(values: np.ndarray | None) -> bool:
@@ -209,7 +237,11 @@ def _is_float(values: np.ndarray | None) -> bool:
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
-    """Weights after rounding against before: whole tensors, and their channels. Those that nothing rounds are equal."""
+    """Compares weights after rounding with the weights before.
+
+    Returns:
+        The whole weights, and all their channels. A weight that is not rounded equals itself.
+    """
     tensors: list[Compared] = []
     channels: list[Compared] = []
     for origin in origins:
@@ -221,7 +253,7 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
 
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
-    """A whole weight after rounding against before."""
+    """Compares a whole weight after rounding with the weight before."""
     rounding = RoundingStatistics(origin.quantizers) if origin.quantizers else None
     if rounding is not None:
         rounding.add(values)
@@ -244,7 +276,7 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
 
 
 def input_axis(axis: int | None) -> int | None:
-    """The axis of a weight's input channels, beside that of its output channels."""
+    """Returns the axis of a weight's input channels, given the axis of its output channels."""
     return None if axis is None else axis - 1 if axis else 1
 
 
@@ -273,7 +305,7 @@ def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) 
 
 
 def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
-    """``[channels, values]``; one row without an axis."""
+    """Returns a weight as ``[channels, values]``; as one row if it has no channel axis."""
     if axis is None:
         return values.reshape(1, -1)
     return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)

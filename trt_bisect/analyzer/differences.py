@@ -1,4 +1,4 @@
-"""Which of model, ranges, data, engine, GPU and options differ between two runs."""
+"""Differences between two runs in model, ranges, data, engine, GPU and options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ _DIGITS = 8
 
 @dataclass(frozen=True)
 class Difference:
-    """One part of what two runs are made of, as text in both; a digest by its first digits."""
+    """One part in which two runs differ.
+
+    Attributes:
+        what: the name of the part.
+        before: its value in the earlier run as text; the first digits of a digest.
+        now: the same for the later run.
+    """
 
     what: str
     before: str
@@ -34,24 +40,24 @@ class Difference:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...] | None:
-    """What differs between two origins (see ``origin``), None where one of them does not know what it is made of."""
+    """Returns the differences between two origins (see ``origin``); None if one of them has no parts."""
     if "model" not in before or "model" not in now:
         return None
     return tuple(_differences(before, now))
 
 
-def origin(made_of: Mapping[str, Any], **asked: Any) -> dict[str, Any]:
-    """A report's ``made_of`` without its nesting, and what else was asked for; ``asked`` alone where it has none.
+def origin(made_of: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """Returns a flat record of all parts of a run: those of ``made_of`` without nesting, then ``options``.
 
     Args:
-        made_of: in JSON's types.
-        asked: options that do not change an engine, by name.
+        made_of: the parts of a report's fingerprint, in JSON types; may be empty.
+        options: options that do not change an engine, by name.
     """
     parts = {name: value for name, value in made_of.items() if name not in ("versions", "metric")}
     if "metric" in made_of:
         parts["metric code"] = made_of["metric"]
     versions = made_of.get("versions")
-    return {**parts, **(versions if isinstance(versions, Mapping) else {}), **asked}
+    return {**parts, **(versions if isinstance(versions, Mapping) else {}), **options}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:

@@ -1,4 +1,4 @@
-"""How a metric is spread over a data set: one bad input of a thousand, or a thousand bad ones."""
+"""The distribution of a metric over a data set: it shows whether a few inputs are bad or all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 STANDS_OUT = 5.0
-"""An input stands out whose loss is more than so many times the median's."""
+"""An input stands out if its loss is more than this many times the median loss."""
 
 FEW, MOST = 0.1, 0.5
 PERCENTILES = (90, 95, 99)
@@ -17,7 +17,7 @@ _BINS = 12
 
 @dataclass(frozen=True)
 class Bin:
-    """A bar of the histogram: how many values lie in ``low`` to ``high``; the last bar's upper end is in it."""
+    """A bar of the histogram: the number of values from ``low`` to below ``high``; the last bar includes ``high``."""
 
     low: float
     high: float
@@ -29,15 +29,15 @@ class Distribution:
     """A metric over the samples of a data set.
 
     Attributes:
-        count: samples.
-        not_finite: those of them on which INT8 gave NaN or infinite values, or nothing that can be compared.
-        best: the metric on the best sample; None where it has no value.
+        count: the number of samples.
+        not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing that can be compared.
+        best: the metric on the best sample; None if it has no value.
         median: of the samples in order of their loss; the worse of the middle two.
-        percentiles: by p, the value that p % of the samples are at least as good as.
+        percentiles: by p, the value such that p % of the samples are as good or better.
         worst: the metric on the worst sample.
         bins: the histogram of the values.
-        standing_out: samples with more than ``STANDS_OUT`` times the median's loss.
-        bad: samples that miss the threshold; None without one.
+        standing_out: the number of samples with more than ``STANDS_OUT`` times the median loss.
+        bad: the number of samples that miss the threshold; None without a threshold.
     """
 
     count: int
@@ -52,12 +52,12 @@ class Distribution:
 
 
 def distribution_of(values: Sequence[float], losses: Sequence[float], allowed: float | None) -> Distribution:
-    """The distribution of a metric's values, none of it lost: percentiles are values that occur.
+    """Returns the distribution of a metric's values. Percentiles are values that occur, without interpolation.
 
     Args:
-        values: the metric on each sample, NaN where there is none; at least one.
-        losses: how far each is from perfect; infinite where there is no value.
-        allowed: the loss that the threshold allows, None without a threshold.
+        values: the metric on each sample, NaN where it has no value; at least one.
+        losses: the loss of each sample; infinite where the metric has no value.
+        allowed: the loss that the threshold allows; None without a threshold.
     """
     by_loss = [values[place] for place in sorted(range(len(values)), key=lambda place: (losses[place], place))]
 
@@ -93,42 +93,40 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(found: Distribution) -> str:
-    """In words, which of the two problems it is, and what to do about it."""
+    """Returns a sentence that says if the data or the network is the problem, and what to do."""
     total = "the one input" if found.count == 1 else f"{found.count} inputs"
     if found.bad is None:
         return _without_threshold(found, total)
     if found.bad == 0:
-        spread = f" {_standing_out(found)}; it is good all the same." if found.standing_out else ""
+        spread = f" {_standing_out(found)}, and still meets the threshold." if found.standing_out else ""
         return f"No input is bad: {total} {'meets' if found.count == 1 else 'all meet'} the threshold.{spread}"
     if found.count == 1:
         return "The one input misses the threshold. More inputs tell whether it is the input or the network."
-    said = f"{found.bad} of {total} {'misses' if found.bad == 1 else 'miss'} the threshold"
+    misses = f"{found.bad} of {total} {'misses' if found.bad == 1 else 'miss'} the threshold"
     if found.bad <= max(1.0, FEW * found.count):
         return (
-            f"A few bad inputs: {said}, and the rest is good. Look at what these have that the others have not, and "
-            "whether the calibration data has their like, before any layer is blamed."
+            f"A few bad inputs: {misses}, and the rest is good. Before you blame a layer, look for what these inputs "
+            "have in common, and check that the calibration data has similar ones."
         )
     if found.bad >= MOST * found.count:
-        return (
-            f"A bad network, not a bad input: {said}. 'trt-bisect run' names the layers; any of these inputs will do."
-        )
+        return f"A bad network, not a bad input: {misses}. 'trt-bisect run' with any of these inputs names the layers."
     return (
-        f"A part of the data is bad: {said}. See what the bad ones have in common; 'trt-bisect run --input' with the "
-        "worst names the layers."
+        f"A part of the data is bad: {misses}. Look for what the bad inputs have in common; 'trt-bisect run --input' "
+        "with the worst ones names the layers."
     )
 
 
 def _without_threshold(found: Distribution, total: str) -> str:
-    limit = "Whether that is good enough, only a threshold can say (--threshold)."
+    limit = "Give --threshold to see if that is good enough."
     if found.count == 1:
         return f"There is only one input. {limit}"
     if found.standing_out == 0:
         return f"No input stands out: {total} lose about the same, so it is the network, not an input. {limit}"
     few = found.standing_out <= max(1.0, FEW * found.count)
-    meaning = "a few inputs are another matter than the rest" if few else "the data is of two kinds"
+    meaning = "a few inputs differ from the rest" if few else "the data is of two kinds"
     return f"{_standing_out(found)}: {meaning}. {limit}"
 
 
 def _standing_out(found: Distribution) -> str:
     verb = "stands" if found.standing_out == 1 else "stand"
-    return f"{found.standing_out} of {found.count} {verb} out with more than {STANDS_OUT:g} times the median's loss"
+    return f"{found.standing_out} of {found.count} {verb} out with more than {STANDS_OUT:g} times the median loss"

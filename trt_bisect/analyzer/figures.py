@@ -1,4 +1,4 @@
-"""What one run says of a network, as far as nights compare it."""
+"""The figures of one run of a network that nightly runs compare."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from trt_bisect.analyzer.metrics import Metric, metric_of_facts
 
 INT8, RECIPE = "int8", "recipe"
-"""The plans whose similarity is compared."""
+"""The plans of which the similarity is compared."""
 
 
 @dataclass(frozen=True)
 class LayerFigures:
-    """One quantizable layer, as ``report.json`` has it."""
+    """The figures of one quantizable layer, as in ``report.json``."""
 
     similarity: float | None
     drop: float | None
@@ -33,7 +33,7 @@ class LayerFigures:
 def _refuse_other(values: Iterable[Any], *types: type) -> None:
     for value in values:
         if not isinstance(value, types):
-            raise TypeError(f"{value!r} is none of {', '.join(one.__name__ for one in types)}")
+            raise TypeError(f"{value!r} is not of type {' or '.join(one.__name__ for one in types)}")
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,18 @@ class Figures:
     """One run of one network.
 
     Attributes:
-        metric: ``Metric.facts`` of the metric that decides.
-        threshold: the worst value of it that is still good.
+        metric: ``Metric.facts`` of the deciding metric.
+        threshold: the worst value of the metric that is still good.
         similarity: of full INT8 and of the recipe; None where not measured.
         high: the layers that the recipe leaves high.
         meets: the recipe meets the threshold.
-        latency: median milliseconds of one inference by plan, None for one that could not be built; None as a whole
-            where nothing was timed.
-        layers: the quantizable ones by name.
+        latency: median milliseconds of one inference by plan, None for a plan that could not be built. None as a whole
+            if nothing was timed.
+        layers: the quantizable layers by name.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: a part is of another type, as one read from a file may be.
+        KeyError, TypeError, ValueError, AttributeError: a part has another type, as can happen when it comes from a
+            file.
     """
 
     metric: Mapping[str, Any]
@@ -70,25 +71,25 @@ class Figures:
 
     @property
     def judge(self) -> Metric:
-        """The metric, to judge these figures by."""
+        """The metric that judges these figures."""
         return metric_of_facts(self.metric)
 
     @property
     def culprits(self) -> tuple[str, ...]:
-        """In the network's order."""
+        """The names of the culprits in the network's order."""
         return tuple(name for name, layer in self.layers.items() if layer.culprit)
 
     def to_json(self) -> dict[str, Any]:
-        """In JSON's types; ``layers`` as lists of name and ``LayerFigures``' fields, so that one takes one line."""
+        """Returns the figures in JSON types. Each layer is a list: its name, then the fields of ``LayerFigures``."""
         layers = [[name, *asdict(layer).values()] for name, layer in self.layers.items()]
         return {**vars(self), "high": list(self.high), "layers": layers}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Figures:
-        """What ``to_json`` gave.
+        """Returns the figures in a record that ``to_json`` made.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: the record is none.
+            KeyError, TypeError, ValueError, AttributeError: the record is not one of ``to_json``.
         """
         layers = {name: LayerFigures(*figures) for name, *figures in record["layers"]}
         return cls(**{**record, "high": tuple(record["high"]), "layers": layers})

@@ -1,4 +1,4 @@
-"""The Pareto front: the plans that no other plan beats in both loss and cost."""
+"""The Pareto front: the plans for which no other plan has both a lower loss and a lower cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trt_bisect.precision import PrecisionPlan
 
 _FLOOR = 1e-2
-"""Losses below so much of the budget are as good as none."""
+"""Losses below this share of the budget count as this share."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Point:
     """One plan.
 
     Attributes:
-        cost: the share of INT8's gain in speed that it gives up.
-        loss: measured.
+        cost: the share of the speed gain of INT8 that the plan gives up.
+        loss: the measured loss.
     """
 
     plan: PrecisionPlan
@@ -27,7 +27,7 @@ class Point:
 
 
 def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Those that no other beats, the cheapest first; of equal ones the first."""
+    """Returns the points of the Pareto front, the cheapest first. Of equal points the first one is kept."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, point.loss)):
         if math.isfinite(point.loss) and (not front or point.loss < front[-1].loss):
@@ -36,14 +36,14 @@ def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def knee(front: Sequence[Point], budget: float) -> Point | None:
-    """The point where more cost begins to give little; None on a front of fewer than three points.
+    """Returns the point after which more cost reduces the loss only little; None if there are fewer than three points.
 
-    Kneedle (Satopää and others, Finding a "kneedle" in a haystack, 2011): the largest distance from the line between
-    the ends, cost and the logarithm of the loss both taken from 0 to 1.
+    Method: Kneedle (Satopää and others, Finding a "kneedle" in a haystack, 2011). The knee is the point with the
+    largest distance from the line between the ends, with cost and the logarithm of the loss both scaled to 0..1.
 
     Args:
-        front: the cheapest first.
-        budget: the loss that is tolerated.
+        front: the cheapest point first.
+        budget: the loss that the threshold allows.
     """
     if len(front) < 3:
         return None

@@ -1,4 +1,4 @@
-"""A histogram of signed values that pass by a block at a time: memory stays the same, counts stay exact."""
+"""A histogram of signed values with exact counts and constant memory; its range grows with the values added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 BINS = 1024
 _LEAST_EXPONENT = -1000
-"""So that a bin's width is no denormal, nor is a value divided by it infinite."""
+"""The least exponent of a bin's width: the width is a normal number, and a value divided by it is finite."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,10 @@ class Histogram:
     """Counts of values between edges.
 
     Attributes:
-        edges: float64 ``[bins + 1]``; the first is the least value, the last the largest. No edges where no value was.
-        counts: int64 ``[bins]``; a bin holds its left edge, and the last its right one too.
-        sum: of the values; ``squares``: of their squares.
+        edges: float64 ``[bins + 1]``; the first is the least value, the last the largest. Empty without values.
+        counts: int64 ``[bins]``; a bin includes its left edge, and the last bin its right edge too.
+        sum: the sum of the values.
+        squares: the sum of their squares.
     """
 
     edges: np.ndarray
@@ -29,15 +30,15 @@ class Histogram:
 
 
 class GrowingHistogram:
-    """Counts of values in equal bins around zero, in *groups* (one for a tensor, or one a channel).
+    """Counts of values in equal bins around zero, in groups (one for a tensor, or one for each channel).
 
-    The width of a bin is a power of two, so that which bin a value falls into is exact, as are the edges. A value
-    beyond the last bin doubles the width as often as need be: neighbouring bins become one. Values that are not finite
-    are left out, and counted in ``nonfinite``.
+    The width of a bin is a power of two, so that the edges and the bin of a value are exact. A value beyond the last
+    bin doubles the width until it fits; neighbouring bins are merged then. Values that are not finite are left out and
+    counted in ``nonfinite``.
 
     Args:
-        groups: how many.
-        bins: of each; even.
+        groups: the number of groups.
+        bins: the number of bins of each group; even.
     """
 
     def __init__(self, groups: int = 1, bins: int = BINS) -> None:
@@ -49,7 +50,7 @@ class GrowingHistogram:
         self.nonfinite = 0
 
     def add(self, block: np.ndarray) -> None:
-        """Takes in values, ``[groups, values]`` of any float dtype."""
+        """Adds values, ``[groups, values]`` of any float dtype."""
         finite = np.isfinite(block)
         everywhere = bool(finite.all())
         kept: Any = True if everywhere else finite
@@ -69,7 +70,7 @@ class GrowingHistogram:
         self._counts += counted.reshape(groups, bins)
 
     def _widen(self, peaks: np.ndarray) -> None:
-        """Makes every magnitude up to its group's peak fall into a bin."""
+        """Widens the bins until they cover all magnitudes up to each group's peak; ``peaks`` is ``[groups]``."""
         wanted = np.maximum(np.frexp(peaks / self._half)[1], self._exponents)
         places = np.arange(-self._half, self._half)
         for group in np.flatnonzero(wanted > self._exponents):
@@ -80,7 +81,7 @@ class GrowingHistogram:
         self._exponents = wanted
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """What was seen of a group, in at most so many bins: they are merged in pairs until they fit."""
+        """Returns the histogram of a group. Bins are merged in pairs until there are at most ``most``."""
         used = np.flatnonzero(self._counts[group])
         least, largest = float(self._least[group]), float(self._largest[group])
         counts = self._counts[group][used]

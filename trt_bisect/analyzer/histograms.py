@@ -1,27 +1,27 @@
-"""Histograms of a tensor in FP32 and in INT8 over the same bins."""
+"""Histograms of a tensor in FP32 and in INT8 with the same bins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.compared import Compared, Tensors
+from trt_bisect.analyzer.compared import Compared, Tensors, add_samples
 from trt_bisect.model.quantizer import Quantizer, round_trips
-from trt_bisect.support.machine import cores
 
 BINS = 64
 
 
 @dataclass(frozen=True)
-class Histogram:
-    """Counts of the finite values in ``BINS`` equal bins from ``low`` to ``high``, as ``numpy.histogram`` has them.
+class TensorHistogram:
+    """Counts of the finite values of a tensor in ``BINS`` equal bins from ``low`` to ``high``; see ``numpy.histogram``.
 
     Attributes:
-        fp32: of the FP32 run.
-        int8: of the INT8 run as the INT8 layers read it: after the tensor's own rounding, if it has one.
+        low: the left edge of the first bin.
+        high: the right edge of the last bin.
+        fp32: the counts in the FP32 run.
+        int8: the counts in the INT8 run, as the INT8 layers read the tensor: after its own rounding if it has one.
     """
 
     low: float
@@ -31,11 +31,11 @@ class Histogram:
 
 
 class HistogramCounts:
-    """The histogram of one tensor while the samples pass by; both ranges are known before.
+    """The histogram of one tensor over the samples added so far. Its ends come from an earlier comparison.
 
     Args:
-        compared: the tensor.
-        quantizers: what its INT8 values are still to go through, each with one scale.
+        compared: the comparison of the tensor on the same samples.
+        quantizers: are applied to the INT8 values before counting; each has one scale.
     """
 
     def __init__(self, compared: Compared, quantizers: tuple[Quantizer, ...]) -> None:
@@ -49,23 +49,23 @@ class HistogramCounts:
         self._int8 = np.zeros(BINS, np.int64)
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Takes in a sample of both runs, as it was made; one of another shape in INT8 is left out."""
+        """Adds the tensor of both runs on the next sample; does nothing if the shapes differ."""
         if reference.shape == output.shape:
             self._fp32 += self._counted(reference)
             self._int8 += self._counted(round_trips(output, self._quantizers))
 
     def _counted(self, values: np.ndarray) -> np.ndarray:
-        """Counts in float64: the edges of 64 bins need not be numbers apart in float16, nor in float32."""
+        """Counts in float64, since the edges of the bins can be equal in float16 or float32."""
         counted = values[np.isfinite(values)].astype(np.float64)
         return np.histogram(counted, BINS, (self._low, self._high))[0]
 
-    def done(self) -> Histogram:
-        """What was counted."""
-        return Histogram(self._low, self._high, tuple(self._fp32.tolist()), tuple(self._int8.tolist()))
+    def done(self) -> TensorHistogram:
+        """Returns the histogram."""
+        return TensorHistogram(self._low, self._high, tuple(self._fp32.tolist()), tuple(self._int8.tolist()))
 
 
 def _monotone(compared: Compared) -> tuple[Quantizer, ...]:
-    """The tensor's own quantizers, none where they have a scale for each channel: only then are the ends known."""
+    """Returns the tensor's own quantizers; none if they have a scale for each channel, since the ends are unknown."""
     quantizers = compared.origin.quantizers
     return () if any(quantizer.axis is not None for quantizer in quantizers) else quantizers
 
@@ -74,23 +74,18 @@ def tensor_histograms(
     samples: Iterable[tuple[Tensors, Tensors]],
     tensors: Sequence[Compared],
     on_sample: Callable[[], None] = lambda: None,
-) -> Mapping[str, Histogram]:
-    """The histograms of tensors that were compared, by name; those without a finite value have none.
+) -> Mapping[str, TensorHistogram]:
+    """Returns the histograms of tensors by name. A tensor without a finite value has none.
 
     Args:
-        samples: the same as they were compared on.
-        tensors: what the comparison found.
-        on_sample: called after each.
+        samples: the samples of the comparison.
+        tensors: the results of the comparison.
+        on_sample: called after each sample.
     """
     counts = {
         each.origin.tensor: HistogramCounts(each, _monotone(each))
         for each in tensors
         if each.fp32.count and each.int8.count
     }
-    with ThreadPoolExecutor(cores()) as pool:
-        for reference, output in samples:
-            both = [name for name in counts if name in reference and name in output]
-            list(pool.map(lambda name, r=reference, o=output: counts[name].add(r[name], o[name]), both))
-            del reference, output
-            on_sample()
+    add_samples(samples, counts, on_sample)
     return {name: each.done() for name, each in counts.items()}

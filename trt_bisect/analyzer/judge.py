@@ -1,4 +1,4 @@
-"""The judge: final outputs against the FP32 reference's, figures against the threshold."""
+"""The judge: compares final outputs with the FP32 outputs, and their figures with the threshold."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ DEFAULT_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Rule:
-    """What is tolerated.
+    """The rule by which trials are judged.
 
     Attributes:
-        metric: the one that decides.
-        threshold: the worst value of it that is still good.
-        share: a culprit costs at least this share of what the threshold allows.
-        outputs: the final outputs that count; empty for all. The worst decides.
+        metric: the deciding metric.
+        threshold: the worst value of the metric that is still good.
+        share: a culprit loses at least this share of the loss that the threshold allows.
+        outputs: the final outputs that count; empty for all. The worst output decides.
     """
 
     metric: Metric
@@ -42,26 +42,29 @@ class Rule:
 
     @property
     def step(self) -> float:
-        """The least loss that makes a layer a culprit."""
+        """The smallest loss that makes a layer a culprit."""
         return self.share * self.budget
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
-        """The figures of the outputs that count."""
+        """Returns the figures of the outputs that count, by name."""
         return {name: figures for name, figures in trial.outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """The loss of the worst output on the worst input; infinite where that is not finite, None where it failed."""
+        """Returns the loss of the worst output on the worst input.
+
+        It is infinite if an output is not finite, and None if the trial failed.
+        """
         if trial.failed:
             return None
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
 
     def output_loss(self, figures: OutputFigures) -> float:
-        """The loss of one output; infinite where it is not finite or nothing could be compared."""
+        """Returns the loss of one output; infinite if it is not finite or nothing could be compared."""
         value = figures.values.get(self.metric.name)
         return math.inf if value is None or not figures.finite else self.metric.loss(value)
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """The metric's value for the worst output on the worst input, None where there is none."""
+        """Returns the metric's value for the worst output on the worst input; None if there is no such value."""
         if trial is None or trial.failed:
             return None
         judged = self.judged(trial)
@@ -71,7 +74,7 @@ class Rule:
         return worst.values[self.metric.name]
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
-        """The metric's value for the worst output on each input; None where the trial failed, or had a single input."""
+        """Returns the metric's value for the worst output on each input; None if the trial failed or had one input."""
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         known = [figures.inputs[self.metric.name] for figures in judged if self.metric.name in figures.inputs]
         if not known or len(known) < len(judged):
@@ -83,19 +86,20 @@ class Rule:
         return ByInput(tuple(worst), sum(misses), self.metric)
 
     def meets(self, trial: Trial | None) -> bool:
-        """Whether a trial was measured and is at or above the threshold."""
+        """Returns true if a trial was measured and is as good as the threshold or better."""
         loss = None if trial is None else self.loss(trial)
         return loss is not None and loss <= self.budget
 
 
 @dataclass(frozen=True)
 class ByInput:
-    """A trial's figures, input by input.
+    """The figures of a trial for each input.
 
     Attributes:
-        values: NaN where there is none, None where the input does not count because FP32's output is almost zero.
-        misses: how many miss the threshold.
-        metric: that they are of.
+        values: the metric; NaN if it has no value, None if the input does not count since the FP32 output is almost
+            zero.
+        misses: the number of inputs that miss the threshold.
+        metric: the metric of the values.
     """
 
     values: tuple[float | None, ...]
@@ -103,9 +107,10 @@ class ByInput:
     metric: Metric
 
     def facts(self) -> dict[str, Any]:
-        """What a report says of it: ``inputs``, how many count; ``misses``; ``mean`` of those with a figure.
+        """Returns the record for a report.
 
-        ``worst`` is the place of the worst, from 0; ``values`` and ``faint``, the places of those that do not count.
+        Its keys: ``inputs``, the number of inputs that count; ``misses``; ``mean``, of the finite values; ``worst``,
+        the index of the worst input; ``values``; ``faint``, the indices of the inputs that do not count.
         """
         counting = {place: value for place, value in enumerate(self.values) if value is not None}
         known = [value for value in counting.values() if math.isfinite(value)]
@@ -122,10 +127,10 @@ class ByInput:
 def make_rule(
     metric: Metric, threshold: float | None, share: float = DEFAULT_SHARE, outputs: Sequence[str] = ()
 ) -> Rule:
-    """A rule with the metric's own threshold where none is given.
+    """Returns a rule, by default with the metric's own threshold.
 
     Raises:
-        BadInput: the metric has no threshold of its own, a value is out of range, or nothing is allowed to be lost.
+        BadInput: the metric has no threshold of its own, a value is out of range, or the threshold allows no loss.
     """
     if threshold is None:
         threshold = DEFAULT_THRESHOLDS.get(metric.name)
@@ -138,8 +143,8 @@ def make_rule(
     rule = Rule(metric, threshold, share, tuple(outputs))
     if metric.perfect is not None and rule.budget <= 0.0:
         raise BadInput(
-            f"Threshold {threshold:g} leaves '{metric.name}' nothing to lose: equal outputs give {metric.perfect:g}.",
-            "Give a value that is worse than that.",
+            f"Threshold {threshold:g} of '{metric.name}' allows no loss: equal outputs give {metric.perfect:g}.",
+            f"Give a threshold that is worse than {metric.perfect:g}.",
         )
     return rule
 
@@ -150,12 +155,12 @@ Comparison = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 def comparison(
     reference: Sequence[Outputs], extra: Metric | None = None, classes: Mapping[str, Classes] | None = None
 ) -> Comparison:
-    """From the outputs for every input to figures by all metrics, the user's ``extra`` one included.
+    """Returns a function from the outputs for every input to their figures by all metrics.
 
     Args:
-        reference: the FP32 outputs, one dictionary an input.
-        extra: the metric that decides; a built-in one is there anyway.
-        classes: how each output holds classes; found out where it is not given.
+        reference: the FP32 outputs, one dictionary for each input.
+        extra: the user's own metric, besides the built-in ones.
+        classes: the classes of each output; found from ``reference`` by default.
     """
     metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
     judges = {
@@ -166,14 +171,14 @@ def comparison(
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:
-    """The outputs that are arrays of numbers, not texts, sequences or maps."""
+    """Returns the names of the outputs that are arrays of numbers, not texts, sequences or maps."""
     return [name for name, value in outputs.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"]
 
 
 def outputs_to_judge(outputs: Outputs) -> list[str]:
-    """The outputs that count where the user names none: the floating-point ones, or all that hold numbers.
+    """Returns the outputs that count if the user names none: the floating-point ones, or else all with numbers.
 
-    Labels and indices are no measure of accuracy by the cosine of their numbers.
+    The cosine of labels or indices is no measure of accuracy.
     """
     numeric = numeric_outputs(outputs)
     return [name for name in numeric if outputs[name].dtype.kind == "f"] or numeric
@@ -185,13 +190,11 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """The figures of one output, each input by itself.
-
-    Shapes that differ are compared where both have values. Places where the reference is NaN or infinite are left out.
+    """Returns the figures of one output, each input by itself; see ``OutputJudge.figures``.
 
     Args:
         reference: the FP32 output for each input.
-        output: what is compared with it, likewise.
+        output: the other output for each input.
         metrics: by name.
         class_axis: see ``find_classes``.
     """
@@ -199,17 +202,17 @@ def compare_arrays(
 
 
 def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
-    """What is to be said of reference outputs that hold NaN or infinite values themselves, by output."""
-    said = {}
+    """Returns a note by output for each reference output with NaN or infinite values."""
+    notes = {}
     for name in numeric_outputs(reference[0]):
         counts = [int(np.size(found[name]) - np.isfinite(_as_float(found[name])).sum()) for found in reference]
         if any(counts):
             inputs = sum(count > 0 for count in counts)
-            said[name] = (
+            notes[name] = (
                 f"the FP32 reference itself holds {sum(counts)} NaN or infinite values in output '{name}' "
                 f"({inputs} of {len(counts)} inputs); they are left out of the comparison"
             )
-    return said
+    return notes
 
 
 def _as_float(array: np.ndarray) -> np.ndarray:
@@ -217,7 +220,7 @@ def _as_float(array: np.ndarray) -> np.ndarray:
 
 
 def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
-    """SQNR with the mean taken out, and cosine, on the input with the worst cosine."""
+    """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
     values = figures.values
     if "cosine" in values and figures.inputs:
         place = figures.inputs["cosine"].index(values["cosine"])
@@ -226,10 +229,10 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 
 
 def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
-    """A warning where cosine and SQNR disagree about whether there is a problem, else an empty text.
+    """Returns a warning if cosine meets the threshold and SQNR does not, or the other way round; else an empty text.
 
-    For small errors without an offset, ``1 - cosine = noise / (2 signal)``, so the threshold T of cosine stands for an
-    SQNR of ``-10 log10(2 (1 - T))``. The signal of the SQNR used has the mean taken out. 3 dB either way are allowed.
+    For small errors without an offset, ``1 - cosine = noise / (2 signal)``. So the threshold T of cosine corresponds to
+    an SQNR of ``-10 log10(2 (1 - T))``, with the mean removed from the signal. A difference of 3 dB is allowed.
     """
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
         return ""
@@ -243,13 +246,13 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
         good = rule.metric.loss(value) <= rule.budget
         if good and found < level - 3.0:
             return (
-                f"Output '{name}': cosine {100 * value:.3f}% meets the threshold, but SQNR with the mean taken out is "
-                f"{found:.1f} dB where {level:.1f} dB would go with it. A common offset or a softmax flatters cosine; "
-                "look at --metric centered_sqnr as well."
+                f"Output '{name}': cosine {100 * value:.3f}% meets the threshold, but SQNR without the mean is "
+                f"{found:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
+                "cosine too high; look at --metric centered_sqnr as well."
             )
         if not good and found > level + 3.0:
             return (
-                f"Output '{name}': cosine {100 * value:.3f}% misses the threshold, but SQNR is {found:.1f} dB where "
-                f"{level:.1f} dB would go with it; look at --metric sqnr as well."
+                f"Output '{name}': cosine {100 * value:.3f}% misses the threshold, but SQNR is {found:.1f} dB, and the "
+                f"threshold corresponds to {level:.1f} dB; look at --metric sqnr as well."
             )
     return ""

@@ -1,4 +1,4 @@
-"""Metrics: how far a network's output is from the FP32 reference's."""
+"""Metrics of the difference between an output and the FP32 output."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import kl, top1
 from trt_bisect.analyzer.user_code import code_digest
-from trt_bisect.data.datasets import load_function
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
 
 EXACT_SQNR = 400.0
-"""The SQNR, in dB, of outputs that are equal: beyond what float32 can tell apart."""
+"""The SQNR of equal outputs in dB. It is above the SQNR of any two float32 outputs that differ."""
 
 RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
-"""The metrics that say nothing of an output that is almost zero."""
+"""The metrics that have no meaning for an output that is almost zero."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure for two arrays.
+    """A function of two arrays that gives a figure.
 
     Attributes:
-        function: from reference and output for one input, float64 of one shape ``[rows, last axis]``, to the figure;
-            for those of ``OF_CLASSES``, of the output's own shape, and with ``Classes`` behind them.
-        text: the figure for a person.
-        perfect: the figure of equal outputs; None where only the reference itself can tell (a user's function).
-        loss_of: from figure and perfect figure to how bad it is: 0 is perfect, and steps of it can be compared.
-        code: a digest of the user's function, so that figures of another one are never taken for its own.
-        of_sums: the same as ``function``, for one that takes no more than ``Sums``.
+        name: a built-in name, or that of the user's function.
+        function: from reference and output for one input to the figure. Both are float64, of the same shape ``[rows,
+            last axis]``. The metrics in ``OF_CLASSES`` take arrays of the output's own shape and ``Classes`` as the
+            third argument.
+        text: from a figure to its text for the user.
+        perfect: the figure of equal outputs; None if it depends on the reference (a user's function).
+        loss_of: from a figure and the perfect figure to the loss: 0 is perfect, and losses can be compared and added.
+        code: a digest of the user's function, so that figures of another function are never used as its own.
+        of_sums: the same figure from ``Sums``; None if the metric needs more than these.
     """
 
     name: str
@@ -45,31 +47,32 @@ class Metric:
 
     @property
     def higher(self) -> bool:
-        """Higher figures are better."""
+        """Returns true if higher figures are better."""
         return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
 
     def worst(self, figures: Iterable[float]) -> float:
-        """The worst of some figures; NaN where one is NaN."""
+        """Returns the worst figure; NaN if one figure is NaN."""
         found = list(figures)
         return math.nan if any(map(math.isnan, found)) else min(found) if self.higher else max(found)
 
     def loss(self, value: float) -> float:
-        """How bad a figure is; infinite for NaN.
+        """Returns the loss of a figure; infinite for NaN.
 
         Raises:
-            ValueError: the perfect figure is not known yet (see ``knowing_perfect``).
+            ValueError: the perfect figure is not known (see ``knowing_perfect``).
         """
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """This metric with the worst figure of ``references`` against themselves as the perfect one, had it none.
+        """Returns this metric with a perfect figure.
 
-        A threshold above it could not be met by FP32 itself on one of them.
+        If there is none yet, it is the worst figure of a reference against itself: FP32 itself meets no stricter
+        threshold.
 
         Raises:
-            BadInput: such a figure is NaN.
+            BadInput: a figure of a reference against itself is NaN.
         """
         if self.perfect is not None:
             return self
@@ -82,21 +85,25 @@ class Metric:
         return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
-        """What figures can be judged by without the function, in JSON's types; ``metric_of_facts`` reads it."""
+        """Returns what is needed to judge figures without the function, in JSON types. See ``metric_of_facts``."""
         perfect = None if self.perfect is None else repr(self.perfect)
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the metrics of values take of an output and FP32's, worked out once for all of them.
+    """Sums over the values r of the FP32 output and o of the output; most metrics are computed from them.
 
     Attributes:
-        size: how many values there are.
-        signal: the sum of r^2; ``centered`` with the mean of r taken out.
-        power: the sum of o^2; ``product`` that of r o.
-        noise: the sum of (r - o)^2; ``distance`` that of |r - o|.
-        largest: of |r - o|; ``relative`` of |r - o| / |r|, where |r| counts as at least a millionth of the largest |r|.
+        size: the number of values.
+        signal: the sum of r^2.
+        centered: the sum of (r - mean of r)^2.
+        power: the sum of o^2.
+        product: the sum of r o.
+        noise: the sum of (r - o)^2.
+        distance: the sum of |r - o|.
+        largest: the largest |r - o|.
+        relative: the largest |r - o| / |r|, where |r| is at least a millionth of the largest |r|.
     """
 
     size: int
@@ -111,14 +118,13 @@ class Sums:
 
 
 class Reference:
-    """FP32's values for one input, ready to be compared with others."""
+    """The FP32 values for one input, prepared for comparisons.
+
+    Args:
+        values: float64, one or more, all finite.
+    """
 
     def __init__(self, values: np.ndarray) -> None:
-        """Gets ready.
-
-        Args:
-            values: float64, one or more, all finite.
-        """
         self.values = values
         self._signal = _dot(values, values)
         centered = values - values.mean()
@@ -127,7 +133,7 @@ class Reference:
         self._magnitudes = np.maximum(magnitudes, max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny)))
 
     def against(self, output: np.ndarray) -> Sums:
-        """The sums of an output, float64 of the same shape, all finite."""
+        """Returns the sums for an output: float64, of the same shape, all finite."""
         error = self.values - output
         noise, product, power = _dot(error, error), _dot(self.values, output), _dot(output, output)
         error = np.abs(error, out=error)
@@ -137,58 +143,63 @@ class Reference:
 
 
 def cosine(sums: Sums) -> float:
-    """Cosine similarity of the flattened arrays; exactly 1 for equal ones, 0 if only one is zero.
+    """Returns the cosine similarity of the flattened arrays; see ``cosine_of_sums``."""
+    return cosine_of_sums(sums.size, sums.signal, sums.power, sums.product, sums.noise)
 
-    A single value has a sign but no direction: 1 less its error, relative to the larger of the two, stands for it.
+
+def cosine_of_sums(size: float, signal: float, power: float, product: float, noise: float) -> float:
+    """Returns the cosine similarity by the sums of ``Sums``: exactly 1 for equal arrays, 0 if only one is zero.
+
+    A single value has no direction. Its cosine is replaced by 1 - |r - o| / max(|r|, |o|).
     """
-    if sums.noise == 0.0:
+    if noise == 0.0:
         return 1.0
-    if sums.size == 1:
-        return 1.0 - math.sqrt(sums.noise / max(sums.signal, sums.power))
-    norms = math.sqrt(sums.signal) * math.sqrt(sums.power)
-    return min(1.0, max(-1.0, sums.product / norms)) if norms else 0.0
+    if size == 1:
+        return 1.0 - math.sqrt(noise / max(signal, power))
+    norms = math.sqrt(signal) * math.sqrt(power)
+    return min(1.0, max(-1.0, product / norms)) if norms else 0.0
 
 
 def _dot(one: np.ndarray, other: np.ndarray) -> float:
-    """The scalar product, without BLAS: its threads cost more than they save, and keep the processor busy."""
+    """Returns the scalar product, computed without BLAS, whose threads cost more than they save here."""
     return float(np.sum(one * other))
 
 
 def mse(sums: Sums) -> float:
-    """Mean squared error."""
+    """Returns the mean squared error."""
     return sums.noise / sums.size
 
 
 def l1(sums: Sums) -> float:
-    """Mean absolute error."""
+    """Returns the mean absolute error."""
     return sums.distance / sums.size
 
 
 def sqnr(sums: Sums) -> float:
-    """Signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2), at most ``EXACT_SQNR``."""
+    """Returns the signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2); see ``decibels``."""
     return decibels(sums.signal, sums.noise)
 
 
 def centered_sqnr(sums: Sums) -> float:
-    """SQNR with the reference's mean taken out of the signal: a large common offset does not flatter it.
+    """Returns the SQNR with the mean of the reference removed from the signal, in dB.
 
-    Of a single value it is the plain SQNR.
+    A large common offset does not improve it. For a single value it is the plain SQNR.
     """
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
 
 def max_abs(sums: Sums) -> float:
-    """The largest absolute error."""
+    """Returns the largest absolute error."""
     return sums.largest
 
 
 def max_rel(sums: Sums) -> float:
-    """The largest relative error."""
+    """Returns the largest relative error."""
     return sums.relative
 
 
 def decibels(signal: float, noise: float) -> float:
-    """10 log10(signal / noise), at most ``EXACT_SQNR`` either way."""
+    """Returns 10 log10(signal / noise), clipped to ``-EXACT_SQNR``..``EXACT_SQNR``."""
     if noise == 0.0:
         return EXACT_SQNR
     if signal == 0.0:
@@ -231,7 +242,7 @@ def _above(value: float, perfect: float) -> float:
 
 
 def _noise_ratio(decibels: float, perfect: float) -> float:
-    """Noise power over signal power: unlike decibels, the steps of two layers can be compared and add up."""
+    """Returns noise power over signal power. Unlike decibels, these losses can be compared and added."""
     return 0.0 if decibels >= perfect else float(10.0 ** (-decibels / 10.0))
 
 
@@ -253,7 +264,7 @@ DEFAULT_THRESHOLDS = {"cosine": 0.99, "sqnr": 20.0, "centered_sqnr": 20.0, "kl":
 
 
 def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Metric:
-    """A built-in metric by name, or the user's function.
+    """Returns a built-in metric, or a metric of the user's function.
 
     Args:
         name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays
@@ -270,23 +281,27 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
             f"There is no metric '{name}'.", f"Use one of {', '.join(BUILT_IN)}, or module:function of your own."
         )
     if direction not in ("higher", "lower"):
-        raise BadInput(f"The metric's direction '{direction}' is unknown.", "Say 'higher' or 'lower': which is better.")
+        raise BadInput(
+            f"The metric's direction '{direction}' is unknown.", "Give 'higher' or 'lower': which is better."
+        )
     function = load_function(name, "metric") if isinstance(name, str) else name
     label = name if isinstance(name, str) else getattr(name, "__name__", "metric")
     return _user_metric(label, function, direction == "higher")
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """A metric that judges figures which were measured before; only a built-in one can measure others.
+    """Returns a metric that judges figures measured before. Only a built-in metric can measure new ones.
 
     Raises:
-        KeyError, TypeError, ValueError: the facts are not what ``Metric.facts`` gives.
+        KeyError, TypeError, ValueError: the facts do not come from ``Metric.facts``.
     """
     if not facts["own"]:
         return BUILT_IN[facts["name"]]
 
     def unknown(*_: np.ndarray) -> float:
-        raise BadInput(f"The metric '{facts['name']}' is known by its figures alone.", "Give its function.")
+        raise BadInput(
+            f"The metric '{facts['name']}' can judge earlier figures but cannot measure new ones.", "Give its function."
+        )
 
     perfect = None if facts["perfect"] is None else float(facts["perfect"])
     return Metric(facts["name"], unknown, _plain, perfect, _below if facts["higher"] else _above)

@@ -1,5 +1,4 @@
-"""What the network says of a tensor beside its values: who makes it, who reads it rounded, along which axis it has
-channels."""
+"""Facts on a tensor from the network: the layer that makes it, the layers that read it rounded, its channel axis."""
 
 from __future__ import annotations
 
@@ -29,13 +28,15 @@ class Origin:
     Attributes:
         tensor: its name.
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, or ``weight``.
-        index: of the layer that makes it, or reads it if it is a weight; None for an input.
-        int8_op_type: the same layer as it is in the INT8 run.
-        quantizers: what INT8 rounds it with, first applied first; empty where nothing does.
-        readers: the layers that read it so.
-        channel_axis: None where it has no channels.
+        index: of the layer that makes it, or that reads it if it is a weight; None for an input.
+        layer: the name of that layer; empty for an input.
+        op_type: the operator of that layer; ``Input`` for an input.
+        int8_op_type: the operator of that layer in the INT8 run.
+        quantizers: round it in INT8, in the order in which they apply; empty if it is not rounded.
+        readers: the layers that read it rounded.
+        channel_axis: None if it has no channels.
         inputs: the tensors that its layer reads.
-        rounded_as_result: a pair stands between it and the network's output.
+        rounded_as_result: a Q/DQ pair stands between it and the network's output.
     """
 
     tensor: str
@@ -52,17 +53,17 @@ class Origin:
 
     @property
     def quantized_dtype(self) -> str:
-        """``int8`` or ``uint8``, empty where nothing rounds it."""
+        """``int8`` or ``uint8``; empty if it is not rounded."""
         return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
 
     @property
     def scale(self) -> float | None:
-        """Of the first quantizer; the largest where there is one a channel."""
+        """The scale of the first quantizer; the largest one if each channel has its own. None if it is not rounded."""
         return float(np.max(self.quantizers[0].scale)) if self.quantizers else None
 
     @property
     def reach(self) -> float | None:
-        """The largest magnitude that the first quantizer can express, rounding aside."""
+        """The largest magnitude that the first quantizer can represent; None if the tensor is not rounded."""
         if not self.quantizers:
             return None
         zero_point, scale = self.quantizers[0].zero_point.astype(np.float64), self.quantizers[0].scale
@@ -71,11 +72,11 @@ class Origin:
 
 
 def activation_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> dict[str, Origin]:
-    """The network's floating-point tensors that are no constants, inputs first, in the order in which they are made.
+    """Returns the network's floating-point inputs and activations by name, in the order in which they are made.
 
     Args:
         network: in FP32.
-        writer: of its plans, with the ranges.
+        writer: writes the network's plans; has the ranges.
         int8: the indices of the layers in INT8.
     """
     rounded, readers, as_result = _roundings(network, writer, int8)
@@ -108,7 +109,7 @@ def activation_origins(network: Network, writer: PlanWriter, int8: Collection[in
 
 
 def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> list[Origin]:
-    """The weights that INT8 rounds, as each layer reads them; without quantizers where the layer stays high."""
+    """Returns the weights that can be rounded, one for each layer that reads one. Without quantizers in high layers."""
     types = TensorTypes.of(network.skeleton.graph)
     found = []
     for layer in network.layers:
@@ -135,14 +136,14 @@ def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) 
 
 
 def int8_op_type(layer: Layer, int8: Collection[int]) -> str:
-    """A layer's operator in the INT8 run: with the pairs on its inputs if it is in INT8 there."""
+    """Returns a layer's operator in the INT8 run, with the prefix ``QDQ-`` if the layer is in INT8."""
     return f"QDQ-{layer.op_type}" if layer.quantizable and layer.index in int8 else layer.op_type
 
 
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int]
 ) -> tuple[dict[str, tuple[Quantizer, ...]], dict[str, list[str]], set[str]]:
-    """For each activation that is rounded: its quantizers, who reads it so; and which are rounded as results."""
+    """Returns for the rounded activations: quantizers by name, readers by name, and those rounded as outputs."""
     rounded: dict[str, tuple[Quantizer, ...]] = {}
     readers: dict[str, list[str]] = {}
     as_result: set[str] = set()
@@ -161,7 +162,11 @@ def _roundings(
 
 
 def _channel_axes(network: Network) -> dict[str, int]:
-    """Of each tensor: axis 1 behind convolutions, the last behind matrix products, else as before or by its rank."""
+    """Returns the channel axis of each tensor.
+
+    It is axis 1 after a convolution and the last axis after a matrix product. After other operators it is that of the
+    input if the rank is the same, else it follows from the rank.
+    """
     shapes = TensorTypes.of(network.skeleton.graph).shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
     axes = {spec.name: _axis_by_rank(len(spec.shape)) for spec in network.inputs}

@@ -1,4 +1,4 @@
-"""One figure for two sets of outputs, for use in a notebook."""
+"""The similarity of two sets of outputs, for use in a notebook."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ def similarity(
     direction: str = "higher",
     class_axis: int | None = None,
 ) -> float:
-    """The metric of ``output`` against ``reference``: of two arrays, or of the worst output of two dictionaries.
+    """Returns the metric of ``output`` against ``reference``; of dictionaries, that of the worst output.
 
-    NaN where the output is not finite or nothing can be compared.
+    The result is NaN if the output is not finite or nothing can be compared.
 
     Args:
         reference: one array, or several by name.
-        output: likewise.
-        metric: a built-in's name, ``module:function``, or a function.
+        output: the same for the other run.
+        metric: the name of a built-in metric, ``module:function``, or a function.
         direction: for a function, which values are better, ``higher`` or ``lower``.
-        class_axis: of ``kl`` and ``top1``: the axis of the classes, where it is not plain.
+        class_axis: for ``kl`` and ``top1``: the class axis; found from ``reference`` by default.
 
     Raises:
-        BadInput: the metric is unknown, or needs a class axis that cannot be told.
+        BadInput: the metric is unknown, or needs a class axis that is not known.
         KeyError: ``output`` lacks an output of ``reference``.
+        TypeError: one is an array and the other a dictionary.
     """
     chosen = find_metric(metric, direction)
     if isinstance(reference, Mapping) != isinstance(output, Mapping):

@@ -1,7 +1,7 @@
-"""Statistics of tensors that pass by a sample at a time: moments, how far two runs differ, what INT8 rounds away.
+"""Statistics of tensors, added a sample at a time: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the samples. Moments and errors are kept in *groups*: one for a tensor as a whole, one a
-channel for a weight. Blocks are ``[groups, values]``; sums are float64.
+Memory does not grow with the samples. Moments and errors are kept in groups: one for a whole tensor, or one for each
+channel of a weight. Blocks are ``[groups, values]``; sums are float64.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl_of_any_rows
-from trt_bisect.analyzer.metrics import decibels
+from trt_bisect.analyzer.metrics import cosine_of_sums, decibels
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
 NEAR_ZERO = 2
-"""Values rounded to at most so many steps from zero have lost a fifth of themselves and more."""
+"""The relative error of a value that is rounded to this many steps or fewer can be a fifth or more."""
 MOST = 0.9
 _FEWEST_CHANNELS = 4
 _PART = 1 << 19
@@ -25,7 +25,7 @@ _PART = 1 << 19
 
 @dataclass(frozen=True)
 class Spread:
-    """Of the finite values of a tensor; NaN where there are none. Variance and deviation are the population's."""
+    """Moments of the finite values of a tensor; NaN if there are none. Variance and deviation are the population's."""
 
     count: int
     nonfinite: int
@@ -38,14 +38,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class Figures:
-    """How far one run's tensor is from another's; NaN where nothing could be compared.
+    """Differences between a tensor in two runs; NaN if nothing could be compared.
 
     Attributes:
-        cosine: as a fraction of 1.
-        kl: KL(reference || output) in nats, the mean over rows; rows that are no probabilities go through a softmax.
+        cosine: the cosine similarity.
+        mse: the mean squared error.
+        l1: the mean absolute error.
+        kl: KL(reference || output) in nats, the mean over rows. Rows that are not probabilities go through a softmax.
         sqnr: in dB.
         atol: the largest absolute error.
-        rtol: the largest relative error, where a reference below a millionth of its sample's largest counts as that.
+        rtol: the largest relative error. A reference below a millionth of its sample's largest magnitude counts as
+            that.
     """
 
     cosine: float
@@ -59,16 +62,16 @@ class Figures:
 
 @dataclass(frozen=True)
 class RoundingFigures:
-    """What rounding to eight bits alone does to a tensor of the FP32 run.
+    """The effect of rounding to eight bits alone on a tensor of the FP32 run. Shares are from 0 to 1.
 
     Attributes:
         sqnr: in dB.
         clipped: the share of values beyond the range.
-        clipped_noise: their share of the rounding's noise.
-        near_zero: the share of the values that are not zero which fall into the ``2 NEAR_ZERO + 1`` levels around zero.
-        to_zero: of the same, the share that becomes zero.
-        levels: how many there are.
-        levels_90: into how few of them 90 % of the values that are not zero fall.
+        clipped_noise: their share of the rounding noise.
+        near_zero: the share of the non-zero values that fall into the ``2 NEAR_ZERO + 1`` levels around zero.
+        to_zero: the share of the non-zero values that become zero.
+        levels: the number of levels.
+        levels_90: the least number of levels that hold 90 % of the non-zero values.
     """
 
     sqnr: float
@@ -82,7 +85,13 @@ class RoundingFigures:
 
 @dataclass(frozen=True)
 class LoudChannel:
-    """The channel with the largest magnitude, ``times`` the median of the others' largest magnitudes."""
+    """The channel with the largest magnitude.
+
+    Attributes:
+        channel: its index.
+        peak: its largest magnitude.
+        times: ``peak`` over the median of the other channels' largest magnitudes.
+    """
 
     channel: int
     peak: float
@@ -92,7 +101,7 @@ class LoudChannel:
 class Moments:
     """Count, mean, squared deviations, least and largest value of each group.
 
-    Blocks are merged by the parallel formula of Chan, Golub and LeVeque (1979): no cancellation, whatever the mean.
+    Blocks are merged by the parallel formula of Chan, Golub and LeVeque (1979), which has no cancellation for any mean.
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -104,7 +113,7 @@ class Moments:
         self._largest = np.full(groups, -np.inf)
 
     def add(self, block: np.ndarray) -> None:
-        """Takes in values, float64 ``[groups, values]``."""
+        """Adds values, float64 ``[groups, values]``."""
         finite = np.isfinite(block)
         count = np.count_nonzero(finite, axis=1)
         self._nonfinite += block.shape[1] - count
@@ -119,7 +128,7 @@ class Moments:
         self._largest = np.maximum(self._largest, np.max(block, axis=1, where=finite, initial=-np.inf))
 
     def spread(self, group: int = 0) -> Spread:
-        """What was seen of a group."""
+        """Returns the moments of a group."""
         count, nonfinite = int(self._count[group]), int(self._nonfinite[group])
         if not count:
             return Spread(0, nonfinite, *[math.nan] * 5)
@@ -129,11 +138,11 @@ class Moments:
 
 
 class PairStatistics:
-    """A tensor in two runs, the reference and the output. Places where either is not finite are left out of the errors.
+    """Statistics of a tensor in two runs. A value that is not finite in one of the runs does not count as an error.
 
     Attributes:
-        reference: its moments.
-        output: the other's.
+        reference: the moments in the FP32 run.
+        output: the moments in the other run.
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -145,13 +154,13 @@ class PairStatistics:
         self._kl, self._rows = np.zeros(groups), np.zeros(groups, np.int64)
 
     def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> None:
-        """Takes in the same values of both runs, float64 ``[groups, values]``.
+        """Adds the same values of both runs, float64 ``[groups, values]``.
 
         Args:
             reference: of the FP32 run.
-            output: of the other.
-            row: how many neighbouring values KL takes for one distribution.
-            largest: the largest magnitude of the sample's whole reference; that of each group without it.
+            output: of the other run.
+            row: the number of neighbouring values that are one distribution for KL.
+            largest: the largest magnitude of the whole reference on this sample; by default that of each group.
         """
         self.reference.add(reference)
         self.output.add(output)
@@ -180,13 +189,13 @@ class PairStatistics:
         self._rows += np.count_nonzero(whole, axis=1)
 
     def figures(self, group: int = 0) -> Figures:
-        """How far the group is from the reference."""
+        """Returns the differences of a group."""
         count, rows = int(self._count[group]), int(self._rows[group])
         if not count:
             return Figures(*[math.nan] * 7)
         noise, signal = float(self._noise[group]), float(self._signal[group])
         return Figures(
-            cosine=self._cosine(group),
+            cosine=cosine_of_sums(*map(float, self.sums(group))),
             mse=noise / count,
             l1=float(self._distance[group]) / count,
             kl=max(0.0, float(self._kl[group]) / rows) if rows else math.nan,
@@ -195,28 +204,14 @@ class PairStatistics:
             rtol=float(self._largest_relative[group]),
         )
 
-    def _cosine(self, group: int) -> float:
-        return cosine_of(self.sums(group))
-
     def sums(self, group: int = 0) -> np.ndarray:
-        """Of a group the count, and the sums of r^2, o^2, r o and (r - o)^2, float64."""
+        """Returns the arguments of ``cosine_of_sums`` for a group, float64 ``[5]``."""
         sums = (self._count, self._signal, self._power, self._product, self._noise)
         return np.array([values[group] for values in sums], np.float64)
 
 
-def cosine_of(sums: np.ndarray) -> float:
-    """The cosine by ``PairStatistics.sums``; as ``metrics.cosine`` has it, for equal tensors and single values too."""
-    count, signal, power, product, noise = map(float, sums)
-    if noise == 0.0:
-        return 1.0
-    if count == 1:
-        return 1.0 - math.sqrt(noise / max(signal, power))
-    norms = math.sqrt(signal) * math.sqrt(power)
-    return min(1.0, max(-1.0, product / norms)) if norms else 0.0
-
-
 class RoundingStatistics:
-    """What the quantizers of a tensor do to its values, and which of the levels they use."""
+    """Statistics of the rounding errors of a tensor's quantizers, and of the levels that its values use."""
 
     def __init__(self, quantizers: Sequence[Quantizer]) -> None:
         self._quantizers = tuple(quantizers)
@@ -229,7 +224,7 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray) -> None:
-        """Takes in values, of any shape that the quantizers' axis fits; those that are not finite count as zeros."""
+        """Adds values of any shape that has the quantizers' axis; values that are not finite count as zero."""
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         first = self._quantizers[0]
         levels = first.levels(values)
@@ -250,7 +245,7 @@ class RoundingStatistics:
         self._clipped_noise += float(np.sum(noise, where=clipped))
 
     def figures(self) -> RoundingFigures:
-        """What was seen."""
+        """Returns the figures of all values added."""
         nonzero = max(self._nonzero, 1)
         fullest = np.cumsum(np.sort(self._counts)[::-1])
         return RoundingFigures(
@@ -265,7 +260,7 @@ class RoundingStatistics:
 
 
 class ChannelPeaks:
-    """The largest magnitude of each channel along an axis, as long as their number stays the same."""
+    """The largest magnitude of each channel along an axis. All samples must have the same number of channels."""
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
@@ -273,7 +268,7 @@ class ChannelPeaks:
         self._steady = True
 
     def add(self, values: np.ndarray) -> None:
-        """Takes in a tensor that has the axis; values that are not finite are passed over."""
+        """Adds a tensor that has the axis; values that are not finite are left out."""
         if not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
@@ -286,7 +281,10 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """The largest channel; None where there are too few to compare, channels of zeros not counted."""
+        """Returns the channel with the largest magnitude; None if fewer than four channels, or if their number changed.
+
+        Channels of zeros do not count.
+        """
         if self._peaks is None or not self._steady:
             return None
         channel = int(np.argmax(self._peaks))
@@ -299,21 +297,21 @@ class ChannelPeaks:
 
 
 def row_length(shape: Sequence[int]) -> int:
-    """How long the rows are that KL takes for distributions: the last axis that is longer than one."""
+    """Returns the length of the rows that are distributions for KL: the size of the last axis longer than 1."""
     return next((size for size in reversed(shape) if size > 1), 1)
 
 
 def parts(size: int, row: int = 1) -> Iterator[slice]:
-    """A flat tensor of so many values in parts of whole rows, so that work on one needs little memory beside it."""
+    """Splits a flat tensor of ``size`` values into slices of whole rows, to limit the memory for temporary arrays."""
     step = max(_PART // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
 
 
 def largest_magnitude(values: np.ndarray) -> float:
-    """Of the finite values; 0 where there are none."""
+    """Returns the largest magnitude of the finite values; 0 if there are none."""
     return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
 
 
 def as_block(values: np.ndarray) -> np.ndarray:
-    """A tensor as one group, float64."""
+    """Returns a tensor as one group, float64 ``[1, values]``."""
     return np.asarray(values, np.float64).reshape(1, -1)

@@ -1,8 +1,8 @@
-"""A digest of a user's function, so that figures of another function are never taken for its own.
+"""A digest of a user's function, so that figures of another function are never used as its own.
 
-Seen are its bytecode with that of nested functions, its defaults, what it closes over, and the globals that it reads;
-of the user's own modules and classes, the file that they stand in. Installed packages and Python's own modules count
-by name and version. What a function reads from elsewhere while it runs, such as a file, is not seen.
+The digest covers the function's bytecode and that of nested functions, its defaults, its closure, and the globals that
+it reads. The user's own modules and classes count by their source file, installed packages and Python's own modules by
+name and version. Other data that the function reads while it runs, such as a file, is not covered.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _OF_EVERY_CLASS = (
 
 
 class _Undigestible(Exception):
-    """An object whose state cannot be seen."""
+    """An object has a state that cannot be read."""
 
 
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
-    """SHA-256 of a function and of what else tells its figures from others.
+    """Returns the SHA-256 of a function and of ``facts``.
 
     Args:
-        function: or any callable.
-        facts: plain values, such as the name that its figures go by.
+        function: a function or any callable.
+        facts: plain values that change the figures, such as the metric's name.
 
     Returns:
-        The digest in hexadecimal. Where the function uses something whose state cannot be seen, such as an open
-        session, a text that no other call gives: see ``is_reusable``.
+        The digest in hexadecimal. If the function uses an object with a state that cannot be read, such as an open
+        session, the text is different for every call; see ``is_reusable``.
     """
     try:
         parts = [sys.implementation.cache_tag or "", *_parts((function, facts), {})]
@@ -73,20 +73,20 @@ def code_digest(function: Callable[..., Any], *facts: object) -> str:
 
 
 def is_reusable(digest: str) -> bool:
-    """Whether another run can find figures under a digest of ``code_digest``."""
+    """Returns true if another run gets the same digest from ``code_digest``, so that it can reuse figures."""
     return not digest.startswith(_UNKNOWN)
 
 
 def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """What a value is made of, as texts.
+    """Yields the content of a value as texts.
 
     Args:
         value: any object.
-        seen: those that were come to before, by ``id``: an object is told once. Constants are told each time, since
-            which of them are one object depends on whether Python compiled a file or read its cache.
+        seen: the objects met before, by ``id``; the content of an object is given once. Constants are given each time:
+            equal ones can be one object or several, depending on Python's cache of compiled files.
 
     Raises:
-        _Undigestible: that cannot be seen.
+        _Undigestible: the value has a state that cannot be read.
     """
     kind = type(value)
     yield kind.__name__
@@ -137,7 +137,7 @@ def _object(value: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _module(module: ModuleType, seen: dict[int, Any]) -> Iterator[str]:
-    """The digest of a module's file, and the user's other modules that it takes something from."""
+    """Yields the digest of a module's file, and the content of the user's other modules from which it imports."""
     path = Path(module.__file__ or "")
     if path.suffix != ".py" or not path.is_file():
         raise _Undigestible
@@ -150,7 +150,7 @@ def _module(module: ModuleType, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _class_or_instance(value: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """A class of the user's, or an instance of one, whose state stands in its attributes."""
+    """Yields the content of a user's class, or of an instance of one, from its attributes."""
     if not isinstance(value, type):
         if any(_is_installed(base.__module__) for base in type(value).__mro__[:-1]) or not hasattr(value, "__dict__"):
             raise _Undigestible
@@ -179,13 +179,13 @@ def _content(cell: Any) -> Any:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a code object and those nested in it may read from the globals."""
+    """Returns the names that a code object and those nested in it may read from the globals."""
     nested = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*nested)
 
 
 def _installed_name(value: Any) -> str | None:
-    """The name and version of what an installed package or Python itself holds under a name; None for all else."""
+    """Returns name and version of an object that an installed package or Python itself defines; None for others."""
     if isinstance(value, np.ufunc):
         return f"numpy.{value.__name__} {np.__version__}"
     if isinstance(value, ModuleType):
@@ -204,7 +204,7 @@ def _versioned(module: str) -> str:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module changes with its version alone."""
+    """Returns true if a module belongs to Python, to an installed package, or to trt-bisect itself."""
     root = name.partition(".")[0]
     if root in sys.stdlib_module_names or root == __name__.partition(".")[0]:
         return root != "__main__"

@@ -1,4 +1,4 @@
-"""The worst inputs of a data set: those on which INT8 and FP32 differ most. One pass, and few samples held."""
+"""The worst inputs of a data set: those on which INT8 and FP32 differ most, found in one pass."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from trt_bisect.evaluator.trial import MEASURED, Trial
 
 @dataclass(frozen=True)
 class WorstInputs:
-    """What a search over a data set found.
+    """The result of a search over a data set.
 
     Attributes:
-        inputs: the worst, worst first.
-        places: their numbers in the data set, from 0.
-        similarities: the metric on each sample of the whole data set; NaN where there is none.
-        losses: how far each sample is from perfect; infinite where INT8 gave no finite output.
-        faint: samples passed over because FP32's output is almost zero, so that float noise alone decides.
-        rule: what was judged by.
+        inputs: the worst inputs, the worst first.
+        places: their indices in the data set.
+        similarities: the metric on each sample of the data set; NaN where it has no value.
+        losses: the loss of each sample; infinite where the INT8 output is not finite.
+        faint: the indices of samples that do not count: the FP32 output is almost zero, so that only float noise is
+            compared.
+        rule: the rule by which the samples were judged.
         stopped: the user stopped the search before the end of the data set.
     """
 
@@ -42,14 +43,19 @@ class WorstInputs:
 
     @property
     def median(self) -> float:
-        """Of the similarities, those that could not be measured left out."""
+        """The median of the similarities that have a value; NaN if none has one."""
         known = [value for value in self.similarities if not math.isnan(value)]
         return float(np.median(known)) if known else math.nan
 
 
 @dataclass
 class _Held:
-    """A sample that may be among the worst, and how many others are worse whatever turns out to be faint."""
+    """A sample that can be among the worst.
+
+    Attributes:
+        octaves: of the norms of its FP32 outputs.
+        beaten: the number of samples that are worse and nowhere fainter.
+    """
 
     place: int
     loss: float
@@ -58,20 +64,20 @@ class _Held:
     beaten: int = 0
 
     def beats(self, later: _Held) -> bool:
-        """Whether this one is worse than a later sample, and passed over as faint only where the other is too."""
+        """Returns true if this sample is at least as bad as a later one and nowhere fainter."""
         return self.loss >= later.loss and _nowhere_fainter(self.octaves, later.octaves)
 
     def is_beaten_by(self, later: _Held) -> bool:
-        """Whether a later sample is worse than this one, and passed over as faint only where this one is too."""
+        """Returns true if a later sample is worse than this one and nowhere fainter."""
         return later.loss > self.loss and _nowhere_fainter(later.octaves, self.octaves)
 
 
 class WorstSearch:
-    """The worst ``count`` of the samples offered so far.
+    """Keeps the worst ``count`` of the samples added so far.
 
-    Which samples are faint is known only at the end, when the median is. So a sample is held as long as fewer than
-    ``count`` others are worse and nowhere fainter: that bounds the samples held by the octaves that occur, not by the
-    length of the data set.
+    The faint samples are known only at the end, with the median. Until then a sample is kept as long as fewer than
+    ``count`` others are worse and nowhere fainter. So the number of samples kept depends on the number of different
+    octaves, not on the length of the data set.
     """
 
     def __init__(self, count: int) -> None:
@@ -82,16 +88,16 @@ class WorstSearch:
 
     @property
     def held(self) -> int:
-        """How many samples are held."""
+        """The number of samples in memory."""
         return len(self._held)
 
     def offer(self, feeds: Feeds, loss: float, norms: Iterable[float]) -> None:
-        """Takes the next sample.
+        """Adds the next sample.
 
         Args:
             feeds: the sample.
-            loss: how far INT8 is from FP32 on it.
-            norms: of FP32's outputs; none where the metric is not relative.
+            loss: the loss of INT8 on it.
+            norms: of the FP32 outputs; empty if the metric is not relative.
         """
         new = _Held(len(self._losses), loss, tuple(map(octave, norms)), feeds)
         self._losses.append(new.loss)
@@ -102,14 +108,14 @@ class WorstSearch:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """The places of the samples with an output almost zero."""
+        """Returns the indices of the samples with an output that is almost zero."""
         return faint_places(self._octaves)
 
     def worst(self) -> list[tuple[int, Feeds]]:
-        """The worst samples with their places, worst first; ties are won by the earlier."""
-        passed_over = frozenset(self.faint())
-        telling = [sample for sample in self._held if sample.place not in passed_over] or self._held
-        chosen = sorted(telling, key=lambda sample: (-sample.loss, sample.place))[: self._count]
+        """Returns the worst samples with their indices, the worst first. Of equal samples the earlier comes first."""
+        faint = frozenset(self.faint())
+        counting = [sample for sample in self._held if sample.place not in faint] or self._held
+        chosen = sorted(counting, key=lambda sample: (-sample.loss, sample.place))[: self._count]
         return [(sample.place, sample.feeds) for sample in chosen]
 
 
@@ -124,66 +130,74 @@ def worst_inputs(
     keep_when_stopped: bool = False,
     class_axis: int | None = None,
 ) -> WorstInputs:
-    """Runs every sample through both engines, once, and takes the ``count`` with the largest loss.
+    """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
-    Ties are won by the earlier sample. About ``count`` samples are held (see ``WorstSearch``), and some numbers.
+    Of equal samples the earlier comes first. About ``count`` samples are in memory; see ``WorstSearch``.
 
     Args:
-        samples: gone through once.
+        samples: read once.
         fp32: the reference.
-        int8: what is compared with it.
-        rule: what a loss is, or a function from the first sample's reference to it.
-        count: how many are kept.
-        on_sample: told the number of samples begun.
-        keep_when_stopped: Ctrl-C ends the search with what was found until then.
-        class_axis: see ``find_classes``, which the first sample decides.
+        int8: the engine that is compared with it.
+        rule: the rule, or a function from the reference outputs of the first sample to it.
+        count: the number of samples to return.
+        on_sample: called with the number of samples begun.
+        keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
+        class_axis: see ``find_classes``; the first sample decides.
 
     Raises:
-        BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that cannot be told.
+        BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
         TrialFailed: an inference failed.
     """
     if count < 1:
         raise BadInput(f"{count} worst inputs cannot be kept.", "Keep 1 or more.")
     search = WorstSearch(count)
     judged: list[tuple[float, float]] = []
-    judging: Rule | None = None
-    classes: dict[str, Classes] = {}
+    judge: _SampleJudge | None = None
     stopped = False
     try:
         for feeds in samples:
             if on_sample is not None:
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
-            if judging is None:
-                judging = rule if isinstance(rule, Rule) else rule(reference)
-                judged_outputs = judging.outputs or reference
-                classes, _ = classes_of([reference], judged_outputs, judging.metric.name, class_axis)
-            loss, similarity, norms = _judge(reference, int8.infer(feeds), judging, classes)
+            judge = judge or _SampleJudge.of(rule, reference, class_axis)
+            loss, similarity, norms = judge.figures(reference, int8.infer(feeds))
             judged.append((loss, similarity))
             search.offer(feeds, loss, norms)
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
         stopped = True
-    if judging is None or not search.held:
+    if judge is None or not search.held:
         raise BadInput("There are no samples to search for the worst input.", "Give --dataset, or --input.")
     places, inputs = zip(*search.worst(), strict=True)
     losses, similarities = zip(*judged, strict=True)
-    return WorstInputs(inputs, places, similarities, losses, search.faint(), judging, stopped)
+    return WorstInputs(inputs, places, similarities, losses, search.faint(), judge.rule, stopped)
 
 
-def _judge(
-    reference: Outputs, output: Outputs, rule: Rule, classes: dict[str, Classes]
-) -> tuple[float, float, tuple[float, ...]]:
-    """Loss, similarity, and, where the metric is relative, the norms of the reference's outputs."""
-    trial = Trial("", MEASURED, comparison([reference], rule.metric, classes)([output]))
-    loss, similarity = rule.loss(trial), rule.similarity(trial)
-    relative = rule.metric.name in RELATIVE
-    return (
-        math.inf if loss is None else loss,
-        math.nan if similarity is None else similarity,
-        tuple(finite_norm(reference[name]) for name in rule.judged(trial)) if relative else (),
-    )
+@dataclass(frozen=True)
+class _SampleJudge:
+    """Judges samples, one at a time, by a rule and the classes of each output."""
+
+    rule: Rule
+    classes: dict[str, Classes]
+
+    @classmethod
+    def of(cls, rule: Rule | Callable[[Outputs], Rule], reference: Outputs, class_axis: int | None) -> _SampleJudge:
+        """Returns a judge for the samples of a data set, of which ``reference`` is the first one's FP32 outputs."""
+        rule = rule if isinstance(rule, Rule) else rule(reference)
+        classes, _ = classes_of([reference], rule.outputs or reference, rule.metric.name, class_axis)
+        return cls(rule, classes)
+
+    def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...]]:
+        """Returns loss, similarity, and the norms of the reference's outputs if the metric is relative."""
+        trial = Trial("", MEASURED, comparison([reference], self.rule.metric, self.classes)([output]))
+        loss, similarity = self.rule.loss(trial), self.rule.similarity(trial)
+        relative = self.rule.metric.name in RELATIVE
+        return (
+            math.inf if loss is None else loss,
+            math.nan if similarity is None else similarity,
+            tuple(finite_norm(reference[name]) for name in self.rule.judged(trial)) if relative else (),
+        )
 
 
 def _nowhere_fainter(octaves: tuple[int, ...], others: tuple[int, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What a builder and an engine are, whatever runs behind them."""
+"""Interfaces of builders and engines, and the options of a build."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from trt_bisect.precision import Precision, PrecisionPlan
 Outputs = dict[str, np.ndarray]
 """The network's final outputs of one inference, by name."""
 
+ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+"""The smallest, the usual and the largest shape of each dynamic input, by name."""
+
 EMULATED = "emulated"
 MEASURED = "measured"
-
 
 DEFAULT_TIMEOUT = 1800.0
 """Seconds."""
@@ -27,17 +29,17 @@ DEFAULT_TIMEOUT = 1800.0
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How engines are built.
+    """The options of a build.
 
     Attributes:
         high: the precision of layers that are not in INT8.
-        workspace_bytes: TensorRT's workspace limit; None leaves TensorRT's own.
-        optimization_level: TensorRT's builder optimisation level, 0..5; None leaves TensorRT's own.
+        workspace_bytes: TensorRT's workspace limit; None for TensorRT's default.
+        optimization_level: TensorRT's builder optimisation level, 0..5; None for TensorRT's default.
         force_int8: weak typing only: constrain the INT8 layers to INT8 instead of leaving the choice to TensorRT.
         timing_cache: a file that all builds of a run share.
-        tactic_sources: the names of the only TensorRT tactic sources allowed; None leaves TensorRT's own.
-        threads: of ONNX Runtime, in one inference; None leaves its own.
-        timeout: seconds that a build, or an inference, may take in its worker process; None sets no limit.
+        tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
+        threads: of ONNX Runtime in one inference; None for ONNX Runtime's default.
+        timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
     """
 
     high: Precision = Precision.FP32
@@ -54,15 +56,15 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: for the layers it can tell of, by index, the precision each really ran in.
-        messages: what the builder warned of.
+        ran: by layer index, the precision that the layer ran in; only for layers of which the engine reports it.
+        messages: the builder's warnings.
     """
 
     ran: Mapping[int, str]
     messages: tuple[str, ...]
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """The outputs for one sample.
+        """Returns the outputs for one sample.
 
         Raises:
             TrialFailed: the inference failed.
@@ -70,7 +72,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """How long an inference of one sample takes; None where the engine's time tells nothing, as in emulation.
+        """Measures the time of an inference of one sample; returns None if the arithmetic is emulated.
 
         Raises:
             TrialFailed: the inference failed.
@@ -91,7 +93,7 @@ class Builder(Protocol):
         engine: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``weak`` or ``strong``.
         arithmetic: ``emulated`` or ``measured``.
-        versions: of everything that the figures depend on, and the device.
+        versions: of all software that the figures depend on, and the device.
     """
 
     engine: str
@@ -100,7 +102,7 @@ class Builder(Protocol):
     versions: Mapping[str, str]
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """The engine of one plan.
+        """Builds the engine of one plan.
 
         Raises:
             TrialFailed: the build failed.
@@ -108,7 +110,7 @@ class Builder(Protocol):
         ...
 
     def reference(self) -> Engine:
-        """The engine with every layer in FP32, whatever the high precision is.
+        """Builds the engine with every layer in FP32, whatever the high precision is.
 
         Raises:
             TrialFailed: the build failed.

@@ -1,4 +1,4 @@
-"""The GPU through PyCUDA: one device, a stream, pinned host memory and device memory that grow and are kept."""
+"""The GPU through PyCUDA: a device, and pinned host memory and device memory that grow as needed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def open_device() -> Device:
 
 
 class Buffer:
-    """Pinned host memory and device memory of one tensor, of at least the bytes last asked for."""
+    """Pinned host memory and device memory of one tensor, with room for at least the bytes last asked for."""
 
     def __init__(self, device: Device) -> None:
         self._cuda = device.cuda
@@ -79,7 +79,7 @@ class Buffer:
         self.memory: Any = None
 
     def hold(self, size: int) -> None:
-        """Makes room for ``size`` bytes; what was in the buffer is lost where it has to grow."""
+        """Makes room for ``size`` bytes; if the buffer has to grow, its content is lost."""
         if self.memory is None or size > self._bytes:
             self.memory = None
             self._bytes = max(size, 1)
@@ -88,12 +88,12 @@ class Buffer:
 
     @property
     def address(self) -> int:
-        """Of the device memory."""
+        """The address of the device memory."""
         return int(self.memory)
 
     @property
     def host_address(self) -> int:
-        """Of the host memory."""
+        """The address of the host memory."""
         return int(self.host.ctypes.data)
 
     def write(self, array: np.ndarray) -> None:

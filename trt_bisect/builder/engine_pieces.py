@@ -1,4 +1,4 @@
-"""Pieces as engines of any builder, TensorRT's above all: each built once in each precision, with a dynamic batch."""
+"""Engines of pieces from any builder, as TensorRT's; each piece is built once in each precision, with a free batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.builder.base import Builder, Engine
+from trt_bisect.builder.base import Builder, Engine, ProfileShapes
 from trt_bisect.builder.pieces import Tensors
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
@@ -17,9 +17,8 @@ from trt_bisect.model.shapes import FreeBatch
 from trt_bisect.model.subnetwork import sub_network, sub_plan
 from trt_bisect.precision import PrecisionPlan
 
-Profile = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-MakeBuilder = Callable[[Network, Profile], Builder]
-"""The builder of a network whose inputs have such smallest, usual and largest shapes."""
+MakeBuilder = Callable[[Network, ProfileShapes], Builder]
+"""Makes the builder of a network whose inputs have these shapes."""
 
 
 @dataclass
@@ -32,32 +31,32 @@ class EnginePiece:
     branch_leaves: Sequence[Mapping[str, str]] = ()
 
     def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
-        """The outputs of all; raises TrialFailed where an engine does."""
+        """Returns the outputs of all engines; raises TrialFailed if one fails."""
         given = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
-        found: dict[str, Any] = dict(self.engine.infer(given))
+        outputs: dict[str, Any] = dict(self.engine.infer(given))
         for engine, names in zip(self.branches, self.branch_leaves, strict=True):
             made = engine.infer(given)
-            found.update({final: made[leaf] for leaf, final in names.items()})
+            outputs.update({final: made[leaf] for leaf, final in names.items()})
         for name, array in (into or {}).items():
-            array[...] = found[name]
-            found[name] = array
-        return found
+            array[...] = outputs[name]
+            outputs[name] = array
+        return outputs
 
 
 class EnginePieces:
-    """Makes, and keeps, the engines of the pieces of one network."""
+    """Builds the engines of the pieces of one network, and keeps them."""
 
     def __init__(
         self, network: Network, free: FreeBatch, facts: TensorFacts, most_rows: int, make_builder: MakeBuilder
     ) -> None:
-        """Gets ready; nothing is built yet.
+        """Prepares the engines; nothing is built yet.
 
         Args:
-            network: that is in pieces.
-            free: the same with a free batch.
+            network: cut into pieces.
+            free: the same network with a free batch.
             facts: of its tensors on one row.
-            most_rows: how many rows an engine must take at once.
-            make_builder: for the networks of pieces.
+            most_rows: the most rows that an engine must take at once.
+            make_builder: makes the builders of pieces.
         """
         self._network = network
         self._free = free
@@ -70,11 +69,11 @@ class EnginePieces:
         self.workers = 1
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:  # noqa: ARG002
-        """Nothing: the pieces' engines tell of themselves only."""
+        """Returns nothing: the engines of pieces are not asked."""
         return {}
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> EnginePiece:
-        """An engine for the trunk, and one for each branch that differs from it."""
+        """Builds an engine for the trunk, and one for each branch."""
         return EnginePiece(
             self._engine(piece, trunk, stacked=False),
             {name: name for name in piece.leaves},
@@ -83,15 +82,15 @@ class EnginePieces:
         )
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> EnginePiece:
-        """An engine with a dynamic batch."""
+        """Builds an engine with a free batch."""
         return EnginePiece(self._engine(piece, plan, stacked=True), {name: name for name in piece.leaves})
 
     def row(self, piece: Piece, plan: PrecisionPlan) -> EnginePiece:
-        """An engine for one row."""
+        """Builds an engine for one row."""
         return EnginePiece(self._engine(piece, plan, stacked=False), {name: name for name in piece.leaves})
 
     def _engine(self, piece: Piece, plan: PrecisionPlan, *, stacked: bool) -> Engine:
-        """The same engine for one row and for many, where the piece's batch is free without repair."""
+        """Returns the engine of a piece; the same for one row and for many if freeing the batch changes no layer."""
         free = stacked or not self._free.repaired.intersection(piece.layers)
         part = sub_plan(plan, piece)
         key = (piece.start, free, part.key())
@@ -104,11 +103,11 @@ class EnginePieces:
         key = (piece.start, free)
         if key not in self._builders:
             whole = self._free.network if free else self._network
-            profile = {name: self._profile(name, free=free) for name in piece.reads}
-            self._builders[key] = self._make_builder(sub_network(whole, piece, self._facts), profile)
+            shapes = {name: self._shapes(name, free=free) for name in piece.reads}
+            self._builders[key] = self._make_builder(sub_network(whole, piece, self._facts), shapes)
         return self._builders[key]
 
-    def _profile(self, name: str, *, free: bool) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def _shapes(self, name: str, *, free: bool) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         shape, axis = self._facts.shapes[name], self._free.axes.get(name)
         if axis is None or not free:
             return shape, shape, shape

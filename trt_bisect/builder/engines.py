@@ -1,6 +1,6 @@
-"""Which engines can be used here, which one a run takes, and the builder that makes them.
+"""The engines that can be used on this machine, the choice between them, and their builders.
 
-Nothing is imported before it is asked for: TensorRT's libraries are large. DLA is not supported.
+An engine's module is imported only when it is used: TensorRT's libraries are large. DLA is not supported.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from trt_bisect.builder.base import Builder, BuildOptions
+from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
 from trt_bisect.builder.cuda_memory import import_pycuda
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
-from trt_bisect.builder.tensorrt_build import ProfileShapes
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import Scales
+from trt_bisect.model.quantizer import Scales
 
 ONNXRUNTIME = "onnxruntime"
 AUTO = "auto"
@@ -32,13 +31,14 @@ _OLDEST = (8, 5)
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """What one engine can do here.
+    """The status of one engine on this machine.
 
     Attributes:
-        version: empty where the engine does not import.
+        name: one of ``ENGINES``.
+        version: empty if the engine does not import.
         typings: the choices for ``--typing``, the default first.
-        device: what it would run on; empty where there is none.
-        why_not: why it cannot be used, and what to do about it; empty where it can.
+        device: that it runs on; empty if there is none.
+        why_not: the reason why it cannot be used, with a remedy; empty if it can be used.
     """
 
     name: str
@@ -49,17 +49,17 @@ class EngineStatus:
 
     @property
     def usable(self) -> bool:
-        """Whether a run can take it."""
+        """True if a run can use it."""
         return not self.why_not
 
 
 def list_engines() -> tuple[EngineStatus, ...]:
-    """What ONNX Runtime, TensorRT and TensorRT-RTX can do here."""
+    """Returns the status of ONNX Runtime, TensorRT and TensorRT-RTX on this machine."""
     return tuple(engine_status(name) for name in ENGINES)
 
 
 def engine_status(name: str) -> EngineStatus:
-    """What one of ``ENGINES`` can do here."""
+    """Returns the status of one of ``ENGINES`` on this machine."""
     return _onnxruntime_status() if name == ONNXRUNTIME else _tensorrt_status(name)
 
 
@@ -93,11 +93,11 @@ def _tensorrt_status(name: str) -> EngineStatus:
 
 
 def choose_engine(name: str) -> str:
-    """The engine that a run takes: the one asked for, or for ``auto`` TensorRT where it can be used, else ONNX Runtime.
+    """Returns the engine of a run: the one named; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
 
     Raises:
         BadInput: there is no engine of that name.
-        EngineUnavailable: the engine asked for cannot be used here; the message says why.
+        EngineUnavailable: the engine cannot be used here; the message says why.
     """
     if name == AUTO:
         return TENSORRT if engine_status(TENSORRT).usable else ONNXRUNTIME
@@ -113,7 +113,7 @@ def choose_engine(name: str) -> str:
 
 
 def engine_version(engine: str) -> str:
-    """The version of an engine that imports; ONNX Runtime's own word, since its package has several names.
+    """Returns the version of an engine, from its module: ONNX Runtime's package has several names.
 
     Raises:
         EngineUnavailable: it does not import.
@@ -126,18 +126,18 @@ def engine_version(engine: str) -> str:
 
 
 def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) -> str:
-    """``weak`` or ``strong``: what was asked for, or for ``auto`` what suits the engine's version.
+    """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` the default of the engine's version.
 
-    TensorRT: weak before 10.12, which deprecates it, strong from there on; 11 has no weak typing. The others know only
+    TensorRT: weak before 10.12, which deprecates it, then strong; 11 has no weak typing. The other engines have only
     strong typing.
 
     Args:
         engine: one of ``ENGINES``.
         asked: ``auto``, ``weak`` or ``strong``.
-        version: the engine's; None asks the engine itself.
+        version: of the engine; None reads it from its module.
 
     Raises:
-        BadInput: that engine, or that version of it, has not the typing asked for.
+        BadInput: that engine, or that version of it, does not have the typing.
         EngineUnavailable: no version is given, and the engine does not import.
     """
     if asked not in (AUTO, *TYPINGS):
@@ -171,14 +171,14 @@ def make_builder(
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
 ) -> Builder:
-    """The builder of an engine and a typing that ``choose_engine`` and ``choose_typing`` gave.
+    """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
 
     Args:
         engine: one of ``ENGINES``.
         typing: one of ``TYPINGS``.
-        network: what is built.
+        network: to build.
         scales: of its activations.
-        options: how it is built.
+        options: of the build.
         profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
 
     Raises:
@@ -205,12 +205,12 @@ def open_builder(
     scales: Scales,
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
-    workshop: WorkerProcess | None = None,
+    process: WorkerProcess | None = None,
 ) -> Builder:
-    """What ``make_builder`` makes, in a worker process where the engine is NVIDIA's; raises what that raises.
+    """Makes a builder as ``make_builder`` does, in a worker process if the engine is NVIDIA's; raises the same errors.
 
     Args:
-        workshop: whose process it is, with other builders in it; None gives it one of its own.
+        process: the worker process, which other builders may share; None starts a new one.
     """
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
-    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, workshop)
+    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, process)

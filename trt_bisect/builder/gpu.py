@@ -1,4 +1,4 @@
-"""Which NVIDIA GPU answers, asked of the CUDA driver's own library, whatever else is installed."""
+"""The NVIDIA GPUs of this machine, as the CUDA driver's own library lists them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Gpu:
     """The first GPU that the driver names.
 
     Attributes:
+        name: the driver's name for it.
         capability: its compute capability, such as ``9.0``.
         cuda: the newest CUDA version that the driver supports, such as ``12.4``.
     """
@@ -32,7 +33,7 @@ class Gpu:
 
 
 def find_gpu() -> Gpu:
-    """The first GPU, as ``CUDA_VISIBLE_DEVICES`` orders them.
+    """Returns the first GPU, in the order of ``CUDA_VISIBLE_DEVICES``.
 
     Raises:
         EngineUnavailable: there is no driver or no GPU; the message names the call that failed.
@@ -58,7 +59,7 @@ def find_gpu() -> Gpu:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; none where no driver answers.
+    """Returns the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; none if no driver answers.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables": a name that is invalid hides those after it.
     """

@@ -1,9 +1,9 @@
-"""What TensorRT's engine inspector says of an engine: which layers were fused, and the precision each ran in.
+"""The reports of TensorRT's engine inspector: the layers that were fused, and the precision that each ran in.
 
 The JSON's format, as NVIDIA documents it ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT 10.x
 to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
 "Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. An engine built without detailed verbosity lists names
-only, and one with dynamic shapes tells formats only through an execution context whose input shapes are set.
+only. One with dynamic shapes reports formats only through an execution context whose input shapes are set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REGION = "ForeignNode["
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
 _JOINED = re.compile(r" \+ | \|\| |, ")
-"""What stands between names: `` + `` where layers were fused, `` || `` where they were fused side by side (TensorRT
+"""The separators of names: `` + `` where layers were fused, `` || `` where they were fused side by side (TensorRT
 issue 2525), ``, `` inside ``PWN(...)``, a block of pointwise layers."""
 
 
@@ -48,10 +48,11 @@ class EngineLayer:
     """One layer of an engine.
 
     Attributes:
-        kind: TensorRT's ``LayerType``; empty where only names are known.
-        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it does the work of; none for a
-            change of format between two layers, also where it is named after one.
-        inputs: the precision of each input as far as it is a float or INT8 tensor whose format is told.
+        name: TensorRT's name for it.
+        kind: TensorRT's ``LayerType``; empty if only names are known.
+        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; none for a change
+            of format between two layers, also if it is named after one.
+        inputs: the precision of each input that is a float or INT8 tensor of a known format.
         outputs: likewise.
         tactic: the kernel's name.
     """
@@ -65,7 +66,7 @@ class EngineLayer:
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
-    """The layers that the inspector's JSON describes; none where the text is not such JSON."""
+    """Returns the layers that the inspector's JSON describes; none if the text is not such JSON."""
     try:
         described = json.loads(text, strict=False)
     except ValueError:
@@ -90,7 +91,7 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
 
 
 def onnx_layers_in(metadata: str) -> tuple[str, ...]:
-    """The ONNX nodes that a layer's metadata names.
+    """Returns the ONNX nodes that a layer's metadata names.
 
     >>> onnx_layers_in("[ONNX Layer: conv1]\\x1f[ONNX Layer: relu1]")
     ('conv1', 'relu1')
@@ -100,10 +101,10 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
 
 
 def named_in(name: str) -> tuple[str, ...]:
-    """The layers whose names were joined into an engine layer's name.
+    """Returns the layers whose names were joined into an engine layer's name.
 
     None for a change of format between layers, and for a region that names only its ends, ``{ForeignNode[a...b]}``.
-    Brackets that belong to a name are left in it. Layers fused side by side are all named.
+    Brackets that belong to a name stay in it. Layers fused side by side are all returned.
 
     >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
     ('conv2', 'sigmoid2', 'mul2')
@@ -118,7 +119,7 @@ def named_in(name: str) -> tuple[str, ...]:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """The pieces between the joints and the brackets of ``PWN(...)``; inside a name's own brackets nothing joins."""
+    """Splits a name at separators and at the brackets of ``PWN(...)``, but not inside a name's own brackets."""
     begin = at = depth = 0
     while at < len(name):
         joint = _JOINED.match(name, at)
@@ -138,7 +139,7 @@ def _parts(name: str) -> Iterator[str]:
 
 
 def precision_of(description: str) -> str | None:
-    """The precision in the description of a tensor's format, None for another type or an unknown format.
+    """Returns the precision in the description of a tensor's format, None for another type or an unknown format.
 
     >>> precision_of("Thirty-two wide channel vectorized row major Int8 format")
     'int8'
@@ -153,14 +154,14 @@ def _precisions(tensors: list[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def ran_in(layers: tuple[EngineLayer, ...], indices: Mapping[str, int]) -> dict[int, str]:
-    """By index, the precision that each layer of the network ran in, for those that the engine's layers tell of.
+    """Returns by index the precision that each layer of the network ran in, as far as the engine's layers show it.
 
-    A layer's precision is that of the tensors it reads. Where a fused engine layer reads INT8 and float tensors, it
-    tells only of the first network layer in it: which of the others read the float ones it does not say. A region that
-    TensorRT compiled as one, ``{ForeignNode[a...b]}``, tells of none: what it reads says nothing of what is inside it.
+    A layer's precision is that of the tensors that it reads. If a fused engine layer reads INT8 and float tensors, only
+    its first network layer is returned: the inspector does not say which of the others read the float tensors. Layers
+    in a region that TensorRT compiled as one, ``{ForeignNode[a...b]}``, are left out: its inputs do not show them.
 
     Args:
-        layers: the engine's.
+        layers: of the engine.
         indices: the index of each layer of the network by name.
     """
     ran: dict[int, str] = {}

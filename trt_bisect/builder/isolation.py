@@ -1,8 +1,8 @@
-"""A builder in a process of its own: a build or an inference that crashes, hangs or eats all memory costs one trial.
+"""A builder in a process of its own: a build or an inference that crashes, hangs or uses up memory costs one trial.
 
 The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script a
-second time. It stays up from build to build and is replaced after it failed, since an error of CUDA can spoil a process
-for all that comes after it.
+second time. It serves many builds, and is replaced after a failure, since after an error of CUDA later calls in the
+same process may fail too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.tensorrt_module import Message
 from trt_bisect.builder.timing import Latency
 from trt_bisect.builder.weak_plan import WeakPlan
-from trt_bisect.builder.worker import About, Broken, Failure, Made, outcome_of
+from trt_bisect.builder.worker import BuiltEngine, FailedRequest, StartedBuilder, UnexpectedError, outcome_of
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed
 from trt_bisect.precision import PrecisionPlan
@@ -50,21 +50,21 @@ _WORK = {
 
 
 class WorkerProcess:
-    """The worker process of one or several builders; a new one takes over where it has ended."""
+    """The worker process of one or several builders; it is replaced if it has ended."""
 
     def __init__(self, device: str | None = None) -> None:
-        """Starts nothing yet; ``device`` is the only GPU that it is to see, as ``CUDA_VISIBLE_DEVICES`` names it."""
+        """Starts nothing yet; ``device`` is the only GPU that the process sees, as in ``CUDA_VISIBLE_DEVICES``."""
         self._worker: Worker | None = None
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
     def worker(self) -> Worker:
-        """The process that builds now, started if need be."""
+        """Returns the running process, started if need be."""
         if self._worker is None or not self._worker.alive:
             self._worker = Worker(self._environment)
         return self._worker
 
     def stop(self) -> None:
-        """Kills the process; whoever waits for its answer, in another thread, is told that it has ended."""
+        """Kills the process; a thread that waits for its answer gets TrialFailed."""
         if self._worker is not None:
             self._worker.kill()
 
@@ -73,14 +73,14 @@ class IsolatedBuilder:
     """A ``Builder`` whose engines are built, and run, in a worker process."""
 
     def __init__(
-        self, make: Callable[[], Builder], timeout: float | None = None, workshop: WorkerProcess | None = None
+        self, make: Callable[[], Builder], timeout: float | None = None, process: WorkerProcess | None = None
     ) -> None:
         """Starts the builder.
 
         Args:
             make: makes the builder in the worker; it is pickled, and so are plans, feeds and outputs.
             timeout: seconds that a build, or an inference, may take; None sets no limit.
-            workshop: whose process it is; None gives it one of its own.
+            process: the worker process, which other builders may share; None starts a new one.
 
         Raises:
             BadInput: ``make`` raised it.
@@ -88,44 +88,44 @@ class IsolatedBuilder:
         """
         self._make = make
         self._timeout = timeout
-        self._workshop = workshop or WorkerProcess()
+        self._process = process or WorkerProcess()
         about = self._start()
         self.engine, self.typing, self.arithmetic = about.engine, about.typing, about.arithmetic
         self.versions: Mapping[str, str] = about.versions
 
     def build(self, plan: PrecisionPlan) -> IsolatedEngine:
-        """The engine of one plan, in the worker; raises TrialFailed where it fails, crashes or takes too long."""
+        """Builds the engine of one plan in the worker; raises TrialFailed if that fails, crashes or takes too long."""
         return IsolatedEngine(partial(self._made, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
-        """The engine with every layer in FP32, in the worker; raises TrialFailed likewise."""
+        """Builds the engine with every layer in FP32 in the worker; raises as ``build`` does."""
         return IsolatedEngine(partial(self._made, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """What the builder of weakly typed engines tells TensorRT, asked of the worker.
+        """Returns the constraints of a plan under weak typing, from the builder in the worker.
 
         Raises:
             TrialFailed: the graph cannot be parsed, or the worker crashes or takes too long.
         """
         if not self._worker.alive:
             self._start()
-        told: WeakPlan = self._worker.ask(("weak_plan", self._number, plan), self._timeout)
-        return told
+        constrained: WeakPlan = self._worker.ask(("weak_plan", self._number, plan), self._timeout)
+        return constrained
 
     def stop(self) -> None:
-        """Kills the worker; what is asked of it then fails, and it is started again when it is needed."""
-        self._workshop.stop()
+        """Kills the worker; a request that waits for it fails. It is started again when it is needed."""
+        self._process.stop()
 
-    def _made(self, request: str, *arguments: object) -> tuple[Worker, Made]:
+    def _made(self, request: str, *arguments: object) -> tuple[Worker, BuiltEngine]:
         if not self._worker.alive:
             self._start()
-        made: Made = self._worker.ask((request, self._number, *arguments), self._timeout)
+        made: BuiltEngine = self._worker.ask((request, self._number, *arguments), self._timeout)
         return self._worker, made
 
-    def _start(self) -> About:
-        self._worker = self._workshop.worker()
+    def _start(self) -> StartedBuilder:
+        self._worker = self._process.worker()
         try:
-            about: About = self._worker.ask(("start", self._make), _START_SECONDS)
+            about: StartedBuilder = self._worker.ask(("start", self._make), _START_SECONDS)
         except TrialFailed as failure:
             raise EngineUnavailable(f"The engine does not start: {failure.message}") from failure
         self._number = about.number
@@ -133,14 +133,14 @@ class IsolatedBuilder:
 
 
 class IsolatedEngine:
-    """An engine in a worker. Where that ended by another engine's failure, it is built again when it is asked.
+    """An engine in a worker. If another engine's failure ended that, the engine is built again at the next request.
 
     Attributes:
-        ran: as the engine tells it; a TensorRT engine only after its first inference.
-        messages: what the builder warned of.
+        ran: by layer index, the precision that the layer ran in; on TensorRT known after the first inference.
+        messages: the builder's warnings.
     """
 
-    def __init__(self, make: Callable[[], tuple[Worker, Made]], timeout: float | None) -> None:
+    def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:
         self._make = make
         self._timeout = timeout
         self._worker, made = make()
@@ -149,12 +149,12 @@ class IsolatedEngine:
         self.messages = made.messages
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """The outputs for one sample; raises TrialFailed where it fails, crashes or takes too long."""
+        """Returns the outputs for one sample; raises TrialFailed if it fails, crashes or takes too long."""
         outputs, self.ran = self._ask("infer", feeds)
         return dict(outputs)
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """What the engine says of its speed; raises TrialFailed as ``infer`` does."""
+        """Returns the engine's own measurement of its latency; raises TrialFailed as ``infer`` does."""
         latency: Latency | None = self._ask("latency", feeds)
         return latency
 
@@ -175,18 +175,18 @@ class IsolatedEngine:
 
 
 class Worker:
-    """The worker process. It ends after a failure, when it is forgotten, and with this process.
+    """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
 
     Attributes:
-        end: ends it at once; harmless afterwards.
+        end: a function that ends it at once; later calls do nothing.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.worker") -> None:
         """Starts it.
 
         Args:
-            environment: what is in its environment as well.
-            module: whose ``serve`` it runs.
+            environment: variables added to its environment.
+            module: the module whose function ``serve`` it runs.
         """
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
@@ -203,7 +203,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """It has not failed and can be asked."""
+        """True if it has not failed and can be asked."""
         return self.end.alive and self._process.poll() is None
 
     @property
@@ -212,11 +212,11 @@ class Worker:
         return self._process.pid
 
     def kill(self) -> None:
-        """Has it end at once; the next answer tells that it has."""
+        """Kills the process; the request that waits for it raises TrialFailed."""
         self._process.kill()
 
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
-        """The answer to a request; whatever prevents one ends the worker.
+        """Returns the answer to a request; any failure ends the worker.
 
         Raises:
             TrialFailed: the work failed, the worker crashed, or it did not answer within ``limit`` seconds.
@@ -226,22 +226,22 @@ class Worker:
         messages: list[str] = []
         try:
             answer = self._answer(request, limit, messages)
-            if isinstance(answer, Failure):
+            if isinstance(answer, FailedRequest):
                 untold = (text for text in messages if text not in answer.message)
                 raise TrialFailed(answer.outcome, "\n".join([answer.message, *untold]))
-            if isinstance(answer, Broken):
+            if isinstance(answer, UnexpectedError):
                 raise answer.error or RuntimeError(answer.trace)
         except (EOFError, OSError) as error:
-            said = self._last_words(request, messages)
+            message = self._crash_message(request, messages)
             killed = self._process.returncode == -signal.SIGKILL
-            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request), said) from error
+            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request), message) from error
         except BaseException:
             self.end()
             raise
         return answer
 
     def _answer(self, request: tuple[Any, ...], limit: float | None, messages: list[str]) -> Any:
-        """The answer; what the engine logs on the way to it is gathered in ``messages``."""
+        """Waits for the answer; messages that the engine logs before it are added to ``messages``."""
         deadline = None if limit is None else monotonic() + limit
         self._connection.send(request)
         while True:
@@ -252,8 +252,8 @@ class Worker:
                 return answer
             messages.append(answer.text)
 
-    def _last_words(self, request: tuple[Any, ...], messages: list[str]) -> str:
-        """What is known of a worker that has just crashed."""
+    def _crash_message(self, request: tuple[Any, ...], messages: list[str]) -> str:
+        """Describes how the worker crashed, with the engine's messages and the last lines that it printed."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_SECONDS)
         self._printed.seek(0)

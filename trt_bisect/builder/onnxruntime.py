@@ -15,7 +15,8 @@ from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -26,7 +27,7 @@ _CUDA = "CUDAExecutionProvider"
 
 
 class OnnxRuntimeEngine:
-    """One session."""
+    """An ONNX Runtime session of one plan."""
 
     def __init__(self, session: ort.InferenceSession, ran: Mapping[int, str]) -> None:
         self._session = session
@@ -35,14 +36,14 @@ class OnnxRuntimeEngine:
         self.messages: tuple[str, ...] = ()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """The outputs for one sample; raises TrialFailed where ONNX Runtime does."""
+        """Returns the outputs for one sample; raises TrialFailed if ONNX Runtime fails."""
         try:
             return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
 
     def latency(self, feeds: Feeds) -> None:
-        """None: the time of an emulation says nothing of an engine's."""
+        """Returns None: the time of an emulation is not that of an engine."""
 
     def __enter__(self) -> OnnxRuntimeEngine:
         return self
@@ -62,7 +63,7 @@ class SwitchSession:
         self._gates = written.gates
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds) -> Outputs:
-        """The outputs of a plan for one sample; raises TrialFailed where ONNX Runtime does."""
+        """Returns the outputs of a plan for one sample; raises TrialFailed if ONNX Runtime fails."""
         gates = {gate: np.array(layer in plan.int8) for layer, gate in self._gates.items()}
         try:
             return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates}), strict=True))
@@ -79,7 +80,7 @@ class OnnxRuntimeBuilder:
 
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
         self._network = network
-        self._writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
+        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
         self._options = options
         self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
         self.versions: Mapping[str, str] = {
@@ -90,29 +91,29 @@ class OnnxRuntimeBuilder:
         }
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """The session of one plan; ``ran`` is read off the graph that was written."""
+        """Builds the session of one plan; its ``ran`` is that of the graph that was written."""
         session = make_session(self._writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def switch(self) -> SwitchSession:
-        """The session of all plans; raises TrialFailed where ONNX Runtime refuses it."""
+        """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it."""
         return SwitchSession(write_switch(self._writer, self._options.high), self.provider, self._options.threads)
 
     def switches(self, plan: PrecisionPlan) -> bool:
-        """Whether that session runs a plan: each layer in INT8 or in the one high precision that it holds."""
+        """Returns true if that session runs a plan: each layer is in INT8 or in the session's one high precision."""
         return set(plan.precisions) <= {Precision.INT8, self._options.high}
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
-        """What each layer of a plan runs in, by index."""
+        """Returns by index the precision in which each layer of a plan runs."""
         return precisions_in(self._network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:
-        """The float32 network, no layer in INT8."""
+        """Builds the float32 network, with no layer in INT8."""
         return self.build(int8_set(len(self._network.layers), ()))
 
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
-    """What each layer runs in, by index, as the graph of a plan is written: only quantizable layers are in INT8."""
+    """Returns by index the precision of each layer in a written plan: only quantizable layers are in INT8."""
     return {
         layer.index: str(precision if layer.quantizable or precision in _HIGH else Precision.FP32)
         for layer, precision in zip(network.layers, plan.precisions, strict=True)

@@ -12,7 +12,8 @@ from trt_bisect.builder.onnxruntime import precisions_in
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
-from trt_bisect.model.qdq import PlanWriter, Scales, Target, WrittenPiece
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenPiece
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU, make_session
 from trt_bisect.model.shapes import FreeBatch
 from trt_bisect.precision import PrecisionPlan
@@ -23,10 +24,10 @@ Tensors = Mapping[str, Any]
 
 
 class PieceEngine(Protocol):
-    """A piece that can be run.
+    """The engine of a piece.
 
     Attributes:
-        leaves: by leaf of the piece, the engine's output that holds it.
+        leaves: by leaf of the piece, the name of the engine's output that holds it.
         branch_leaves: the same for each branch.
     """
 
@@ -34,7 +35,7 @@ class PieceEngine(Protocol):
     branch_leaves: Sequence[Mapping[str, str]]
 
     def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
-        """The engine's outputs by name; those that ``into`` names are written to its arrays, C-contiguous.
+        """Returns the engine's outputs by name; those named in ``into`` are written to its C-contiguous arrays.
 
         Raises:
             TrialFailed: the inference failed.
@@ -46,19 +47,19 @@ class PieceBuilder(Protocol):
     """Makes engines of the pieces of one network.
 
     Attributes:
-        builds: how many engines were built.
-        workers: how many threads may run them at once.
+        builds: the number of engines built.
+        workers: the number of threads that may run them at the same time.
     """
 
     builds: int
     workers: int
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """By layer index, what is known of the precision that each layer runs in."""
+        """Returns by layer index the precision that the layer runs in, as far as it is known."""
         ...
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> PieceEngine:
-        """The engine of the trunk and of the branches that leave it in this piece, for one sample.
+        """Builds the engine of the trunk and of the branches that leave it in this piece, for one sample.
 
         Raises:
             TrialFailed: the build failed.
@@ -66,7 +67,7 @@ class PieceBuilder(Protocol):
         ...
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
-        """The engine of a piece for any number of stacked rows, if its batch is as free as it was guessed to be.
+        """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch right.
 
         Raises:
             TrialFailed: the build failed.
@@ -74,7 +75,7 @@ class PieceBuilder(Protocol):
         ...
 
     def row(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
-        """The engine of a piece for one row.
+        """Builds the engine of a piece for one row.
 
         Raises:
             TrialFailed: the build failed.
@@ -83,7 +84,7 @@ class PieceBuilder(Protocol):
 
 
 class OnnxRuntimePiece:
-    """A session of a piece."""
+    """An ONNX Runtime session of a piece."""
 
     def __init__(self, written: WrittenPiece, provider: str, threads: int) -> None:
         self._session = make_session(written, provider, threads, one_of_many=True)
@@ -92,7 +93,7 @@ class OnnxRuntimePiece:
         self._names = [value.name for value in self._session.get_outputs()]
 
     def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
-        """The outputs; raises TrialFailed where ONNX Runtime does."""
+        """Returns the outputs by name; raises TrialFailed if ONNX Runtime fails."""
         try:
             if not into:
                 return dict(zip(self._names, self._session.run(self._names, dict(feeds)), strict=True))
@@ -116,13 +117,13 @@ class OnnxRuntimePiece:
 
 
 class OnnxRuntimePieces:
-    """Sessions of the pieces of one network, one thread each."""
+    """Builds sessions of the pieces of one network, of one thread each."""
 
     def __init__(
         self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
     ) -> None:
-        self._own = PlanWriter(network, scales, Target.ONNXRUNTIME)
-        self._free = PlanWriter(free.network, scales, Target.ONNXRUNTIME)
+        self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+        self._free = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1
@@ -130,19 +131,19 @@ class OnnxRuntimePieces:
         self.workers = cores()
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """As the graph is written."""
+        """Returns by layer index the precision in the written graph."""
         return precisions_in(self._network, plan)
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> OnnxRuntimePiece:
-        """One session for all."""
+        """Builds one session for the trunk and all branches."""
         return self._session(self._own.write_piece(piece, trunk, branches))
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
-        """A session without a fixed batch."""
+        """Builds a session with a free batch."""
         return self._session(self._free.write_piece(piece, plan))
 
     def row(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
-        """A session of the piece as it stands in the network."""
+        """Builds a session of the piece with the network's own shapes."""
         return self._session(self._own.write_piece(piece, plan))
 
     def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:

@@ -1,7 +1,7 @@
-"""From an ONNX graph to a serialized TensorRT engine: what weak and strong typing, TensorRT and TensorRT-RTX share.
+"""From an ONNX graph to a serialized TensorRT engine: the steps common to both typings, TensorRT and TensorRT-RTX.
 
 Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, from an environment
-variable, and send what TensorRT says to a global log, where a build's own message cannot be told from another's.
+variable, and they send TensorRT's messages to a global log, where those of one build cannot be told from another's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.base import BuildOptions, ProfileShapes
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.tensorrt_module import (
     RTX,
@@ -33,12 +33,9 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 
-ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-"""The smallest, the usual and the largest shape of each dynamic input, by name."""
-
 _RULES = "2"
-"""Counts up when weak typing's constraints and ranges, or what is read off the engine inspector, change: a run folder's
-trials were measured under them, and are not reused under others."""
+"""Increased when weak typing's constraints or ranges change, or the reading of the engine inspector. It is part of a
+run's fingerprint: trials that were measured under other rules are not used."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +75,14 @@ class Definition:
 
 @dataclass(frozen=True)
 class Serialized:
-    """A built engine's bytes, and what the builder warned of."""
+    """A built engine's bytes, and the builder's warnings."""
 
     data: bytes
     messages: tuple[str, ...]
 
 
 def start_tensorrt(engine: str) -> TensorRT:
-    """Imports and starts ``tensorrt`` or ``tensorrt-rtx``. The latter starts, and builds, without a GPU.
+    """Imports and starts ``tensorrt`` or ``tensorrt-rtx``. TensorRT-RTX starts and builds without a GPU.
 
     Raises:
         EngineUnavailable: it is not installed, or does not start here.
@@ -98,13 +95,13 @@ def start_tensorrt(engine: str) -> TensorRT:
     try:
         builder = trt.Builder(logger)
     except (TypeError, RuntimeError) as error:
-        said = "; ".join(message.text for message in drain(logger)) or str(error)
-        raise EngineUnavailable(f"{engine} {trt.__version__} does not start: {said}") from error
+        logged = "; ".join(message.text for message in drain(logger)) or str(error)
+        raise EngineUnavailable(f"{engine} {trt.__version__} does not start: {logged}") from error
     return TensorRT(engine, trt, logger, builder)
 
 
 def versions_of(rt: TensorRT) -> dict[str, str]:
-    """What the figures of an engine depend on: its version, our rules, the GPU and the driver."""
+    """Returns all that the figures of an engine depend on: its version, our rules, NumPy, the GPU and the driver."""
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     try:
         gpu = find_gpu()
@@ -118,10 +115,10 @@ def versions_of(rt: TensorRT) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """The shapes of the dynamic inputs.
+    """Returns the shapes of the dynamic inputs.
 
     Raises:
-        BadInput: shapes are missing, are of another rank, or change an axis that is fixed.
+        BadInput: shapes are missing, have another rank, or change an axis that is fixed.
     """
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     for spec in dynamic:
@@ -176,16 +173,16 @@ def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """The bits of those network creation flags in ``names`` that this version has.
+    """Returns the bits of those network creation flags in ``names`` that this version has.
 
-    ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` came, and go, as what they ask for becomes the only way.
+    ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` exist only in versions where they are a choice.
     """
     known = trt.NetworkDefinitionCreationFlag.__members__
     return sum(1 << int(known[name]) for name in names if name in known)
 
 
 def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tuple[Any, Any]:
-    """A builder configuration with TF32 off and detailed profiling verbosity, for the inspector's sake.
+    """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
         rt: the engine that builds.
@@ -196,7 +193,7 @@ def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tu
         The configuration and its optimization profile, None where no input is dynamic.
 
     Raises:
-        BadInput: an option asks for what this version does not have.
+        BadInput: this version does not have an option.
     """
     trt = rt.module
     config = rt.builder.create_builder_config()
@@ -251,17 +248,17 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
 
 
 def _keeps_timings(rt: TensorRT, options: BuildOptions) -> bool:
-    """TensorRT-RTX times no tactics when it builds: since 1.2 its timing caches do nothing."""
+    """Returns true if builds use the timing cache; TensorRT-RTX times no tactics, and since 1.2 ignores it."""
     return options.timing_cache is not None and rt.engine != RTX
 
 
-def timings_of(path: Path, place: str) -> Path:
-    """Where the timing cache of another place is kept beside that of this one; both are read by the next build here."""
-    return path.with_name(f"{path.stem}-{place}{path.suffix}")
+def timings_of(path: Path, worker: str) -> Path:
+    """Returns the file that keeps the timing cache of another worker; the next build here reads both."""
+    return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
 def _load_timing_cache(config: Any, path: Path | None) -> None:
-    """Takes the run's timings, and those that came from other machines; what is of another device is left out."""
+    """Loads the run's timing cache and those of other workers; a cache of another device is left out."""
     kept = [] if path is None else [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
     found = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
     cache, *others = [each for each in found if each is not None] or [config.create_timing_cache(b"")]

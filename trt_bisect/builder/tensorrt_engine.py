@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.builder.base import Outputs
+from trt_bisect.builder.base import Outputs, ProfileShapes
 from trt_bisect.builder.cuda_memory import Buffer, Device, open_device
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
-from trt_bisect.builder.tensorrt_build import ProfileShapes, Serialized, TensorRT
+from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_module import drain, errors_in
 from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
 from trt_bisect.data.datasets import Feeds
@@ -37,7 +37,7 @@ _TIMING_MILLISECONDS = 2000.0
 
 @dataclass(frozen=True)
 class _Tensor:
-    """An input or output of an engine. A tensor of shapes lies in host memory."""
+    """An input or output of an engine. A shape tensor is in host memory."""
 
     name: str
     is_input: bool
@@ -47,7 +47,7 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """An engine on the GPU: what has to live as long as it does."""
+    """An engine on the GPU, with all objects that must live as long as it."""
 
     device: Device
     runtime: Any
@@ -59,12 +59,12 @@ class _Loaded:
 
 
 class TensorRTEngine:
-    """One built engine; loaded onto the GPU when it is first used, and given back when the ``with`` block ends.
+    """One built engine; loaded onto the GPU when it is first used, and unloaded when the ``with`` block ends.
 
     Attributes:
         serialized: its bytes.
-        ran: by layer index, the precision that the engine inspector says a layer ran in; empty until it is loaded.
-        messages: what the builder warned of.
+        ran: by layer index, the precision that the layer ran in, from the engine inspector; empty until it is loaded.
+        messages: the builder's warnings.
     """
 
     def __init__(self, rt: TensorRT, serialized: Serialized, network: Network, shapes: ProfileShapes) -> None:
@@ -79,7 +79,7 @@ class TensorRTEngine:
         self._profiler: Any = None
 
     def inspect(self) -> str:
-        """The engine inspector's JSON, for the usual shapes of the dynamic inputs.
+        """Returns the engine inspector's JSON, for the usual shapes of the dynamic inputs.
 
         Raises:
             EngineUnavailable: no GPU answers, or PyCUDA is not installed.
@@ -89,7 +89,7 @@ class TensorRTEngine:
             return self._inspect(loaded)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """The outputs for one sample, in the dtypes of the network's outputs.
+        """Returns the outputs for one sample, in the dtypes of the network's outputs.
 
         Raises:
             EngineUnavailable: no GPU answers, or PyCUDA is not installed.
@@ -101,11 +101,11 @@ class TensorRTEngine:
             return self._download(loaded, shapes)
 
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
-        """How long an inference takes on the GPU, after a few untimed ones, and in further ones each of its layers.
+        """Measures the time of an inference on the GPU after some untimed ones, and then that of each engine layer.
 
         Args:
             feeds: one sample.
-            runs: the most that are timed; fewer where that would take over two seconds.
+            runs: the most inferences timed; fewer if they take over two seconds.
 
         Raises:
             EngineUnavailable: no GPU answers, or PyCUDA is not installed.
@@ -192,7 +192,7 @@ class TensorRTEngine:
 
     @contextmanager
     def _current(self) -> Iterator[_Loaded]:
-        """The loaded engine, its GPU context current; CUDA's errors in the block become failed inferences."""
+        """Gives the loaded engine with its GPU context current; an error of CUDA in the block becomes TrialFailed."""
         device = open_device()
         try:
             with device.current():

@@ -1,4 +1,4 @@
-"""TensorRT and TensorRT-RTX as Python modules: imported when asked for, told apart by version and by what they have."""
+"""TensorRT and TensorRT-RTX as Python modules, imported when they are needed, and their logger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXTRAS = {TENSORRT: "tensorrt", RTX: "rtx"}
 
 
 def import_tensorrt(engine: str) -> ModuleType:
-    """The Python module of ``tensorrt`` or ``tensorrt-rtx``.
+    """Imports the Python module of ``tensorrt`` or ``tensorrt-rtx``.
 
     Raises:
         EngineUnavailable: it is not installed, or its libraries do not load.
@@ -41,7 +41,7 @@ def import_tensorrt(engine: str) -> ModuleType:
 
 
 def version_of(version: str) -> tuple[int, int]:
-    """Major and minor of a version text.
+    """Returns major and minor of a version text.
 
     >>> version_of("10.12.0.36")
     (10, 12)
@@ -52,21 +52,21 @@ def version_of(version: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Message:
-    """What TensorRT's logger was told: an error or a warning."""
+    """An error or a warning that TensorRT logged."""
 
     is_error: bool
     text: str
 
 
 LISTENERS: list[Callable[[Message], None]] = []
-"""Told every error and warning at once, for those who must know them even if the process crashes."""
+"""Called with every error and warning at once, so that they are known even if the process crashes."""
 
 
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """The logger of this process, which keeps errors and warnings in ``records`` and prints nothing.
+    """Returns the logger of this process, which keeps errors and warnings in ``records`` and prints nothing.
 
-    TensorRT holds one logger a process: it goes on using the first one whatever later ones it is handed.
+    TensorRT has one logger for each process: it uses the first one, and ignores all later ones.
     """
 
     class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
@@ -85,23 +85,23 @@ def logger_of(trt: ModuleType) -> Any:
 
 
 def drain(logger: Any) -> tuple[Message, ...]:
-    """What was logged since the last call, each message once, in order; the logger forgets it."""
+    """Returns the messages logged since the last call, each once, in order, and removes them from the logger."""
     records = tuple(dict.fromkeys(logger.records))
     logger.records.clear()
     return records
 
 
 def errors_in(messages: Iterable[Message], otherwise: str) -> str:
-    """The errors among ``messages`` as one text, or ``otherwise`` where TensorRT named none."""
+    """Returns the errors among ``messages`` as one text, or ``otherwise`` if there are none."""
     return "\n".join(message.text for message in messages if message.is_error) or otherwise
 
 
 def failure_in(messages: Iterable[Message], otherwise: str) -> str:
-    """Why a build failed: its errors, or ``otherwise``, and what it warned of before."""
+    """Returns the errors of a failed build as one text, or ``otherwise``, and then its warnings."""
     kept = tuple(messages)
     return "\n".join([errors_in(kept, otherwise), *(f"warning: {text}" for text in warnings_in(kept))])
 
 
 def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
-    """The texts of the warnings among ``messages``."""
+    """Returns the texts of the warnings among ``messages``."""
     return tuple(message.text for message in messages if not message.is_error)

@@ -1,13 +1,12 @@
-"""TensorRT 10 and later, and TensorRT-RTX, with strong typing: the plan's Q/DQ pairs are in the graph, built as is."""
+"""TensorRT 10 and later, and TensorRT-RTX, with strong typing: the graph with the plan's Q/DQ pairs is built as is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trt_bisect.builder.base import MEASURED, BuildOptions
+from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes
 from trt_bisect.builder.tensorrt_build import (
     Definition,
-    ProfileShapes,
     Serialized,
     creation_flags,
     dynamic_shapes,
@@ -21,7 +20,8 @@ from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import TENSORRT
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan, int8_set
 
 _FIRST_MAJOR = 10
@@ -45,10 +45,10 @@ class TensorRTStrongBuilder:
         """Starts the engine.
 
         Args:
-            network: what is built.
+            network: to build.
             scales: of its activations.
-            options: how it is built.
-            profile_shapes: of its inputs; those of dynamic inputs are used.
+            options: of the build.
+            profile_shapes: of its inputs; only those of dynamic inputs are used.
             engine: ``tensorrt`` or ``tensorrt-rtx``.
 
         Raises:
@@ -57,7 +57,7 @@ class TensorRTStrongBuilder:
         """
         self.engine = engine
         self._network = network
-        self._writer = PlanWriter(network, scales, Target.TENSORRT)
+        self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
         self._rt = start_tensorrt(engine)
@@ -68,7 +68,7 @@ class TensorRTStrongBuilder:
         self.versions: Mapping[str, str] = versions_of(self._rt)
 
     def network_definition(self, plan: PrecisionPlan) -> Definition:
-        """The network of one plan as TensorRT parsed it.
+        """Returns the network of one plan as TensorRT parsed it.
 
         Raises:
             TrialFailed: the parser refuses the graph.
@@ -78,7 +78,7 @@ class TensorRTStrongBuilder:
         return parse_model(self._rt, written.model, written.weights, flags)
 
     def serialize(self, plan: PrecisionPlan) -> Serialized:
-        """The engine of one plan as bytes.
+        """Builds the engine of one plan as bytes.
 
         Raises:
             TrialFailed: the build failed.
@@ -88,7 +88,7 @@ class TensorRTStrongBuilder:
         return serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """The engine of one plan. It is loaded onto the GPU when it is first used.
+        """Builds the engine of one plan. It is loaded onto the GPU when it is first used.
 
         Raises:
             TrialFailed: the build failed.
@@ -96,7 +96,7 @@ class TensorRTStrongBuilder:
         return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes)
 
     def reference(self) -> TensorRTEngine:
-        """The engine with every layer in FP32, TF32 off.
+        """Builds the engine with every layer in FP32, TF32 off.
 
         Raises:
             TrialFailed: the build failed.

@@ -1,11 +1,11 @@
-"""Weak typing: a precision plan laid over the layers of a parsed TensorRT network.
+"""Weak typing: a precision plan as constraints on the layers of a parsed TensorRT network.
 
 Unproven until tools/gpu_check has run it on a GPU: TensorRT itself cannot be started without one, and TensorRT-RTX has
-no weak typing. What is tested is that the walk asks for what it should, of objects with the interface of
-``INetworkDefinition``, which is all that these functions know of TensorRT.
+no weak typing. Tests check the constraints that are set on objects with the interface of ``INetworkDefinition``, which
+is all that these functions use of TensorRT.
 
-Which TensorRT layer belongs to which layer of the network: TensorRT's ONNX parser names a node's main layer after the
-node; further layers carry the node's name with a number, or in their metadata, or are called ``(Unnamed Layer* N)``.
+TensorRT's ONNX parser names a node's main layer after the node. Its further layers have the node's name with a number,
+or in their metadata, or are called ``(Unnamed Layer* N)``: so each TensorRT layer is mapped to a layer of the network.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ import numpy as np
 from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import Scales
-from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.model.quantizer import INT8_MAX, Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 
 _LEFT_ALONE = frozenset(
     "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
     "RECURRENCE ITERATOR LOOP_OUTPUT".split()
 )
-"""The types of layers whose precision is not theirs to choose: they have the type of what they hold or pass on."""
+"""The types of layers that have no precision of their own: their type is that of the data that they hold or pass on."""
 
 _HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
 _MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
-"""The types of layers that put out the values that they read, or some of them, or zeros beside them."""
+"""The types of layers whose outputs are values that they read, or some of them, or zeros beside them."""
 
 _FLOATS = frozenset({"FLOAT", "HALF", "BF16"})
 _NUMBERED = re.compile(r"_\d+$")
@@ -45,10 +44,10 @@ class Step:
 
     Attributes:
         layer: the ``trt.ILayer``.
-        owner: the index of the network's layer that it does work of, None where there is none.
-        named: its name or its metadata says so; otherwise it only stands beside that layer's work.
-        main: it bears that layer's own name.
-        constant: it is a constant, or reads constants alone.
+        owner: the index of the network's layer that it belongs to, None if there is none.
+        named: true if its name or its metadata says so; otherwise its place in the network does.
+        main: true if it has that layer's own name.
+        constant: true if it is a constant, or reads constants alone.
     """
 
     layer: Any
@@ -64,20 +63,20 @@ class Step:
 
     @property
     def computes(self) -> bool:
-        """Whether it does what the network's layer is there for, not something before or after it, such as a bias."""
+        """True if it does the main work of the network's layer, not something before or after it, such as a bias."""
         return self.main or (self.named and self.kind in _HEAVY)
 
     def inputs(self) -> Iterator[Any]:
-        """The tensors it reads; optional ones that are not there are left out."""
+        """Yields the tensors that it reads, without optional ones that are absent."""
         tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
         return (tensor for tensor in tensors if tensor is not None)
 
     def made(self) -> Iterator[str]:
-        """The names of all tensors that it makes."""
+        """Yields the names of all tensors that it makes."""
         return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
 
     def outputs(self) -> Iterator[tuple[int, Any]]:
-        """The float tensors it makes that are no shapes, each with its position."""
+        """Yields the float tensors that it makes and that are no shape tensors, each with its position."""
         for i in range(self.layer.num_outputs):
             tensor = self.layer.get_output(i)
             if is_activation(tensor):
@@ -85,16 +84,16 @@ class Step:
 
 
 def is_activation(tensor: Any) -> bool:
-    """Whether a tensor holds floats and is no shape tensor."""
+    """Returns true if a tensor holds floats and is no shape tensor."""
     return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
 
 
 def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
-    """The layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
+    """Returns the layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
 
-    A layer that no name maps follows the last of those that make its inputs: the product with Gemm's ``alpha``, which
-    the parser of TensorRT 8.6 leaves without a name, reads a constant first. Where nothing makes any of them, and for
-    what is computed from constants alone, it follows the first that reads what it makes.
+    A layer without such a name belongs to the last of the layers that make its inputs: the product with Gemm's
+    ``alpha``, to which the parser of TensorRT 8.6 gives no name, reads a constant first. If no layer makes any of its
+    inputs, or if it is computed from constants alone, it belongs to the first layer that reads its outputs.
     """
     indices = {layer.name: layer.index for layer in layers}
     steps = _with_constants([_step(definition.get_layer(i), indices) for i in range(definition.num_layers)])
@@ -102,7 +101,7 @@ def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
 
 
 def _with_constants(steps: list[Step]) -> list[Step]:
-    """The steps, those that are computed from constants alone marked."""
+    """Returns the steps with ``constant`` set."""
     found: list[Step] = []
     constants: set[str] = set()
     for step in steps:
@@ -150,11 +149,12 @@ def _step(layer: Any, indices: Mapping[str, int]) -> Step:
 
 
 def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Network, scales: Scales) -> None:
-    """Gives every float tensor its dynamic range, scale times 127, so that no calibrator is needed.
+    """Sets the dynamic range of every float tensor, scale times 127, so that no calibrator is needed.
 
-    Tensors that TensorRT's parser made have no scale of their own. Where values are only moved they take that of what
-    was moved; inside a quantizable layer, after its product and before its bias, that of the layer's output; constants
-    take their largest value. Any other gets none, and TensorRT then computes what makes or reads it in floats.
+    Tensors that TensorRT's parser made have no scale of their own. If their values are only moved, they get the range
+    of the tensor that was moved; inside a quantizable layer, after its product and before its bias, that of the layer's
+    output; constants get their largest magnitude. Any other tensor gets no range: TensorRT then computes the layers
+    that make or read it in floats.
     """
     ranges: dict[str, float] = {}
 
@@ -177,7 +177,7 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Net
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
-    """The scales of the tensors that have a dynamic range, by name: its end over 127."""
+    """Returns the scales of the tensors that have a dynamic range, by name: its upper end divided by 127."""
     inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
     layers = [definition.get_layer(i) for i in range(definition.num_layers)]
     made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
@@ -186,7 +186,7 @@ def scales_set(definition: Any) -> dict[str, np.float32]:
 
 
 def _with_outputs_ahead(steps: list[Step], network: Network) -> Iterator[tuple[Step, tuple[str, ...]]]:
-    """Each step with the outputs of the quantizable layer that it is inside of: begun, and its outputs not yet made."""
+    """Yields each step with the outputs of the quantizable layer that it is inside: begun, its outputs not yet made."""
     begun: set[int] = set()
     for step in steps:
         if step.owner is None or not network.layers[step.owner].quantizable:
@@ -205,13 +205,13 @@ def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
 
 
 def _moved(step: Step, ranges: Mapping[str, float]) -> float | None:
-    """The range of what a step only moves, None where it does more or nothing is known."""
+    """Returns the range of the tensor that a step only moves, None if it does more or if no range is known."""
     tensor = next(step.inputs(), None) if step.kind in _MOVES else None
     return None if tensor is None else ranges.get(tensor.name)
 
 
 def _largest_of_constants(trt: ModuleType, step: Step, ranges: Mapping[str, float]) -> float | None:
-    """The largest magnitude of a constant, or of what is moved or multiplied of constants: Gemm's ``beta`` and bias."""
+    """Returns the largest magnitude of a constant, moved or multiplied constants included: Gemm's ``beta`` and bias."""
     if step.kind == "CONSTANT":
         return largest_constant(trt, step.layer)
     if step.kind != "ELEMENTWISE":
@@ -222,15 +222,15 @@ def _largest_of_constants(trt: ModuleType, step: Step, ranges: Mapping[str, floa
 
 
 def largest_constant(trt: ModuleType, layer: Any) -> float | None:
-    """The largest magnitude in a constant layer's weights, None where they hold nothing."""
+    """Returns the largest magnitude in a constant layer's weights, None if they are empty."""
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     return float(np.abs(values.astype(np.float32)).max()) if values.size else None
 
 
 def _as(kind: type, layer: Any) -> Any:
-    """A layer as what it is: TensorRT's Python interface gives every layer as a plain ``ILayer``.
+    """Returns a layer as an object of its own class: TensorRT's Python interface gives a plain ``ILayer``.
 
-    Its class is changed to see its own attributes, as Polygraphy does.
+    Its class is changed in place to make its attributes visible, as Polygraphy does.
     """
     if not isinstance(layer, kind):
         layer.__class__ = kind
@@ -239,13 +239,13 @@ def _as(kind: type, layer: Any) -> Any:
 
 @dataclass(frozen=True)
 class Constraint:
-    """The precisions that one TensorRT layer is told.
+    """The precisions set on one TensorRT layer.
 
     Attributes:
         layer: its name.
         precision: that it computes in; None leaves the choice to TensorRT.
-        outputs: the type of each of its outputs: a precision; None where the choice is TensorRT's; and for a tensor
-            that is no activation the name of its own TensorRT type, such as ``INT32``, which nobody changes.
+        outputs: the type of each of its outputs: a precision; None leaves the choice to TensorRT; for a tensor that is
+            no activation, the name of its own TensorRT type, such as ``INT32``, which is not changed.
     """
 
     layer: str
@@ -256,24 +256,27 @@ class Constraint:
 def constraints(
     definition: Any, steps: list[Step], network: Network, plan: PrecisionPlan, force_int8: bool = False
 ) -> Iterator[tuple[Step, Constraint]]:
-    """The constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
+    """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
 
-    A quantizable layer of the network is INT8 or high as the plan says. A layer that only follows is left free where it
-    stands between two INT8 layers, and is high elsewhere, whatever the plan says of it: it never changes an engine.
-    High layers compute in, and put out, their high precision. An INT8 layer is left to INT8, or forced to it; what it
-    puts out may be INT8 only if an INT8 layer reads it, at once or through layers left free. An output of the network
-    is FP32. What reads constants alone is left free, as constants are: an INT8 MatMul may read its weights through a
-    Shuffle.
+    - A quantizable layer is INT8 or high as the plan says.
+    - A layer that is not quantizable is left free between two INT8 layers, and is high elsewhere, whatever the plan
+      says of it.
+    - A high layer computes in its high precision, and its outputs have it too.
+    - An INT8 layer is left free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
+      through layers left free.
+    - An output of the network is FP32.
+    - A layer that reads constants alone is left free, like constants: an INT8 MatMul may read its weights through a
+      Shuffle.
 
     Args:
         definition: the parsed network.
         steps: its layers, from ``steps_of``.
-        network: whose plan it is.
+        network: of the plan.
         plan: the precision of each of its layers.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
 
     Returns:
-        The layers that are told something, each with what it is told.
+        The layers that have constraints, each with its own.
     """
     int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
     fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
@@ -286,14 +289,14 @@ def constraints(
         high = Precision.FP16 if plan.precisions[step.owner] is Precision.FP16 else Precision.FP32
         chosen = Precision.INT8 if force_int8 and in_int8 else None
         made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
-        types = tuple(_told(tensor, high, read if free else set(), results) for tensor in made)
+        types = tuple(_output_type(tensor, high, read if free else set(), results) for tensor in made)
         constraint = Constraint(step.layer.name, chosen if free else high, types)
         if constraint.precision is not None or any(isinstance(kind, Precision) for kind in types):
             yield step, constraint
 
 
-def _told(tensor: Any, high: Precision, left_free: set[str], results: set[str]) -> Precision | str | None:
-    """What a layer is told of the type of an output: see ``Constraint.outputs``."""
+def _output_type(tensor: Any, high: Precision, left_free: set[str], results: set[str]) -> Precision | str | None:
+    """Returns the type set on an output; see ``Constraint.outputs``."""
     if not is_activation(tensor):
         return str(tensor.dtype.name)
     if tensor.name in left_free:
@@ -309,13 +312,13 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Tells the layers of a parsed network what ``constraints`` says; TensorRT must be told to obey.
+    """Sets the constraints of a plan on the layers of a parsed network; the builder flag must make TensorRT obey them.
 
     Args:
         trt: the TensorRT module.
         definition: the parsed network; altered.
         steps: its layers, from ``steps_of``.
-        network: whose plan it is.
+        network: of the plan.
         plan: the precision of each of its layers.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
     """
@@ -341,14 +344,14 @@ def _follows(step: Step, network: Network) -> bool:
 
 
 def _stands_between(step: Step, network: Network, fed: set[str], read: set[str]) -> bool:
-    """Whether a step only follows, and INT8 layers are on both of its sides."""
+    """Returns true if a step belongs to no quantizable layer's main work, and INT8 layers are on both of its sides."""
     follows = _follows(step, network)
     feeds = any(tensor.name in read for _, tensor in step.outputs())
     return follows and feeds and any(tensor.name in fed for tensor in step.inputs())
 
 
 def _fed_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:
-    """The tensors that an INT8 layer makes, at once or through layers that only follow."""
+    """Returns the tensors that an INT8 layer makes, directly or through layers that are not quantizable."""
     fed: set[str] = set()
     for step in steps:
         follows = _follows(step, network) and any(tensor.name in fed for tensor in step.inputs())
@@ -358,7 +361,7 @@ def _fed_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> s
 
 
 def _read_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:
-    """The tensors that an INT8 layer reads, at once or through layers that only follow."""
+    """Returns the tensors that an INT8 layer reads, directly or through layers that are not quantizable."""
     read: set[str] = set()
     for step in reversed(steps):
         follows = _follows(step, network) and any(tensor.name in read for _, tensor in step.outputs())

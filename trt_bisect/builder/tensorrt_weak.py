@@ -11,10 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trt_bisect.builder.base import MEASURED, BuildOptions
+from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes
 from trt_bisect.builder.tensorrt_build import (
     Definition,
-    ProfileShapes,
     Serialized,
     creation_flags,
     dynamic_shapes,
@@ -32,7 +31,8 @@ from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Scales, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _LAST_MAJOR = 10
@@ -57,11 +57,11 @@ class TensorRTWeakBuilder:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
         Args:
-            network: what is built.
+            network: to build.
             scales: of its activations.
-            options: how it is built.
-            profile_shapes: of its inputs; those of dynamic inputs are used.
-            calibration_cache: a TensorRT calibration cache that TensorRT itself reads, in place of ``scales``.
+            options: of the build.
+            profile_shapes: of its inputs; only those of dynamic inputs are used.
+            calibration_cache: a TensorRT calibration cache, read by TensorRT itself in place of ``scales``.
 
         Raises:
             BadInput: a dynamic input has no shapes.
@@ -81,12 +81,12 @@ class TensorRTWeakBuilder:
         self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
         self._file = Path(self._folder.name) / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
-        self._writer = PlanWriter(network, scales, Target.TENSORRT) if network.has_pairs else None
+        self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
     def network_definition(self, plan: PrecisionPlan) -> Definition:
-        """The network of one plan as TensorRT parsed it, with its ranges and constraints.
+        """Returns the network of one plan as TensorRT parsed it, with its ranges and constraints.
 
-        A network that came with Q/DQ pairs is parsed with those that the plan keeps: with pairs in it, TensorRT takes
+        A network that came with Q/DQ pairs is parsed with the pairs that the plan keeps: TensorRT then takes the
         precisions from them alone.
 
         Raises:
@@ -104,7 +104,7 @@ class TensorRTWeakBuilder:
         return definition
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """What an engine of ``plan`` is told of precisions and ranges, layer by layer, as data.
+        """Returns the precisions and scales set for an engine of ``plan``, layer by layer, as data.
 
         Raises:
             TrialFailed: the parser refuses the graph.
@@ -115,11 +115,15 @@ class TensorRTWeakBuilder:
             parsed, steps_of(parsed, self._network.layers), self._network, plan, self._options.force_int8
         )
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
-        told = tuple(constraint for _, constraint in found)
-        return WeakPlan(told, layers, f"TensorRT {self._rt.module.__version__}", scales_set(parsed))
+        return WeakPlan(
+            tuple(constraint for _, constraint in found),
+            layers,
+            f"TensorRT {self._rt.module.__version__}",
+            scales_set(parsed),
+        )
 
     def serialize(self, plan: PrecisionPlan) -> Serialized:
-        """The engine of one plan as bytes.
+        """Builds the engine of one plan as bytes.
 
         Raises:
             TrialFailed: the build failed.
@@ -143,7 +147,7 @@ class TensorRTWeakBuilder:
         return serialized
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """The engine of one plan.
+        """Builds the engine of one plan.
 
         Raises:
             TrialFailed: the build failed.
@@ -152,7 +156,7 @@ class TensorRTWeakBuilder:
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes)
 
     def reference(self) -> TensorRTEngine:
-        """The engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.
+        """Builds the engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.
 
         Raises:
             TrialFailed: the build failed.
@@ -169,13 +173,13 @@ class TensorRTWeakBuilder:
 
 
 def obey_flag(trt: ModuleType) -> Any:
-    """The builder flag that makes TensorRT obey the precisions of layers: ``STRICT_TYPES`` before 8.2."""
+    """Returns the builder flag that makes TensorRT obey the precisions of layers: ``STRICT_TYPES`` before 8.2."""
     flags = trt.BuilderFlag.__members__
     return flags["OBEY_PRECISION_CONSTRAINTS" if "OBEY_PRECISION_CONSTRAINTS" in flags else "STRICT_TYPES"]
 
 
 def cache_calibrator(trt: ModuleType, cache: bytes) -> Any:
-    """A calibrator that hands TensorRT the bytes of a calibration cache and has no data."""
+    """Makes a calibrator that gives TensorRT the bytes of a calibration cache and has no data."""
 
     class CacheCalibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

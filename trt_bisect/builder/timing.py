@@ -1,4 +1,4 @@
-"""How fast an engine is: the time of one inference, and of each of its layers."""
+"""The latency of an engine: the time of one inference, and of each of its layers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LayerTime:
-    """What one layer of an engine takes.
+    """The time of one layer of an engine.
 
     Attributes:
-        name: the engine's own, such as ``conv1 + relu1``.
-        layers: the network's layers that it does the work of; empty for a change of format between layers.
-        milliseconds: the mean, while the profiler holds up the layers after it.
+        name: in the engine, such as ``conv1 + relu1``.
+        layers: the network's layers that it computes; empty for a change of format between layers.
+        milliseconds: the mean; the profiler makes the layers run one after another.
     """
 
     name: str
@@ -30,9 +30,11 @@ class Latency:
     """The time of one inference on the GPU between two CUDA events, copies from and to the host not counted.
 
     Attributes:
-        mean_ms: and ``median_ms`` and ``p99_ms``, in milliseconds.
-        runs: how many were timed.
-        layers: in the engine's order; empty where the engine names none.
+        mean_ms: the mean, in milliseconds.
+        median_ms: the median.
+        p99_ms: the 99th percentile.
+        runs: the number of inferences timed.
+        layers: in the engine's order; empty if the engine names none.
     """
 
     mean_ms: float
@@ -43,7 +45,7 @@ class Latency:
 
 
 def latency_of(milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = ()) -> Latency:
-    """What the times of single inferences amount to.
+    """Returns the statistics of the times of single inferences, in milliseconds.
 
     >>> latency_of([1.0, 2.0, 6.0]).mean_ms
     3.0
@@ -59,7 +61,7 @@ def latency_of(milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = ()
 
 
 def adding_profiler(trt: ModuleType) -> Any:
-    """A TensorRT profiler that adds up in ``totals`` the milliseconds of each engine layer, by name, in their order."""
+    """Makes a TensorRT profiler that adds up the milliseconds of each engine layer in ``totals``, by name, in order."""
 
     class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

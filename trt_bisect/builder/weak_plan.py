@@ -26,12 +26,12 @@ _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}
 
 @dataclass(frozen=True)
 class WeakPlan:
-    """A plan as TensorRT is told it under weak typing.
+    """The constraints that carry out a plan under weak typing.
 
     Attributes:
-        constraints: of the layers that are told something.
+        constraints: of the layers that have any.
         layers: the names of all layers, in TensorRT's order.
-        parser: whose layers these are, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
+        parser: that named the layers, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
         scales: of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
     """
 
@@ -43,18 +43,18 @@ class WeakPlan:
 
 @runtime_checkable
 class TellsWeakPlan(Protocol):
-    """A builder that builds with weak typing, or that may stand for one in another process."""
+    """A builder that builds with weak typing, or one that may do so in another process."""
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """The plan as TensorRT is told it; raises TrialFailed where the graph cannot be parsed."""
+        """Returns the constraints of a plan; raises TrialFailed if the graph cannot be parsed."""
         ...
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """The plan as the builder itself tells it, where it builds with weak typing; else told of the graph's nodes.
+    """Returns the constraints of a plan: the builder's own if it builds with weak typing, else those of ONNX nodes.
 
-    TensorRT's parser names the main layer of a node after the node, so that constraints on nodes reach it. Layers that
-    the parser adds, such as the sum with a Gemm's bias, have names that only the parser knows: they are left free.
+    TensorRT's parser names the main layer of a node after the node, so that a node's constraints apply to it. Layers
+    that the parser adds, such as the sum with a Gemm's bias, have names that only the parser knows: they are left free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -65,7 +65,7 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
 
 
 class _Nodes:
-    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` knows."""
+    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses."""
 
     def __init__(self, network: Network) -> None:
         dtypes = TensorTypes.of(network.skeleton.graph).dtypes

@@ -1,4 +1,4 @@
-"""The process that ``builder.isolation`` starts: holds builders and their engines, answers one request at a time."""
+"""The process that ``builder.isolation`` starts: it holds builders and engines, and answers requests one by one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class About:
-    """A builder that was started: the number it is asked by, and the facts of a ``Builder``."""
+class StartedBuilder:
+    """A builder that was started: its number in later requests, and the facts of a ``Builder``."""
 
     number: int
     engine: str
@@ -36,8 +36,8 @@ class About:
 
 
 @dataclass(frozen=True)
-class Made:
-    """An engine that was built: the number it is asked by, and the facts of an ``Engine``."""
+class BuiltEngine:
+    """An engine that was built: its number in later requests, and the facts of an ``Engine``."""
 
     number: int
     messages: tuple[str, ...]
@@ -45,33 +45,38 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A ``TrialFailed``."""
+class FailedRequest:
+    """The answer to a request that raised ``TrialFailed``."""
 
     outcome: str
     message: str
 
 
 @dataclass(frozen=True)
-class Broken:
-    """An error that is no outcome of a trial: one for the user, or, with ``error`` None, one of trt-bisect itself."""
+class UnexpectedError:
+    """The answer to a request that raised another error.
+
+    Attributes:
+        error: for the user; None for an error of trt-bisect itself.
+        trace: the traceback of an error of trt-bisect itself.
+    """
 
     error: TrtBisectError | None
     trace: str = ""
 
 
 def outcome_of(request: tuple[Any, ...]) -> str:
-    """The outcome of the trial whose ``request`` fails."""
+    """Returns the outcome of a trial whose ``request`` fails."""
     return "build failed" if request[0] in ("build", "reference") else "inference failed"
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
-    """Answers requests until the parent closes the connection; on the way to an answer, sends what the engine logs.
+    """Answers requests until the parent closes the connection; the engine's log messages are sent before an answer.
 
     Args:
         descriptor: of the connection's socket.
         parent: the parent's process id.
-        work: has a method for each request; without it engines are built and run.
+        work: an object with one method for each request; None for one that builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)
@@ -97,7 +102,7 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Has Linux end this process when its parent ends, however it does: a build that hangs would never notice."""
+    """Makes Linux end this process when its parent ends, in whatever way: a build that hangs would never notice."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -109,37 +114,37 @@ def _answer(work: object, request: tuple[Any, ...]) -> object:
     try:
         return getattr(work, name)(*arguments)
     except TrialFailed as failure:
-        return Failure(failure.outcome, failure.message)
+        return FailedRequest(failure.outcome, failure.message)
     except MemoryError as error:
-        return Failure(OUT_OF_MEMORY, f"Out of memory. {error}".strip())
+        return FailedRequest(OUT_OF_MEMORY, f"Out of memory. {error}".strip())
     except TrtBisectError as error:
-        return Broken(error)
+        return UnexpectedError(error)
     except Exception as error:
         return _broken(error)
 
 
-def _broken(error: Exception) -> Broken:
-    return Broken(None, f"{type(error).__name__}: {first_line(error)}\n{traceback.format_exc()}")
+def _broken(error: Exception) -> UnexpectedError:
+    return UnexpectedError(None, f"{type(error).__name__}: {first_line(error)}\n{traceback.format_exc()}")
 
 
 class _Work:
-    """One method a request."""
+    """Builds and runs engines; has one method for each request."""
 
     def __init__(self) -> None:
         self._builders: list[Builder] = []
         self._engines: dict[int, Engine] = {}
         self._made = 0
 
-    def start(self, make: Callable[[], Builder]) -> About:
+    def start(self, make: Callable[[], Builder]) -> StartedBuilder:
         builder = make()
         self._builders.append(builder)
         number = len(self._builders) - 1
-        return About(number, builder.engine, builder.typing, builder.arithmetic, dict(builder.versions))
+        return StartedBuilder(number, builder.engine, builder.typing, builder.arithmetic, dict(builder.versions))
 
-    def build(self, number: int, plan: PrecisionPlan) -> Made:
+    def build(self, number: int, plan: PrecisionPlan) -> BuiltEngine:
         return self._keep(self._builders[number].build(plan))
 
-    def reference(self, number: int) -> Made:
+    def reference(self, number: int) -> BuiltEngine:
         return self._keep(self._builders[number].reference())
 
     def weak_plan(self, number: int, plan: PrecisionPlan) -> WeakPlan:
@@ -147,10 +152,10 @@ class _Work:
         assert isinstance(builder, TellsWeakPlan)
         return builder.weak_plan(plan)
 
-    def _keep(self, engine: Engine) -> Made:
+    def _keep(self, engine: Engine) -> BuiltEngine:
         self._made += 1
         self._engines[self._made] = engine.__enter__()
-        return Made(self._made, engine.messages, dict(engine.ran))
+        return BuiltEngine(self._made, engine.messages, dict(engine.ran))
 
     def infer(self, number: int, feeds: Feeds) -> tuple[Outputs, dict[int, str]]:
         outputs = self._engines[number].infer(feeds)

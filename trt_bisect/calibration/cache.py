@@ -1,7 +1,7 @@
-"""TensorRT's calibration cache, read and written.
+"""Reads and writes TensorRT's calibration cache.
 
-The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line a tensor,
-``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
+The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line for each
+tensor, ``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
 Source: the cache of TensorRT's sampleINT8 and the code of ``IInt8Calibrator`` users, e.g. NVIDIA's ``polygraphy``.
 The version is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache
 of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
@@ -24,11 +24,11 @@ from trt_bisect.errors import BadInput
 
 @dataclass(frozen=True)
 class TensorRTVersion:
-    """The TensorRT that is to read a cache.
+    """The version of TensorRT that a cache is written for.
 
     Attributes:
         number: major, minor and patch.
-        why: why this one, for who reads it.
+        why: the reason for this version, shown to the user.
     """
 
     number: tuple[int, int, int]
@@ -36,7 +36,7 @@ class TensorRTVersion:
 
     @property
     def header(self) -> str:
-        """The first line of a cache that this TensorRT reads."""
+        """The first line of a cache for this version."""
         major, minor, patch = self.number
         return f"TRT-{major * (1000 if major < 10 else 10000) + minor * 100 + patch}-EntropyCalibration2"
 
@@ -45,37 +45,35 @@ class TensorRTVersion:
 
 
 DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
-"""JetPack 6.2 has this one."""
+"""The version in JetPack 6.2."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
 _WITH_CACHES = range(5, 11)
-"""The major versions that calibrate: TensorRT 11 has explicit quantization alone."""
+"""The major versions that calibrate: TensorRT 11 has only explicit quantization."""
 _HEADER = re.compile(r"TRT-\d+-\w+")
 _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
-def version_asked(text: str) -> TensorRTVersion:
-    """The version that ``--trt-version`` names: ``10.3``, ``10.3.0`` or ``10.3.0.26``.
+def parse_version(text: str) -> TensorRTVersion:
+    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0`` or ``10.3.0.26``.
 
     Raises:
-        BadInput: it names none, or one that reads no calibration caches.
+        BadInput: the text is no version, or a version that reads no calibration caches.
     """
     found = _VERSION.fullmatch(text.strip())
     if not found:
-        raise BadInput(
-            f"'{text}' is no version of TensorRT.", "Write --trt-version 10.3.0, as TensorRT itself says it."
-        )
+        raise BadInput(f"'{text}' is no version of TensorRT.", "Write it as TensorRT does: --trt-version 10.3.0.")
     if int(found[1]) not in _WITH_CACHES:
         raise BadInput(
-            f"TensorRT {text} reads no calibration cache.",
-            "Give --trt-version 5.0 to 10.x, or leave it out: the recipe's Q/DQ network is for any version.",
+            f"TensorRT {text} cannot read a calibration cache.",
+            "Give --trt-version 5.0 to 10.x, or leave it out: the recipe's Q/DQ network works with any version.",
         )
     return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "as --trt-version asked")
 
 
 def version_of_engine(text: str) -> TensorRTVersion:
-    """The version that an engine says of itself, such as ``10.3.0.26``; the default where it says none."""
+    """Parses the version that an engine reports, such as ``10.3.0.26``; returns the default if there is none."""
     found = _VERSION.match(text)
     if not found:
         return DEFAULT_VERSION
@@ -83,7 +81,7 @@ def version_of_engine(text: str) -> TensorRTVersion:
 
 
 def is_cache(path: Path) -> bool:
-    """Whether a file begins as a calibration cache does."""
+    """Returns true if a file begins like a calibration cache."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"TRT-"
@@ -91,13 +89,13 @@ def is_cache(path: Path) -> bool:
         return False
 
 
-def names_cache(source: object) -> bool:
-    """Whether ``source`` is the path of a calibration cache."""
+def is_cache_path(source: object) -> bool:
+    """Returns true if ``source`` is the path of a calibration cache."""
     return isinstance(source, (str, Path)) and Path(source).is_file() and is_cache(Path(source))
 
 
 def parse_cache(text: str, source: str) -> dict[str, np.float32]:
-    """The scales in a cache by tensor name, their bits as they stand in it.
+    """Parses the text of a cache; returns its scales by tensor name, bit for bit.
 
     Raises:
         BadInput: the text is no calibration cache, or one of its lines cannot be read.
@@ -125,10 +123,15 @@ def parse_cache(text: str, source: str) -> dict[str, np.float32]:
 
 
 def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False) -> Ranges:
-    """The ranges in a calibration cache for a network that rounds the activations ``tensors``.
+    """Reads the ranges in a calibration cache.
+
+    Args:
+        path: the cache.
+        tensors: the activations that the network rounds.
+        keep_masks: see ``ranges_from_scales``.
 
     Raises:
-        BadInput: the file is no cache, or the cache of another network: it lacks most of the tensors.
+        BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -146,7 +149,7 @@ def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False
 
 
 def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:
-    """The text of a calibration cache with these scales; names with line breaks, which it cannot hold, are left out."""
-    sayable = (name for name in scales if len(name.splitlines()) == 1)
-    lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in sayable]
+    """Returns the text of a calibration cache. Names with line breaks, which it cannot hold, are left out."""
+    writable = (name for name in scales if len(name.splitlines()) == 1)
+    lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in writable]
     return "\n".join([header, *lines]) + "\n"

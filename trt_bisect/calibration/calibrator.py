@@ -1,7 +1,8 @@
-"""The calibrators: from the magnitudes of a tensor to the largest one that INT8 is to express."""
+"""The calibrators: they choose the largest magnitude that INT8 represents from the magnitudes of a tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trt_bisect.calibration.histogram import AbsHistogram, entropy_threshold, minmax_threshold, percentile_threshold
@@ -12,14 +13,14 @@ METHODS = ("entropy", "minmax", "percentile")
 
 @dataclass(frozen=True)
 class Calibrator:
-    """One way to choose a range.
+    """A calibration method and its parameter.
 
     Attributes:
         method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax`` or ``percentile``.
-        percentile: for that method, of |x|, in per cent.
+        percentile: of |x|, in percent; only ``percentile`` uses it.
 
     Raises:
-        BadInput: an unknown method, or a percentile outside (0, 100].
+        BadInput: the method is unknown, or the percentile is outside (0, 100].
     """
 
     method: str = "entropy"
@@ -32,13 +33,19 @@ class Calibrator:
             raise BadInput(f"Percentile {self.percentile} is out of range.", "Give a value above 0, at most 100.")
 
     def __str__(self) -> str:
-        """``entropy``, ``minmax`` or ``percentile 99.99``."""
+        """Returns ``entropy``, ``minmax`` or, for example, ``percentile 99.99``."""
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
     def threshold(self, histogram: AbsHistogram) -> float:
-        """The largest magnitude that the range is to express."""
+        """Returns the largest magnitude that the range represents."""
         if self.method == "entropy":
             return entropy_threshold(histogram)
         if self.method == "minmax":
             return minmax_threshold(histogram)
         return percentile_threshold(histogram, self.percentile)
+
+
+def calibrators(percentiles: Iterable[float]) -> tuple[Calibrator, ...]:
+    """Returns min-max, entropy and a calibrator for each of the percentiles, in this order."""
+    by_percentile = (Calibrator("percentile", percentile) for percentile in percentiles)
+    return (Calibrator("minmax"), Calibrator("entropy"), *by_percentile)

@@ -1,4 +1,4 @@
-"""Ranges from data: the float network run over the samples, every activation's magnitudes counted as they pass."""
+"""Ranges from data: the float network runs over the samples, and the magnitudes of its activations are counted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from trt_bisect.support.machine import cores
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """The magnitudes of a network's activations over a data set, from which every calibrator has its ranges.
+    """The magnitudes of a network's activations over a data set.
 
     Attributes:
-        histograms: by tensor, of those that had values.
+        histograms: by tensor; tensors without values are left out.
     """
 
     histograms: Mapping[str, AbsHistogram]
 
     def ranges(self, calibrator: Calibrator, *, keep_masks: bool = False) -> Ranges:
-        """The INT8 scales that a calibrator chooses; ``keep_masks`` as for ``ranges_from_scales``."""
+        """Returns the INT8 scales that a calibrator chooses (``keep_masks``: see ``ranges_from_scales``)."""
         with ThreadPoolExecutor(cores()) as pool:
             thresholds = dict(
                 zip(self.histograms, pool.map(calibrator.threshold, self.histograms.values()), strict=True)
@@ -57,16 +57,16 @@ def magnitudes(
     histogram: bool = True,
     on_sample: Callable[[int], None] | None = None,
 ) -> Magnitudes:
-    """The magnitudes of every activation of ``network`` over ``samples``.
+    """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds one sample's tensors and one histogram a tensor, whatever the number of samples.
+    Memory holds the tensors of one sample and one histogram for each tensor, for any number of samples.
 
     Args:
-        histogram: with False only the largest magnitudes, all that ``minmax`` needs.
-        on_sample: told the number of samples done.
+        histogram: if false, only the largest magnitudes are recorded, which is enough for ``minmax``.
+        on_sample: called with the number of samples done after each one.
 
     Raises:
-        BadInput: no samples, or samples that the network refuses.
+        BadInput: there are no samples, or the network refuses one.
     """
     histograms = {name: AbsHistogram() for name in network.activations}
     done = 0
@@ -77,7 +77,7 @@ def magnitudes(
             if on_sample is not None:
                 on_sample(done)
     if not done:
-        raise BadInput("There are no samples to calibrate with.", "Give a few hundred that look like production.")
+        raise BadInput("There are no samples to calibrate with.", "Give a few hundred like those in production.")
     return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite})
 
 
@@ -90,18 +90,16 @@ def calibrate(
     keep_masks: bool = False,
     on_sample: Callable[[int], None] | None = None,
 ) -> Ranges:
-    """The INT8 scales of every activation of ``network`` over ``samples``.
-
-    Memory holds one sample's tensors and one histogram a tensor, whatever the number of samples.
+    """Returns the INT8 scales of every activation of ``network`` over ``samples``.
 
     Args:
-        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax`` or ``percentile``.
-        percentile: for that method, of |x|, in per cent.
+        method: see ``Calibrator``.
+        percentile: see ``Calibrator``.
         keep_masks: see ``ranges_from_scales``.
-        on_sample: told the number of samples done.
+        on_sample: called with the number of samples done after each one.
 
     Raises:
-        BadInput: an unknown method, a percentile outside (0, 100], no samples, or samples that the network refuses.
+        BadInput: as for ``Calibrator`` and ``magnitudes``.
     """
     calibrator = Calibrator(method, percentile)
     seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample)
@@ -109,25 +107,25 @@ def calibrate(
 
 
 def recalibrated(ranges: Ranges, seen: Magnitudes, chosen: Mapping[str, Calibrator]) -> Ranges:
-    """``ranges`` with the scales of some tensors chosen anew; which tensors have one stays as it is.
+    """Returns ``ranges`` with new scales for some tensors. A tensor whose new scale is not usable keeps its old one.
 
     Args:
-        ranges: of the network, by whatever calibrator.
+        ranges: of the network, from any calibrator.
         seen: the network's magnitudes (see ``magnitudes``).
-        chosen: by tensor, the calibrator that its scale is to come from.
+        chosen: by tensor, the calibrator of its new scale.
 
     Raises:
-        BadInput: a tensor has no range in ``ranges``, or was not seen.
+        BadInput: a tensor has no range in ``ranges``, or no magnitudes in ``seen``.
     """
     for name in chosen:
         if name not in ranges.scales or name not in seen.histograms:
             raise BadInput(
-                f"The tensor '{name}' cannot be calibrated anew: it has no range.",
+                f"The tensor '{name}' cannot be calibrated again: it has no range.",
                 "Name a tensor that INT8 rounds and that the calibration data reaches.",
             )
-    anew = {name: _scale(calibrator.threshold(seen.histograms[name])) for name, calibrator in chosen.items()}
-    usable = ranges_from_scales(anew, "", keep_masks=True).scales
+    new = {name: _scale(calibrator.threshold(seen.histograms[name])) for name, calibrator in chosen.items()}
+    usable = ranges_from_scales(new, "", keep_masks=True).scales
     counts = Counter(map(str, chosen.values()))
-    said = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())
-    origin = f"{ranges.origin}, {said}" if said else ranges.origin
+    changes = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())
+    origin = f"{ranges.origin}, {changes}" if changes else ranges.origin
     return replace(ranges, scales={**ranges.scales, **usable}, origin=origin)

@@ -1,4 +1,4 @@
-"""A histogram of absolute values that never grows, and the thresholds that calibrators choose from it."""
+"""A histogram of absolute values of constant size, and the thresholds that calibrators choose from it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 
 BINS = 2048
-"""As many as TensorRT's entropy calibrator has."""
+"""The number in TensorRT's entropy calibrator."""
 LEVELS = 128
-"""The magnitudes of INT8: 0 to 127."""
+"""The number of magnitudes of INT8: 0 to 127."""
 ENOUGH_VALUES = 4 * BINS
-"""For the entropy search: four to a bin."""
+"""The fewest values for the entropy search: four for each bin."""
 _EMPTY_LEVEL = 1e-4
-"""What stands for a level that nothing fell into but where outliers were added."""
+"""The value of a level without counts, to which outliers were added."""
 
 
 @dataclass
 class AbsHistogram:
-    """Counts of |x| in ``BINS`` equal bins from 0 on, fed a sample at a time.
+    """Counts of |x| in ``BINS`` equal bins from 0 on.
 
-    A value beyond the last bin doubles the width: neighbouring bins are merged, so memory stays the same whatever
-    comes, and what was counted stays counted exactly.
+    A value beyond the last bin doubles the width: neighbouring bins are merged, so memory is constant and the counts
+    stay exact.
 
     Attributes:
-        absmax: the largest |x| seen.
+        absmax: the largest finite |x|.
         width: of a bin.
-        nonfinite: how many values were NaN or infinite; they are left out of all else.
+        nonfinite: the number of NaN and infinite values, which all else leaves out.
+        values: the number of finite values.
+        counts: by bin, int64; None before the first value other than 0.
     """
 
     absmax: float = 0.0
@@ -36,7 +38,7 @@ class AbsHistogram:
     counts: np.ndarray | None = None
 
     def add(self, array: np.ndarray, *, histogram: bool = True) -> None:
-        """Counts the values of a float array; with ``histogram=False`` only their largest magnitude."""
+        """Counts the values of a float array; with ``histogram=False`` records only their largest magnitude."""
         if not array.size:
             return
         magnitudes = np.abs(array.reshape(-1))
@@ -65,19 +67,19 @@ class AbsHistogram:
             self.width *= 2.0
 
     def used(self) -> np.ndarray:
-        """The counts up to the last bin that holds anything."""
+        """Returns the counts up to the last bin that is not empty."""
         if self.counts is None:
             return np.zeros(0, np.int64)
         return np.trim_zeros(self.counts, "b")
 
 
 def minmax_threshold(histogram: AbsHistogram) -> float:
-    """The largest magnitude."""
+    """Returns the largest magnitude."""
     return histogram.absmax
 
 
 def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
-    """The upper edge of the bin below which ``percentile`` per cent of all values lie, at most the largest one."""
+    """Returns the upper edge of the bin up to which ``percentile`` percent of all values lie, at most ``absmax``."""
     counts = histogram.used()
     if not counts.size:
         return histogram.absmax
@@ -87,14 +89,14 @@ def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
 
 
 def entropy_threshold(histogram: AbsHistogram) -> float:
-    """The clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
+    """Returns the clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
 
-    For every i from 128 bins on, the first i bins (outliers added to the last) are the reference P; the same bins
-    merged to 128 levels and spread again over those that are not empty are Q; the i with the least KL(P, Q) wins, and
-    the threshold is the middle of its last bin. Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides
-    38-39; bin 0 takes the count of bin 1, as TensorRT does, since exact zeros say nothing about the range.
+    For every i from 128 bins on, P is the first i bins, outliers added to the last. Q is the same bins merged to 128
+    levels and spread again over the bins that are not empty. The threshold is the middle of the last bin for the i with
+    the least KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39; bin 0 gets the count
+    of bin 1, as in TensorRT, since exact zeros do not inform about the range.
 
-    Fewer than ``ENOUGH_VALUES`` say nothing about a distribution over so many bins: then it is the largest magnitude.
+    With fewer than ``ENOUGH_VALUES`` values it is the largest magnitude.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
@@ -105,7 +107,7 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
 
 def _divergences(counts: np.ndarray) -> np.ndarray:
-    """KL(P, Q) for every number of bins from 128 to all of them.
+    """Returns KL(P, Q) for every number of bins from 128 to all of them.
 
     Q is the same for all occupied bins that are merged to one level, so that the sums over bins are differences of
     running sums at the levels' bounds.

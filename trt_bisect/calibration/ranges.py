@@ -1,4 +1,4 @@
-"""The scales that INT8 rounds activations with, and which of them cannot be used."""
+"""The INT8 scales of activations, and the reasons why some cannot be used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from trt_bisect.model.quantizer import INT8_MAX
 
 MASK_ABSMAX = 1e9
-"""Beyond this a tensor holds a mask's constant (-3e38, -1e9), not activations."""
+"""A tensor that reaches more than this holds the constant of a mask (-3e38, -1e9), not activations."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Ranges:
     """INT8 scales by tensor name.
 
     Attributes:
-        scales: float32, finite, positive and normal: absmax / 127, or what the calibrator chose in its place.
-        unusable: tensors that were seen but have no usable scale, each with the reason in words.
+        scales: float32, finite, positive and normal: the calibrator's threshold / 127.
+        unusable: the reason in words for tensors without a usable scale.
         origin: ``entropy``, ``minmax``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
     """
 
@@ -43,13 +43,13 @@ def ranges_from_scales(
     keep_masks: bool = False,
     nonfinite: Mapping[str, str] | None = None,
 ) -> Ranges:
-    """Sorts scales into usable ones and others: zero, denormal, not finite, or a mask's.
+    """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
 
     Args:
         scales: by tensor name, float32.
-        origin: where they come from.
-        keep_masks: use the scales of tensors beyond ``MASK_ABSMAX`` too.
-        nonfinite: tensors that held NaN or infinite values, with what they held.
+        origin: the origin of the ranges (see ``Ranges``).
+        keep_masks: true to use the scales of tensors beyond ``MASK_ABSMAX`` too.
+        nonfinite: by tensor that held NaN or infinite values, the reason in words.
     """
     usable: dict[str, np.float32] = {}
     unusable: dict[str, str] = dict(nonfinite or {})
@@ -75,15 +75,15 @@ def _problem(scale: np.float32, keep_masks: bool) -> str:
         return f"its scale is denormal ({scale:.3g})"
     largest = float(scale) * INT8_MAX
     if largest > MASK_ABSMAX and not keep_masks:
-        return f"it reaches {largest:.3g}, as a mask does (--keep-mask-ranges uses it all the same)"
+        return f"it reaches {largest:.3g}, as a mask does (--keep-mask-ranges uses it anyway)"
     return ""
 
 
-def without_range(unusable: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence for each reason why tensors have no usable range: how many they are, and the first of them.
+def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns a sentence for each reason why tensors have no usable range, with their number and the first of them.
 
     Args:
-        unusable: tensors with the reason, as ``Ranges.unusable`` has them.
+        unusable: pairs of a tensor and the reason.
     """
     by_reason: dict[str, list[str]] = {}
     for tensor, why in unusable:
@@ -97,6 +97,6 @@ def without_range(unusable: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:
-    """The first names in quotes, and how many more there are."""
+    """Returns the first names in quotes, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"'{name}'" for name in names[:most]) + more

@@ -1,4 +1,4 @@
-"""Ranges from whatever the user gives: data, a TensorRT calibration cache, ranges, or the network's own Q/DQ pairs."""
+"""Ranges from data, a TensorRT calibration cache, given ranges, or the network's own Q/DQ pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -17,7 +17,7 @@ from trt_bisect.support.progress import Progress
 
 @dataclass(frozen=True)
 class Calibrating:
-    """How ranges are made of data; ``trt_bisect.run`` says what each of it means."""
+    """The options for ranges from data, as in ``trt_bisect.run``."""
 
     calibrator: str = "entropy"
     percentile: float = 99.99
@@ -27,20 +27,20 @@ class Calibrating:
 def ranges_of(
     network: Network, calibration: Any, how: Calibrating, progress: Progress
 ) -> tuple[Ranges, Dataset | None]:
-    """The scales, and the data that was given if it was data.
+    """Returns the ranges, and the data set if ``calibration`` is data.
 
     Args:
-        network: its own Q/DQ pairs come before everything.
+        network: the network; its own Q/DQ pairs are used before data and caches.
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
-        how: data is gone through.
+        how: the options for data.
         progress: shows the calibration.
 
     Raises:
-        BadInput: nothing was given, or what was given cannot be used.
+        BadInput: nothing was given, or it cannot be used.
     """
     if isinstance(calibration, Ranges):
         return calibration, None
-    cache = names_cache(calibration)
+    cache = is_cache_path(calibration)
     data = None if calibration is None or cache else open_dataset(calibration, network.inputs)
     if network.has_pairs:
         return Ranges({}, {}, "the network's own Q/DQ"), data

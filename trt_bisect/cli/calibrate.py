@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import typer
@@ -14,20 +15,20 @@ from trt_bisect.jobs.options.commands import CalibrateOptions
 @with_options(CalibrateOptions)
 def calibrate_command(model: Model, options: CalibrateOptions) -> None:
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
-    from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, version_asked
+    from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
     from trt_bisect.calibration.collect import calibrate
-    from trt_bisect.calibration.ranges import without_range
+    from trt_bisect.calibration.ranges import notes_on_unusable
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.model.network import load_network
     from trt_bisect.support.files import write_whole
-    from trt_bisect.support.progress import RichProgress, Showing
+    from trt_bisect.support.progress import RichProgress
 
     if options.calibration is None:
         raise BadInput("There is no data to calibrate with.", "Give --calibration.")
-    version = version_asked(options.trt_version) if options.trt_version else DEFAULT_VERSION
+    version = parse_version(options.trt_version) if options.trt_version else DEFAULT_VERSION
     network = load_network(model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs)
-    with Showing(RichProgress()) as progress:
+    with closing(RichProgress()) as progress:
         progress.stage("Calibrating", samples.length)
         ranges = calibrate(
             network,
@@ -42,5 +43,5 @@ def calibrate_command(model: Model, options: CalibrateOptions) -> None:
         f"{len(ranges.scales)} scales ({ranges.origin}) written to {options.output}, "
         f"for TensorRT {version} (--trt-version)."
     )
-    for sentence in without_range(ranges.unusable.items()):
+    for sentence in notes_on_unusable(ranges.unusable.items()):
         typer.echo(f"{sentence}.", err=True)

@@ -13,7 +13,7 @@ from trt_bisect.cli.options import Top, wide_console
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
-    from trt_bisect.history.queries import Wanted
+    from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
@@ -61,10 +61,10 @@ def history_command(
     Every run is recorded when it ends. Times are in UTC.
     """
     from trt_bisect.history.export import write_table_csv, write_table_parquet
-    from trt_bisect.history.queries import Wanted
+    from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
-    wanted = Wanted(label, model, _since(since), _fingerprint(fingerprint))
+    wanted = HistoryFilter(label, model, _since(since), _fingerprint(fingerprint))
     with History(_file(where or Path()), reading=not add) as kept:
         if add:
             _add(kept, add, label or "")
@@ -103,7 +103,7 @@ def _add(kept: History, folders: list[Path], label: str) -> None:
     typer.echo(f"{len(found)} run folder{'s' if len(found) > 1 else ''} taken in.")
 
 
-def _show(kept: History, wanted: Wanted, *, trials: bool, top: int) -> None:
+def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> None:
     from trt_bisect.history.trends import trends
     from trt_bisect.report.screen.history import run_table, trend_table, trial_table
 

@@ -38,9 +38,9 @@ def view_command(
         from trt_bisect.view.server import (
             address,
             check_folder,
-            give_way,
             is_loopback,
             listen,
+            lower_priority,
             make_server,
             new_token,
             tunnel,
@@ -65,7 +65,7 @@ def view_command(
         elif pair is None:
             typer.echo("Others on the network can read along: --tls encrypts.")
         typer.echo("Ctrl-C ends it.")
-        give_way()
+        lower_priority()
         try:
             server.run(sockets=[bound])
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: the process that speaks to Ray, and what it says when there is none."""
+"""The connection to a Ray cluster, through a process that uses Ray."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SCHEME = "ray://"
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
 _ANSWER_SECONDS = 90.0
-"""More than Ray gives a head that does not answer."""
+"""Longer than Ray waits for a head that does not answer."""
 
 
 class Connection:
-    """A Ray cluster that was joined; see ``bridge``."""
+    """A Ray cluster that was joined; see ``ray_process``."""
 
     def __init__(self, cluster: ClusterOptions, say: Callable[[str], None]) -> None:
         """Joins the cluster.
@@ -46,10 +46,10 @@ class Connection:
             ) from failure
 
     def ask(self, request: str, *arguments: Any) -> Any:
-        """What the bridge answers.
+        """Returns the answer of the process that uses Ray.
 
         Raises:
-            EngineUnavailable: it does not: the cluster is gone.
+            EngineUnavailable: there is no answer: the cluster is gone.
         """
         try:
             return self._worker.ask((request, *arguments), _ANSWER_SECONDS)
@@ -61,7 +61,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """The bridge can be asked."""
+        """True if the process that uses Ray can be asked."""
         return self._worker.alive
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Connection:
 
 
 def _reach(address: str) -> None:
-    """Sees whether anything listens there: Ray itself would try for a minute or more, and tell little."""
+    """Raises BadInput if nothing listens there: Ray itself would try for a minute or more, and say little."""
     if address == AUTO:
         return
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")

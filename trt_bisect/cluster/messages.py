@@ -1,4 +1,4 @@
-"""What the process that speaks to Ray, and the tasks, answer."""
+"""The answers of the process that uses Ray, and of the tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from trt_bisect.results.run_report import Report
 
 @dataclass(frozen=True)
 class Node:
-    """A node that lives: its name for people, and how many tasks of this fleet it can hold."""
+    """A living node.
+
+    Attributes:
+        name: for messages.
+        capacity: the number of tasks that it can run at the same time.
+    """
 
     name: str
-    places: int
+    capacity: int
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,9 @@ class Tried:
     """A plan was tried.
 
     Attributes:
-        worker: by whom, unlike every other of the cluster; it can stand in a file's name.
-        timings: its timing cache where that has grown, else empty.
+        worker: its name; no other worker of the cluster has it, and a file name may contain it.
+        attempt: the result.
+        timings: the bytes of its timing cache if that has grown, else empty.
     """
 
     worker: str
@@ -34,14 +40,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Refused:
-    """A worker that other figures would come from, or none; and why."""
+    """A worker on a node that is not used, since its figures would differ, or it has none; and the reason."""
 
     node: str
     why: str
 
 
 def refusal(node: str, facts: Mapping[str, str], own: Mapping[str, str]) -> Refused | None:
-    """The refusal of a node whose own versions and device are not those that ``facts`` name."""
+    """Returns a refusal if the versions and the device of a node, ``own``, are not those of ``facts``."""
     differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts.items() if own.get(name) != fact]
     return Refused(node, ", ".join(differing)) if differing else None
 
@@ -55,13 +61,13 @@ class Raised:
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker, or its node, was lost; in Ray's words."""
+    """The worker or its node was lost; ``why`` is Ray's message."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Broken:
+class InternalError:
     """An error of trt-bisect itself on a worker, as a traceback."""
 
     trace: str
@@ -72,8 +78,8 @@ class Ran:
     """A whole run has ended.
 
     Attributes:
-        report: its report, with all that goes with it.
-        files: of its folder, by their place in it.
+        report: its report.
+        files: the contents of its folder's files, by relative path.
     """
 
     report: Report
@@ -82,18 +88,18 @@ class Ran:
 
 @dataclass(frozen=True)
 class Mail:
-    """What a whole run has written meanwhile: whole lines of its journal, and its progress as it is now."""
+    """The output of a whole run since the last mail: new whole lines of its journal, and its progress file."""
 
     journal: bytes
     progress: bytes
 
 
-Ended = Tried | Ran | Refused | Raised | Lost | Broken
+Ended = Tried | Ran | Refused | Raised | Lost | InternalError
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What has happened: tasks that ended, and mail, by their ticket, and the nodes that live, by their id."""
+class Events:
+    """The tasks that ended and the mail that came, each with its ticket, and the living nodes by their id."""
 
     ended: tuple[tuple[int, Ended], ...]
     nodes: Mapping[str, Node]

@@ -1,4 +1,4 @@
-"""What ``--cluster`` asks for, and the fleet that it opens."""
+"""Opens the cluster that ``--cluster`` names."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from trt_bisect.evaluator.local_workers import LocalCluster
 from trt_bisect.evaluator.workers import Cluster
 
 STAYS_HERE = (
-    "The passes of 'branch' stay on this machine: only plans of whole engines are tried on the cluster, which are few. "
-    "'exhaustive' and 'bisect' have all of theirs tried there."
+    "The passes of 'branch' stay on this machine: only its plans of whole engines are tried on the cluster, and they "
+    "are few. 'exhaustive' and 'bisect' have all their plans tried there."
 )
 
 
 def open_cluster(cluster: ClusterOptions, say: Callable[[str], None]) -> Cluster:
-    """The places that a cluster has; to be closed.
+    """Opens a cluster; the caller closes it.
 
     Args:
-        cluster: what is asked for.
-        say: is told of nodes and workers that are lost.
+        cluster: the options.
+        say: is called with a message for each node and worker that is lost.
 
     Raises:
         BadInput: Ray is not installed, or no cluster answers there.

@@ -1,4 +1,4 @@
-"""What a Ray worker does: it keeps one subject, with a builder in a process of its own, and tries plans on it."""
+"""A Ray worker that tries plans: it keeps one ``TrialSpec``, with a builder in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from trt_bisect.precision import PrecisionPlan
 
 
 def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[object], None], plan: str) -> Ended:
-    """Tries a plan on the subject that ``key`` stands for.
+    """Tries a plan.
 
     Args:
-        node: where this is.
-        key: of the subject.
-        fetch: gives the subject, pickled, if this process has not got it yet.
-        plan: the key of what is tried.
+        node: the name of this node.
+        key: of the ``TrialSpec`` in the object store.
+        fetch: returns the ``TrialSpec``, pickled; called if this process does not keep it yet.
+        plan: the plan's key.
     """
     try:
-        station = _plan_worker(key, fetch)
-        return refusal(node, station.wanted, station.facts) or station.tried(node, PrecisionPlan.from_key(plan))
+        worker = _plan_worker(key, fetch)
+        return refusal(node, worker.wanted, worker.facts) or worker.tried(node, PrecisionPlan.from_key(plan))
     except EngineUnavailable as error:
         return Refused(node, error.problem)
     except TrtBisectError as error:
@@ -38,43 +38,45 @@ def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[objec
 
 
 class _PlanWorker:
-    """A subject and its builder.
+    """A ``TrialSpec`` and its builder.
 
     Attributes:
-        wanted: the versions and the device that figures are wanted of, and ``facts`` those that are here.
-        workshop: the builder's process.
+        key: of the ``TrialSpec``.
+        wanted: the versions and the device that the figures must come from.
+        facts: the versions and the device of this worker.
+        process: the builder's process.
     """
 
-    def __init__(self, key: str, subject: TrialSpec) -> None:
+    def __init__(self, key: str, spec: TrialSpec) -> None:
         self.key = key
-        self._inputs = subject.inputs
+        self._inputs = spec.inputs
         self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
-        self._timings = Path(self._folder.name) / "timing.cache"
-        self._told = subject.timings
-        self._timings.write_bytes(subject.timings)
-        options = replace(subject.options, timing_cache=self._timings)
-        self.workshop = WorkerProcess()
-        self._builder = IsolatedBuilder(partial(subject.make, options), options.timeout, self.workshop)
-        self.wanted, self.facts = subject.facts, {**versions(), **self._builder.versions}
+        self._timing_cache = Path(self._folder.name) / "timing.cache"
+        self._sent = spec.timings
+        self._timing_cache.write_bytes(spec.timings)
+        options = replace(spec.options, timing_cache=self._timing_cache)
+        self.process = WorkerProcess()
+        self._builder = IsolatedBuilder(partial(spec.make, options), options.timeout, self.process)
+        self.wanted, self.facts = spec.facts, {**versions(), **self._builder.versions}
 
     def tried(self, node: str, plan: PrecisionPlan) -> Tried:
-        """What came of a plan, and the timings where a build has added some."""
+        """Returns the attempt at a plan, and the timing cache if the build has added to it."""
         worker = f"{node}-{os.getpid()}"
-        found = attempt(plan, self._builder, self._inputs)
-        timings = self._timings.read_bytes()
-        if timings == self._told:
-            return Tried(worker, found)
-        self._told = timings
-        return Tried(worker, found, timings)
+        result = attempt(plan, self._builder, self._inputs)
+        timings = self._timing_cache.read_bytes()
+        if timings == self._sent:
+            return Tried(worker, result)
+        self._sent = timings
+        return Tried(worker, result, timings)
 
 
 _kept: list[_PlanWorker] = []
-"""The one station of this process, once there is one."""
+"""The plan worker of this process, once there is one."""
 
 
 def _plan_worker(key: str, fetch: Callable[[], bytes]) -> _PlanWorker:
     if not _kept or _kept[0].key != key:
         while _kept:
-            _kept.pop().workshop.stop()
+            _kept.pop().process.stop()
         _kept.append(_PlanWorker(key, pickle.loads(fetch())))
     return _kept[0]

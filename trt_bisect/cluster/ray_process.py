@@ -1,7 +1,7 @@
-"""The process that speaks to Ray.
+"""The process that uses Ray.
 
-It is a process of its own because Ray ends the one that it runs in when the cluster's head has been gone for a minute,
-takes over its signals, and writes to its stderr. It answers what ``ray_crew`` asks, one request at a time.
+It is a process of its own because Ray ends its process when the cluster's head has been gone for a minute, takes over
+the signals, and writes to stderr. It answers the requests of ``connection``, one at a time.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 
 from trt_bisect._version import __version__
 from trt_bisect.builder import worker
-from trt_bisect.cluster.messages import Broken, Ended, Lost, Mail, Node, Refused, Seen
+from trt_bisect.cluster.messages import Ended, Events, InternalError, Lost, Mail, Node, Refused
 from trt_bisect.cluster.settings import GOES_ON
 from trt_bisect.errors import BadInput, EngineUnavailable, first_line
 
 _HEAD = "node:__internal_head__"
 """The resource that Ray gives its head."""
 _LOOK_AT_NODES = 1.0
-"""Seconds between two looks."""
+"""Seconds between two requests for the list of nodes."""
 
 
 def serve(descriptor: int, parent: int) -> None:
     """Answers requests until the parent closes the connection; see ``builder.worker``."""
-    worker.serve(descriptor, parent, Bridge())
+    worker.serve(descriptor, parent, RayProcess())
 
 
-class Bridge:
-    """One method a request."""
+class RayProcess:
+    """Has one method for each request."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
@@ -56,26 +56,26 @@ class Bridge:
         self._task = ray.remote(_make_task())
 
     def employ(self, needs: Mapping[str, float]) -> Mapping[str, Node]:
-        """Takes tasks that are given ``num_cpus`` and ``num_gpus`` from here on; the nodes that have room for one."""
+        """Gives tasks ``num_cpus`` and ``num_gpus`` from now on; returns the nodes that have room for one."""
         if needs != self._needs:
             self._needs, self._looked = needs, -_LOOK_AT_NODES
         return self._look()
 
     def put(self, key: str, content: bytes) -> None:
-        """Puts something into the object store, for all tasks."""
+        """Puts bytes into the object store, for all tasks."""
         self._kept[key] = self._ray.put(np.frombuffer(content, np.uint8))
 
     def drop(self, key: str) -> None:
-        """Takes it out again."""
+        """Removes bytes from the object store."""
         self._kept.pop(key, None)
 
     def begin(self, ticket: int, work: str, key: str, arguments: tuple[Any, ...], avoided: tuple[str, ...]) -> None:
-        """Has a task done, on none of the nodes ``avoided``.
+        """Begins a task, on none of the nodes ``avoided``.
 
         Args:
-            ticket: stands for it in what ``wait`` gives.
-            work: the module here whose ``work`` it is: ``station`` or ``whole_run``.
-            key: of what it works on.
+            ticket: identifies it in the answers of ``wait``.
+            work: the module whose function ``work`` it calls: ``cluster.plan_worker`` or ``jobs.remote.worker``.
+            key: of its data in the object store.
             arguments: of that function, in the types of JSON: a node that lacks trt-bisect must be able to say so.
             avoided: nodes, by their id.
         """
@@ -87,14 +87,14 @@ class Bridge:
         self._under_way[task.remote(__version__, work, handles, ticket, key, arguments)] = ticket
 
     def open_mailbox(self) -> None:
-        """Makes what whole runs send their journals to, on the head: as long as that lives, nothing is lost."""
+        """Makes the actor on the head that whole runs send their journals to: it outlives their nodes."""
         actor = self._ray.remote(_make_mailbox())
         self._mailbox = actor.options(num_cpus=0, resources={_HEAD: 0.001}).remote()
 
-    def wait(self, seconds: float) -> Seen:
-        """What has ended, as soon as something has, or when so much time has passed."""
+    def wait(self, seconds: float) -> Events:
+        """Returns as soon as a task has ended, or after so many seconds."""
         if not self._under_way:
-            return Seen((), self._look())
+            return Events((), self._look())
         try:
             self._ray.wait(list(self._under_way), timeout=seconds)
             done, _ = self._ray.wait(list(self._under_way), num_returns=len(self._under_way), timeout=0)
@@ -102,7 +102,7 @@ class Bridge:
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise EngineUnavailable(f"The cluster is gone: {first_line(error)}", GOES_ON) from error
         ended = tuple((self._under_way.pop(task), self._result(task)) for task in done)
-        return Seen(ended, self._look(), tuple((ticket, Mail(*content)) for ticket, content in mail))
+        return Events(ended, self._look(), tuple((ticket, Mail(*content)) for ticket, content in mail))
 
     def _result(self, task: Any) -> Ended:
         from ray.exceptions import RayError, RayTaskError
@@ -110,18 +110,18 @@ class Bridge:
         try:
             ended: Ended | tuple[str, str] = self._ray.get(task)
         except RayTaskError as error:
-            return Broken(str(error))
+            return InternalError(str(error))
         except RayError as error:
             return Lost(first_line(error))
         return Refused(*ended) if isinstance(ended, tuple) else ended
 
     def _look(self) -> Mapping[str, Node]:
-        """The nodes that live and have room for a task."""
+        """Returns the living nodes that have room for a task."""
         if monotonic() - self._looked < _LOOK_AT_NODES:
             return self._nodes
         self._looked = monotonic()
         found = {node["NodeID"]: _node(node, self._needs) for node in self._ray.nodes() if node["Alive"]}
-        self._nodes = {name: node for name, node in found.items() if node.places}
+        self._nodes = {name: node for name, node in found.items() if node.capacity}
         return self._nodes
 
     def abandon(self) -> None:
@@ -142,7 +142,10 @@ def _node(node: Mapping[str, Any], needs: Mapping[str, float]) -> Node:
 
 
 def _make_task() -> Callable[..., Any]:
-    """The task. As a function in a function it travels as it is, so that a node without trt-bisect can say so."""
+    """Returns the function of all tasks.
+
+    Ray pickles a function that is defined in a function by value, so that a node without trt-bisect can report that.
+    """
 
     def task(version: str, work: str, handles: list[Any], ticket: int, key: str, arguments: tuple[Any, ...]) -> Any:
         import importlib
@@ -169,7 +172,7 @@ def _make_task() -> Callable[..., Any]:
 
 
 def _make_mailbox() -> type:
-    """The mailbox, made in a function for the same reason."""
+    """Returns the class of the mailbox, defined in a function for the same reason."""
 
     class Mailbox:
         def __init__(self) -> None:

@@ -10,7 +10,7 @@ from trt_bisect.errors import BadInput
 RETRIES = 2
 AUTO = "auto"
 GOES_ON = "What was measured is kept, and the same command goes on from there, without --cluster too."
-"""What to do when a cluster is gone."""
+"""The remedy when a cluster is gone."""
 _LOCAL = "local:"
 _PLACES = re.compile(r"local:[1-9]\d{0,3}")
 _RAY = re.compile(r"(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
@@ -18,16 +18,16 @@ _RAY = re.compile(r"(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Where plans are tried.
+    """The options of the cluster that tries plans.
 
     Attributes:
         address: ``local:N`` for worker processes of this machine, ``auto`` for the Ray cluster that it belongs to,
             ``HOST:PORT`` or ``ray://HOST:PORT`` for another; empty for this process, and every GPU of this machine.
-        cpus: of a Ray task that has no GPU, and the threads of its ONNX Runtime.
-        retries: how often a plan whose worker was lost is tried again.
+        cpus: the processors of a Ray task that has no GPU, and the threads of its ONNX Runtime.
+        retries: the number of times that a plan whose worker was lost is tried again.
 
     Raises:
-        BadInput: one of them is of no use.
+        BadInput: one of them is not valid.
     """
 
     address: str = ""
@@ -48,5 +48,5 @@ class ClusterOptions:
 
     @property
     def is_local(self) -> bool:
-        """It is of this machine alone."""
+        """True if the workers are processes of this machine."""
         return self.address.startswith(_LOCAL)

@@ -1,4 +1,4 @@
-"""Tasks of a Ray cluster, each done again elsewhere where its worker is lost."""
+"""Tasks of a Ray cluster; each is begun again on another worker if its worker is lost."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from time import monotonic
 from typing import Any
 
 from trt_bisect.cluster.connection import Connection
-from trt_bisect.cluster.messages import Broken, Ended, Lost, Mail, Node, Raised, Ran, Refused, Seen, Tried
+from trt_bisect.cluster.messages import Ended, Events, InternalError, Lost, Mail, Node, Raised, Ran, Refused, Tried
 from trt_bisect.errors import EngineUnavailable
 
 _WAIT_SECONDS = 1.0
-_NOBODY_SECONDS = 60.0
-"""How long a cluster without a place for a task may take to get one."""
+_FULL_SECONDS = 60.0
+"""The time after which a cluster without room for a task is given up."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done elsewhere.
+    """A task for a worker of the cluster.
 
     Attributes:
-        what: it is, for people.
-        of: what it belongs to, for the caller.
-        key: of what it works on, in the object store.
-        arguments: asked for at each try.
-        on_mail: is told what it writes meanwhile.
-        number: of the try.
+        what: its name in messages.
+        of: the caller's own object, returned with the result.
+        key: of its data in the object store.
+        arguments: returns its arguments; called at each try.
+        on_mail: is called with each mail that it sends.
+        number: of the try, from 1.
     """
 
     what: str
@@ -40,15 +40,15 @@ class Task:
 
 
 class Tasks:
-    """Tasks of one kind. Those whose worker or node was lost are begun again, and the lost tries counted, here."""
+    """Tasks of one kind. A task whose worker or node was lost is begun again, up to the number of retries."""
 
     def __init__(self, connection: Connection, work: str, needs: Mapping[str, float]) -> None:
         """Begins nothing yet.
 
         Args:
             connection: to the cluster.
-            work: the module whose ``work`` they do.
-            needs: what each is given, ``num_cpus`` and ``num_gpus``.
+            work: the module whose function ``work`` they call.
+            needs: the resources of each, ``num_cpus`` and ``num_gpus``.
         """
         self._connection = connection
         self._work = work
@@ -58,42 +58,42 @@ class Tasks:
         self._ended: deque[tuple[Task, Tried | Ran | Raised | Lost]] = deque()
         self._refused: dict[str, str] = {}
         self._nodes: Mapping[str, Node] = connection.ask("employ", needs)
-        self._had_places = monotonic()
+        self._had_room = monotonic()
 
     @property
     def size(self) -> int:
-        """The tasks that the nodes that live can hold, but for those that were refused."""
-        return sum(node.places for name, node in self._nodes.items() if name not in self._refused)
+        """The number of tasks that the living nodes can run at the same time, without nodes that were refused."""
+        return sum(node.capacity for name, node in self._nodes.items() if name not in self._refused)
 
     @property
-    def places(self) -> str:
-        """The same in words."""
-        return _places(self._nodes)
+    def capacity(self) -> str:
+        """The number of tasks that all living nodes can run at the same time, in words."""
+        return _capacity(self._nodes)
 
     def begin(self, task: Task) -> None:
-        """Has a task done; it may have to wait for a place."""
+        """Begins a task; it waits until a worker is free."""
         ticket = next(self._tickets)
         self._under_way[ticket] = task
         self._connection.ask("employ", self._needs)
         self._connection.ask("begin", ticket, self._work, task.key, task.arguments(), tuple(self._refused))
 
     def ended(self) -> tuple[Task, Tried | Ran | Raised | Lost]:
-        """The next task that has ended, or was lost too often.
+        """Waits for the next task that has ended, or was lost too often; returns it and its result.
 
         Raises:
             EngineUnavailable: no node can be used, or the cluster is gone.
         """
         while not self._ended:
-            seen: Seen = self._connection.ask("wait", _WAIT_SECONDS)
-            for ticket, mail in seen.mail:
+            events: Events = self._connection.ask("wait", _WAIT_SECONDS)
+            for ticket, mail in events.mail:
                 sender = self._under_way.get(ticket)
                 if sender is not None and sender.on_mail is not None:
                     sender.on_mail(mail)
-            for ticket, ended in seen.ended:
+            for ticket, ended in events.ended:
                 task = self._under_way.pop(ticket, None)
                 if task is not None:
                     self._take(task, ended)
-            self._look(seen.nodes)
+            self._look(events.nodes)
         return self._ended.popleft()
 
     def abandon(self) -> None:
@@ -104,7 +104,7 @@ class Tasks:
         self._under_way.clear()
 
     def _take(self, task: Task, ended: Ended) -> None:
-        if isinstance(ended, Broken):
+        if isinstance(ended, InternalError):
             raise RuntimeError(ended.trace)
         if isinstance(ended, Refused):
             self._refuse(ended)
@@ -127,34 +127,34 @@ class Tasks:
         if refused.node not in self._refused:
             self._refused[refused.node] = refused.why
             name = self._nodes[refused.node].name if refused.node in self._nodes else refused.node
-            self._connection.say(f"Node {name} is not used, its figures would be others: {refused.why}")
-        self._check_places()
+            self._connection.say(f"Node {name} is not used, since its figures would differ: {refused.why}")
+        self._check_capacity()
 
     def _look(self, nodes: Mapping[str, Node]) -> None:
-        """Takes note of the nodes that live."""
+        """Takes note of the living nodes."""
         gone = [node.name for name, node in self._nodes.items() if name not in nodes]
         self._nodes = nodes
         for name in gone:
-            self._connection.say(f"Node {name} is gone: {self.places} left")
-        self._check_places()
+            self._connection.say(f"Node {name} is gone: {self.capacity} left")
+        self._check_capacity()
 
-    def _check_places(self) -> None:
-        """Raises EngineUnavailable where all nodes were refused, or none has had room for long."""
+    def _check_capacity(self) -> None:
+        """Raises EngineUnavailable if all nodes were refused, or if none has had room for a long time."""
         address = self._connection.cluster.address
         if self.size:
-            self._had_places = monotonic()
+            self._had_room = monotonic()
         elif self._refused:
             raise EngineUnavailable(
                 f"No node of '{address}' can be used: {next(iter(self._refused.values()))}",
-                "Give them what is installed here, in the same versions, or leave out --cluster.",
+                "Install on them the same versions as here, or leave out --cluster.",
             )
-        elif monotonic() - self._had_places > _NOBODY_SECONDS:
+        elif monotonic() - self._had_room > _FULL_SECONDS:
             raise EngineUnavailable(
-                f"No node of '{address}' has had room for a task for {_NOBODY_SECONDS:g} s.",
+                f"No node of '{address}' has had room for a task for {_FULL_SECONDS:g} s.",
                 "A task needs a GPU where the engine is NVIDIA's, else --cluster-cpus processors.",
             )
 
 
-def _places(nodes: Mapping[str, Node]) -> str:
-    places = sum(node.places for node in nodes.values())
-    return f"{places} place{'' if places == 1 else 's'} on {len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+def _capacity(nodes: Mapping[str, Node]) -> str:
+    workers = sum(node.capacity for node in nodes.values())
+    return f"{workers} worker{'' if workers == 1 else 's'} on {len(nodes)} node{'' if len(nodes) == 1 else 's'}"

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
-import sys
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from tokenize import TokenError
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from trt_bisect.data.array_files import DAMAGED, read_archive, read_array
 from trt_bisect.data.polygraphy_json import load_saved
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput, first_line
-
-_NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
-DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What NumPy and zipfile raise for files that are cut off, altered, encrypted, or of another kind."""
-
-_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
-"""An array that is larger, and shrank more when it was packed, is no data: even images of one colour have noise."""
 
 Feeds = dict[str, np.ndarray]
 """The arrays of one inference, by the name of the network's input."""
@@ -35,7 +23,7 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A network's input or output: its name, its NumPy dtype, its shape (``None`` is a dynamic axis)."""
+    """An input or output of a network: name, NumPy dtype, shape (``None`` for a dynamic axis)."""
 
     name: str
     dtype: np.dtype[Any]
@@ -47,13 +35,13 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Feeds that can be gone through again and again, checked against the network's inputs one at a time.
+    """Samples for a network. Each iteration starts at the first one and checks every sample against the inputs.
 
     Attributes:
-        source: what it was opened from, for messages.
+        source: the name of the data in messages.
         specs: the network's inputs.
-        samples: gives the samples from the first on at each call.
-        length: how many there are, None where only going through them can tell.
+        samples: returns an iterable of all samples at each call.
+        length: the number of samples; None if it is known only after an iteration.
     """
 
     source: str
@@ -65,11 +53,11 @@ class Dataset:
         empty = True
         for position, sample in enumerate(self.samples()):
             empty = False
-            yield check_feeds(sample, self.specs, f"sample {position} of {self.source}")
+            yield _check_feeds(sample, self.specs, f"sample {position} of {self.source}")
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
-                "Give at least one sample; calibration wants a few hundred that look like production.",
+                "Give at least one sample; calibration needs a few hundred like those in production.",
             )
 
     def first(self, count: int) -> Dataset:
@@ -102,7 +90,7 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
 def profile_shapes(
     samples: Iterable[Feeds],
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """For each input the smallest, the first and the largest shape among ``samples``, axis by axis."""
+    """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis."""
     profiles: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
     for feeds in samples:
         for name, array in feeds.items():
@@ -112,17 +100,20 @@ def profile_shapes(
 
 
 def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = False) -> Dataset:
-    """A data set from a path, a ``module:function`` text, arrays, or an iterable of feeds.
+    """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of feeds.
 
-    Paths: ``.npz`` with the inputs' names and the samples stacked on the first axis; ``.npy`` for a network with a
-    single input; a folder with one ``.npz`` or ``.npy`` a sample; ``.json`` as Polygraphy's ``--save-inputs`` writes
-    it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of feeds, as
+    Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
+    single input; a folder with one ``.npz`` or ``.npy`` for each sample; ``.json`` as Polygraphy's ``--save-inputs``
+    writes it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of feeds, as
     Polygraphy's data loader scripts do.
 
-    An iterator is read to its end and its samples are kept, unless the data set is gone through ``once`` only.
+    Args:
+        source: one of these.
+        specs: the network's inputs.
+        once: the data set is iterated only once. Otherwise an iterator is read to its end and its samples are kept.
 
     Raises:
-        BadInput: the source does not exist, cannot be read, or is of no known kind. Samples are checked when read.
+        BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
     """
     if isinstance(source, Dataset):
         return source
@@ -135,14 +126,12 @@ def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = Fal
     if callable(source):
         return Dataset(f"function {getattr(source, '__name__', source)}", specs, _called(source))
     if isinstance(source, Iterable):
-        if once:
-            return Dataset(
-                "the samples given", specs, lambda: source, len(source) if isinstance(source, Sized) else None
-            )
-        samples = list(source)
-        return Dataset("the samples given", specs, lambda: samples, len(samples))
+        samples = source if once else list(source)
+        return Dataset(
+            "the samples given", specs, lambda: samples, len(samples) if isinstance(samples, Sized) else None
+        )
     raise BadInput(
-        f"A data set cannot be made of a {type(source).__name__}.",
+        f"A data set cannot be made from a {type(source).__name__}.",
         "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of dictionaries.",
     )
 
@@ -161,7 +150,7 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...]) -> Dataset:
         return _open_folder(path, specs)
     if path.suffix not in (".npz", ".npy", ".json"):
         raise BadInput(
-            f"The data set '{text}' is of no known kind ('{path.suffix}').",
+            f"The data set '{text}' is of an unknown kind ('{path.suffix}').",
             "Give a .npz, .npy or .json file, a folder of .npz files, or module:function.",
         )
     if path.suffix == ".json":
@@ -173,57 +162,24 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...]) -> Dataset:
 def _open_folder(path: Path, specs: tuple[TensorSpec, ...]) -> Dataset:
     files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
     if not files:
-        raise BadInput(f"The folder '{path}' holds no .npz or .npy file.", "Put one file a sample into it.")
+        raise BadInput(f"The folder '{path}' holds no .npz or .npy file.", "Put one file for each sample into it.")
 
     def samples() -> Iterator[Feeds]:
         for file in files:
-            yield {
-                name: with_batch_axis(array, _spec_of(name, specs)) for name, array in _read_arrays(file, specs).items()
-            }
+            arrays = _read_arrays(file, specs)
+            yield {name: _with_batch_axis(array, _spec_of(name, specs)) for name, array in arrays.items()}
 
     return Dataset(str(path), specs, samples, len(files))
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    if path.suffix == ".npz":
-        return _read_npz(path)
-    return {_only_input(specs, f"'{path}'").name: _read_npy(path)}
-
-
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a ``.npz`` by name, or the array of a ``.npy`` under the name of the network's only input."""
     try:
-        return read_archive(path)
+        if path.suffix == ".npz":
+            return read_archive(path)
+        return {_only_input(specs, f"'{path}'").name: read_array(path)}
     except DAMAGED as error:
         raise _unreadable(path, error) from error
-
-
-def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz``; nothing that it holds is unpickled.
-
-    Raises:
-        ``DAMAGED``: it is none, or a few bytes of it would fill the memory.
-    """
-    archive = np.load(path, allow_pickle=False)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise ValueError("it is one array, not an archive")
-    with archive:
-        assert archive.zip is not None
-        for entry in archive.zip.infolist():
-            if entry.file_size > max(_SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO * entry.compress_size):
-                raise ValueError(
-                    f"'{entry.filename}' unpacks from {entry.compress_size:,} bytes to {entry.file_size:,}"
-                )
-        return {name: np.asarray(archive[name]) for name in archive.files}
-
-
-def _read_npy(path: Path) -> np.ndarray:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except DAMAGED as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(array, np.ndarray):
-        raise _unreadable(path, ValueError("it is an archive, not one array"))
-    return array
 
 
 def _unreadable(path: Path, error: Exception) -> BadInput:
@@ -251,7 +207,7 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
     counts = {name: len(parts) for name, parts in split.items()}
     if len(set(counts.values())) > 1:
         raise BadInput(
-            f"{source} stacks different numbers of samples: "
+            f"{source} holds different numbers of samples: "
             + ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
             + ".",
             "Stack the same number of samples of every input on the first axis.",
@@ -261,14 +217,14 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:
-    """The samples stacked in ``array``: one more axis than the input has, or the input's own batch axis."""
+    """Splits ``array`` into samples, along an axis that the input does not have or along the input's batch axis."""
     if array.ndim == len(spec.shape) + 1:
         return list(array)
     batch = (spec.shape[0] if spec.shape else None) or 1
     if array.ndim != len(spec.shape) or array.ndim == 0:
         raise BadInput(
             f"{source}: '{spec.name}' has shape {list(array.shape)}, the network's input is {spec}.",
-            "Stack the samples on the first axis, all other axes as the network takes them.",
+            "Stack the samples on the first axis; all other axes must be as in the network's input.",
         )
     if len(array) % batch:
         raise BadInput(
@@ -278,8 +234,8 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
     return [array[i : i + batch] for i in range(0, len(array), batch)]
 
 
-def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """``array`` with a leading axis of one where only that is missing."""
+def _with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """Returns ``array`` with a leading axis of size 1 if only that axis is missing."""
     lacks_batch = array.ndim + 1 == len(spec.shape) and spec.shape[0] in (1, None)
     return array[np.newaxis] if lacks_batch else array
 
@@ -294,22 +250,22 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
     )
 
 
-def _only_input(specs: tuple[TensorSpec, ...], what: str) -> TensorSpec:
+def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
     if len(specs) == 1:
         return specs[0]
     raise BadInput(
-        f"{what} names no inputs, and the network has {len(specs)}.",
+        f"{source} names no inputs, and the network has {len(specs)}.",
         "Use a .npz with the arrays " + ", ".join(str(spec) for spec in specs) + ".",
     )
 
 
-def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """``feeds`` as the network takes them: every input, right shape, right dtype, finite.
+def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
+    """Checks one sample, and returns it in the inputs' dtypes.
 
-    Floating-point and integer arrays are converted to the input's dtype where no value changes its kind.
+    An array of floats is converted to another size of float, and an array of integers to another size of integer.
 
     Raises:
-        BadInput: a name is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
+        BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
     """
     if not isinstance(feeds, Mapping):
         raise BadInput(f"{where} is a {type(feeds).__name__}.", "A sample is a dictionary: input name to array.")
@@ -330,10 +286,10 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
     kinds = (array.dtype.kind, spec.dtype.kind)
     fits_kind = array.dtype == spec.dtype or all(k in "iu" for k in kinds) or kinds in (("f", "f"), ("U", "O"))
     if not fits_kind:
-        raise BadInput(f"{where}: '{spec.name}' is of dtype {array.dtype}.", f"The network takes {spec}.")
+        raise BadInput(f"{where}: '{spec.name}' has dtype {array.dtype}.", f"The network takes {spec}.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise BadInput(
-            f"{where}: '{spec.name}' holds NaN or infinite values.", "Leave that sample out or mend its source."
+            f"{where}: '{spec.name}' holds NaN or infinite values.", "Leave that sample out or correct its source."
         )
     with np.errstate(over="ignore"):
         return np.asarray(array, dtype=spec.dtype, order="C")
@@ -344,7 +300,8 @@ def _names(feeds: Mapping[str, np.ndarray]) -> str:
 
 
 def _called(function: Callable[[], Any]) -> Callable[[], Iterable[Mapping[str, np.ndarray]]]:
-    """Calls ``function`` for every pass; an iterator that it returns twice is caught by its emptiness."""
+    """Returns a function that calls ``function`` for each iteration over the data set, and checks that it returns an
+    iterable. An iterator that ``function`` returns a second time is empty, which ``Dataset`` refuses."""
 
     def samples() -> Iterable[Mapping[str, np.ndarray]]:
         made = function()
@@ -356,44 +313,3 @@ def _called(function: Callable[[], Any]) -> Callable[[], Iterable[Mapping[str, n
         return made
 
     return samples
-
-
-def load_function(text: str, what: str) -> Callable[..., Any]:
-    """The function that ``module:function`` or ``path/to/file.py:function`` names.
-
-    Raises:
-        BadInput: there is no such module or function, or importing it fails.
-    """
-    module_name, _, attribute = text.rpartition(":")
-    try:
-        if module_name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"no module at {module_name}")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = _import_from_here(module_name)
-        function = getattr(module, attribute)
-    except Exception as error:
-        raise BadInput(
-            f"The {what} '{text}' cannot be loaded: {type(error).__name__}: {error}",
-            "Give module:function or file.py:function of an importable module, or the path of an existing file.",
-        ) from error
-    if not callable(function):
-        raise BadInput(f"The {what} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
-    return function  # type: ignore[no-any-return]
-
-
-def _import_from_here(name: str) -> ModuleType:
-    """Imports a module, one in the current folder before others of its name.
-
-    Afterwards the current folder comes last: what it holds, such as a folder ``tensorrt``, is not what others import.
-    """
-    if sys.path[:1] == [""]:
-        return importlib.import_module(name)
-    sys.path[:] = ["", *filter(None, sys.path)]
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path[:] = [*filter(None, sys.path), ""]

@@ -10,49 +10,50 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.data.datasets import DAMAGED, Feeds, read_archive
+from trt_bisect.data.array_files import DAMAGED, read_archive
+from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.files import make_folder, write_whole
 
 
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
-    """Writes samples to ``<name>.npz``, stacked on a first axis; to a folder ``<name>`` where their shapes differ.
+    """Writes samples to ``<name>.npz``, stacked on a first axis, or to a folder ``<name>`` if their shapes differ.
 
     Returns:
-        What can be given as a data set.
+        The path of the file or folder, which ``open_dataset`` reads.
 
     Raises:
-        BadInput: it cannot be written.
+        BadInput: the file or folder cannot be written.
     """
-    file, beside = folder / f"{name}.npz", folder / name
-    shutil.rmtree(beside, ignore_errors=True)
+    file, subfolder = folder / f"{name}.npz", folder / name
+    shutil.rmtree(subfolder, ignore_errors=True)
     plain = [{key: _without_objects(array) for key, array in feeds.items()} for feeds in samples]
     if len({tuple((key, array.shape) for key, array in sorted(feeds.items())) for feeds in plain}) == 1:
         write_whole(file, _archive({key: np.stack([feeds[key] for feeds in plain]) for key in plain[0]}))
         return file
     file.unlink(missing_ok=True)
-    make_folder(beside)
+    make_folder(subfolder)
     for rank, feeds in enumerate(plain):
-        write_whole(beside / f"{rank:06d}.npz", _archive(feeds))
-    return beside
+        write_whole(subfolder / f"{rank:06d}.npz", _archive(feeds))
+    return subfolder
 
 
 def load_samples(folder: Path, name: str) -> list[Feeds]:
-    """The samples that ``save_samples`` wrote.
+    """Reads the samples that ``save_samples`` wrote.
 
     Raises:
-        BadInput: they are not there, or cannot be read.
+        BadInput: they do not exist or cannot be read.
     """
-    file, beside = folder / f"{name}.npz", folder / name
-    if not beside.is_dir():
+    file, subfolder = folder / f"{name}.npz", folder / name
+    if not subfolder.is_dir():
         stacked = _arrays(file)
         count = len(next(iter(stacked.values()), ()))
         return [{key: np.asarray(array[rank]) for key, array in stacked.items()} for rank in range(count)]
-    return [_arrays(path) for path in sorted(beside.glob("*.npz"))]
+    return [_arrays(path) for path in sorted(subfolder.glob("*.npz"))]
 
 
 def _archive(arrays: Feeds) -> bytes:
-    """The content of a ``.npz``; unlike ``numpy.savez`` it takes arrays of any name."""
+    """The bytes of a ``.npz``. Unlike with ``numpy.savez``, arrays can have any name."""
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w") as archive:
         for name, array in arrays.items():

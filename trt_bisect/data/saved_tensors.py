@@ -1,4 +1,4 @@
-"""Tensors of a run saved elsewhere: ``.npz``, or what Polygraphy's ``--save-outputs`` writes."""
+"""Tensors saved by another program: ``.npz``, or the JSON of Polygraphy's ``--save-outputs``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.data.datasets import DAMAGED, read_archive
+from trt_bisect.data.array_files import DAMAGED, read_archive
 from trt_bisect.data.polygraphy_json import load_saved
 from trt_bisect.errors import BadInput, first_line
 
@@ -21,17 +21,19 @@ _KINDS = "Give an .npz with the tensors by name, Polygraphy's --save-outputs JSO
 def open_dumps(
     fp32: str | Path, int8: str | Path
 ) -> tuple[tuple[str, ...], Iterator[tuple[Tensors, Tensors]], list[str]]:
-    """Two saved runs: the names that both have, the tensors an inference at a time, and what is in one run alone.
+    """Opens two saved runs of one network.
 
-    An ``.npz`` holds one inference; a folder one or more a file, in the order of the files' names, one file of each run
-    in memory at a time. JSON holds any number, and is read as a whole. Of several runners in a file the first is taken;
-    where both paths are the same file, the second one is the INT8 run.
+    An ``.npz`` holds one inference. JSON holds any number, and is read as a whole. A folder holds such files, read in
+    the order of their names, one file of each run in memory at a time. The first runner of a file is used; if both
+    paths are the same file, its second runner is the INT8 run.
 
-    Tensors come under the FP32 run's names. Names that are not equal are matched without case, punctuation and a
-    trailing ``:0``.
+    Returns:
+        The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, both under the
+        FP32 run's names; and a sentence for each run on the tensors that only it has. Names that are not equal are
+        matched without case, punctuation and a trailing ``:0``.
 
     Raises:
-        BadInput: a file cannot be read, no name is in both, or the runs differ in their number of inferences.
+        BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
     """
     paths = Path(fp32), Path(int8)
     second = 1 if paths[0] == paths[1] else 0
@@ -42,7 +44,7 @@ def open_dumps(
     names = match_names(first[0], first[1])
     if not names:
         raise BadInput(
-            f"No tensor of '{fp32}' is in '{int8}': {_some(first[0])} here, {_some(first[1])} there.",
+            f"No tensor of '{fp32}' ({_some(first[0])}) is in '{int8}' ({_some(first[1])}).",
             "Save both runs of one network with the same tensors marked as outputs.",
         )
     renamed = map(partial(_renamed, names), chain([first], pairs))
@@ -50,7 +52,7 @@ def open_dumps(
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """For each name of ``reference`` that has one, its fellow in ``output``: the same, or alike and no other is."""
+    """Maps names of ``reference`` to equal names of ``output``, else to the only similar one (see ``open_dumps``)."""
     ours, theirs = list(reference), dict.fromkeys(output)
     same = {name: name for name in ours if name in theirs}
     left = _by_plain_name(name for name in ours if name not in same)
@@ -69,16 +71,16 @@ def _by_plain_name(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _renamed(names: Mapping[str, str], pair: tuple[Tensors, Tensors]) -> tuple[Tensors, Tensors]:
-    """A pair with the second run's tensors under the first one's names."""
+    """The tensors of both runs, those of the second under the first one's names."""
     return pair[0], {ours: pair[1][theirs] for ours, theirs in names.items() if theirs in pair[1]}
 
 
 def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[str]:
-    alone = (
+    unmatched = (
         ("FP32", [name for name in pair[0] if name not in names]),
         ("INT8", [name for name in pair[1] if name not in set(names.values())]),
     )
-    return [f"in the {run} run alone ({len(left)}): {_some(left)}" for run, left in alone if left]
+    return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in unmatched if left]
 
 
 def _some(names: Iterable[str], most: int = 4) -> str:
@@ -109,7 +111,7 @@ def _inferences(path: Path, runner: int) -> Iterator[Tensors]:
         raise BadInput(f"The saved run '{path}' {missing}.", _KINDS)
     for file in files:
         if file.suffix not in readers:
-            raise BadInput(f"The saved run '{file}' is of no known kind ('{file.suffix}').", _KINDS)
+            raise BadInput(f"The saved run '{file}' is of an unknown kind ('{file.suffix}').", _KINDS)
         yield from readers[file.suffix](file, runner)
 
 
@@ -130,7 +132,7 @@ def _read_json(path: Path, runner: int) -> Iterator[Tensors]:
         raise _unreadable(path, error) from error
     if not isinstance(results, RunResults):
         raise BadInput(
-            f"'{path}' is JSON, but not what Polygraphy saves of a run.",
+            f"'{path}' is JSON, but not a run that Polygraphy saved.",
             "Save it with 'polygraphy run ... --save-outputs FILE', or use .npz.",
         )
     runs = list(results.items())

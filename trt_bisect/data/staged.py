@@ -1,4 +1,4 @@
-"""Things that a user has named, on a machine that does not have them: what stands for them, and their name."""
+"""Stand-ins for data and files that a user named on another machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StagedFile:
-    """Data, a calibration cache or a run folder of another machine.
+    """A copy of data, a calibration cache or a run folder of another machine.
 
     Attributes:
-        name: what it is called there, for messages and reports.
-        content: the data set, the ranges, or the folder that stands for it here.
+        name: its name on the other machine, for messages and reports.
+        content: the data set, the ranges or the folder that replaces it on this machine.
     """
 
     name: str
@@ -21,12 +21,12 @@ class StagedFile:
 
 
 def content_of(given: Any) -> Any:
-    """What a user gave, or what stands for it here."""
+    """Returns the content of a staged file, and anything else unchanged."""
     return given.content if isinstance(given, StagedFile) else given
 
 
 def name_of(given: Any) -> str:
-    """What a user named; empty for objects, and for nothing."""
+    """Returns the name of a staged file, a path as text, or an empty text for anything else."""
     if isinstance(given, StagedFile):
         return given.name
     return str(given) if isinstance(given, (str, Path)) else ""

@@ -1,4 +1,4 @@
-"""The user's accuracy of a plan: a function of theirs runs the network over labelled data and counts what is right."""
+"""The user's accuracy of a plan: their function runs the network over labelled data and returns a number."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.builder.base import Engine
-from trt_bisect.data.datasets import DAMAGED, Dataset, Feeds
+from trt_bisect.data.array_files import DAMAGED
+from trt_bisect.data.datasets import Dataset, Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
 
 Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -27,21 +29,21 @@ _REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How accurate a network is on labelled data.
+    """The user's measure of accuracy on labelled data.
 
     Attributes:
-        function: runs it as often as it likes and returns a number, higher for better.
-        code: tells this function and its data from others: their trials are kept apart.
+        function: runs the network as often as needed and returns a number, higher for better.
+        code: identifies the function and its data; the trials of others are kept apart.
     """
 
     function: Callable[[Infer], float]
     code: str
 
     def of(self, infer: Infer) -> float:
-        """The figure of a network.
+        """Returns the accuracy of a network.
 
         Raises:
-            BadInput: the function fails, or returns something else than a finite number.
+            BadInput: the function fails, or does not return a finite number.
             TrialFailed: the network does not run.
         """
         try:
@@ -61,14 +63,14 @@ class Accuracy:
 def top1(
     samples: Dataset, labels: np.ndarray, output: str, predicted: Callable[[np.ndarray], np.ndarray], how: str = ""
 ) -> Accuracy:
-    """The share of samples whose largest value along the class axis is at the label.
+    """Makes the accuracy that is the share of rows with the right class.
 
     Args:
         samples: one or more rows each; together as many as labels.
-        labels: integers, one a row.
-        output: holds the classes.
+        labels: integers, one for each row.
+        output: the output that holds the classes.
         predicted: from its values to the class of each row, see ``Classes.predicted``.
-        how: tells that function from others.
+        how: identifies that function.
     """
 
     def counted(infer: Infer) -> float:
@@ -91,13 +93,13 @@ def top1(
 
 
 def read_labels(path: Path) -> np.ndarray:
-    """Labels from ``.npy``, or from text with one a line.
+    """Reads labels from ``.npy``, or from text with one label a line.
 
     Returns:
         int64 ``[count]``.
 
     Raises:
-        BadInput: the file cannot be read, or holds something else.
+        BadInput: the file cannot be read, or does not hold integers.
     """
     try:
         found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
@@ -118,33 +120,35 @@ class AccuracyEvaluator:
         self._accuracy = accuracy
         self._whole = whole
         self._store = store
-        self._mark = f"accuracy {accuracy.code[:16]} "
+        self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> float:
-        """The figure of the network in FP32.
+        """Returns the accuracy of the network in FP32.
 
         Raises:
             TrialFailed: it does not run.
         """
-        known = self._store.find(self._mark + _REFERENCE)
+        key = TrialKey(_REFERENCE, self._measured_in).text
+        known = self._store.find(key)
         if known is None:
-            known = self._tried(_REFERENCE, self._whole.builder.reference)
+            known = self._tried(key, self._whole.builder.reference)
             if known.failed:
                 raise TrialFailed(known.outcome, known.message)
             self._store.keep(known)
         return accuracy_in(known) or 0.0
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of a plan; its output ``accuracy`` holds the figure."""
-        key = self._whole.canonical(plan).key()
-        known = self._store.find(self._mark + key)
+        """Returns the trial of a plan; its output ``accuracy`` holds the figure."""
+        plan = self._whole.canonical(plan)
+        key = TrialKey(plan.key(), self._measured_in).text
+        known = self._store.find(key)
         if known is None:
-            known = self._tried(key, lambda: self._whole.builder.build(self._whole.canonical(plan)))
+            known = self._tried(key, lambda: self._whole.builder.build(plan))
             self._store.keep(known)
         return known
 
     def measure_all(self, plans: Sequence[PrecisionPlan]) -> list[Trial]:
-        """The trial of each plan."""
+        """Returns the trial of each plan."""
         return [self.measure(plan) for plan in plans]
 
     def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
@@ -162,14 +166,12 @@ class AccuracyEvaluator:
                 figure = self._accuracy.of(infer)
                 ran, messages = engine.ran, engine.messages
         except TrialFailed as failure:
-            return Trial(
-                self._mark + key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began
-            )
+            return Trial(key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began)
         figures = {ACCURACY: OutputFigures({ACCURACY: figure})}
         cost = Cost(built - began, perf_counter() - built, count)
-        return Trial.judged(self._mark + key, figures, ran, cost, "\n".join(messages))
+        return Trial.judged(key, figures, ran, cost, "\n".join(messages))
 
 
 def accuracy_in(trial: Trial) -> float | None:
-    """The figure of a trial of ``AccuracyEvaluator``; None where it failed."""
+    """Returns the accuracy in a trial of ``AccuracyEvaluator``; None if it failed."""
     return None if trial.failed else trial.outputs[ACCURACY].values[ACCURACY]

@@ -1,4 +1,4 @@
-"""One plan tried on a builder: what its engine answered, or why there is no answer."""
+"""One plan tried on a builder: the outputs of its engine, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from trt_bisect.precision import PrecisionPlan
 
 @dataclass(frozen=True)
 class Answers:
-    """What the engine of a plan gave.
+    """The answers of the engine of a plan.
 
     Attributes:
         outputs: for every input.
-        ran: by layer index, the precision that the engine says a layer ran in.
-        messages: what the builder warned of.
+        ran: by layer index, the precision in which the layer ran, as the engine reports it.
+        messages: the builder's warnings.
+        cost: of the build and the inferences.
     """
 
     outputs: Sequence[Outputs]
@@ -30,19 +31,25 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why a plan has no answers: an outcome of its trial, what was said, and the seconds that the build took."""
+class FailedAttempt:
+    """The reason why a plan has no answers.
+
+    Attributes:
+        outcome: of its trial.
+        message: the error's.
+        build_seconds: the time of the build.
+    """
 
     outcome: str
     message: str
     build_seconds: float = 0.0
 
 
-Attempt = Answers | Failure
+Attempt = Answers | FailedAttempt
 
 
 def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> Attempt:
-    """Builds the engine of a plan and runs the inputs through it."""
+    """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised."""
     began = perf_counter()
     built = began
     try:
@@ -52,7 +59,7 @@ def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> A
             ran, messages = dict(engine.ran), tuple(engine.messages)
     except TrialFailed as failure:
         built = perf_counter() if built == began else built
-        return Failure(failure.outcome, failure.message, built - began)
+        return FailedAttempt(failure.outcome, failure.message, built - began)
     except MemoryError as error:
-        return Failure(OUT_OF_MEMORY, first_line(error), perf_counter() - began)
+        return FailedAttempt(OUT_OF_MEMORY, first_line(error), perf_counter() - began)
     return Answers(outputs, ran, messages, Cost(built - began, perf_counter() - built, len(outputs)))

@@ -8,26 +8,27 @@ from trt_bisect.builder.pieces import PieceBuilder
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.passes import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.stream import Found, Stream
+from trt_bisect.evaluator.stream import PassResult, Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
-from trt_bisect.evaluator.trial import ROWS, Trial
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _FAMILY = 4
-"""How many plans are worth a pass."""
+"""The fewest plans that are measured in a pass where single engines would do."""
 
 OnPiece = Callable[[str, int], None]
-"""Told, before each piece, the name of its last layer and how many rows run through it."""
+"""Called before each piece with the name of its last layer and the number of rows that run through it."""
 
 
 class BranchEvaluator:
-    """Measures plans in passes; those that fail in one, on whole engines.
+    """Measures plans in passes, and those that fail in one on whole engines.
 
     Attributes:
-        mark: before a plan's key in the store, where pieces are other engines than the whole is.
-        failures: why passes broke off.
+        measured_in: ``PIECES`` where pieces are other engines than the whole, else ``WHOLE``; see ``TrialKey``.
+        failures: the messages of passes that broke off.
         whole: measures on whole engines.
     """
 
@@ -42,13 +43,13 @@ class BranchEvaluator:
         whole: RebuildEvaluator,
         high: Precision,
         switch: SwitchEvaluator | None = None,
-        mark: str = "",
+        measured_in: str = WHOLE,
     ) -> None:
-        """Gets ready; nothing is built yet.
+        """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: what is measured, in ``pieces``.
-            pieces: all its layers.
+            network: to measure.
+            pieces: all its layers, cut at boundaries.
             builder: makes the engines of ``stream``.
             stream: runs passes.
             compare: from the outputs for every input to figures.
@@ -56,9 +57,9 @@ class BranchEvaluator:
             whole: measures on whole engines.
             high: the precision of layers not in INT8.
             switch: measures any plan, less exactly; None where there is none.
-            mark: see above.
+            measured_in: see above.
         """
-        self.mark = mark
+        self.measured_in = measured_in
         self.failures: list[str] = []
         self._network = network
         self._pieces = pieces
@@ -72,77 +73,92 @@ class BranchEvaluator:
         self._nothing = int8_set(len(network.layers), (), high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of one plan on a whole engine, or what is exactly that."""
+        """Returns the trial of a plan on a whole engine, or one that is exactly the same."""
         return self.whole.measure(plan)
 
     def choose(self, plan: PrecisionPlan) -> Trial:
-        """A trial of one plan that is good enough to choose by."""
+        """Returns a trial of a plan that is good enough to choose by."""
         return self._switch.measure(plan) if self._switch else self.whole.measure(plan)
 
     def choose_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """Trials that are good enough to choose by: whole families of plans in passes, others one by one.
+        """Returns trials that are good enough to choose by, in the order of ``plans``.
+
+        Plans in which one layer alone is in INT8, or alone is not, share a pass where there are enough of them. The
+        others are measured one by one.
 
         Args:
             plans: to measure.
-            on_plan: told of each that had to be measured.
+            on_plan: called with each plan that had to be measured.
         """
-        family = [plan for plan in dict.fromkeys(plans) if self._recalled(plan) is None and self._one_apart(plan)]
-        if len(family) >= _FAMILY:
-            new = [plan for plan in family if self._known(plan) is None]
-            self.measure_all(family, lambda *_: None)
-            for plan in new:
-                on_plan(plan)
-        unknown = [plan for plan in plans if self._found(plan) is None]
-        measured = (self._switch or self.whole).measure_all(unknown, on_plan)
-        chosen = dict(zip(unknown, measured, strict=True))
-        return [self._found(plan) or chosen[plan] for plan in plans]
+        self._measure_family(plans, on_plan)
+        unknown = [plan for plan in plans if self._recalled(plan) is None]
+        trials = (self._switch or self.whole).measure_all(unknown, on_plan)
+        measured = dict(zip(unknown, trials, strict=True))
+        return [self._recalled(plan) or measured[plan] for plan in plans]
 
-    def _found(self, plan: PrecisionPlan) -> Trial | None:
-        """The trial of a plan on a whole engine, or else in pieces."""
-        return self._store.recall(self.whole.canonical(plan).key()) or self._recalled(plan)
-
-    def _recalled(self, plan: PrecisionPlan) -> Trial | None:
-        key = self.whole.canonical(plan).key()
-        return self._store.recall(self.mark + key) or self._store.recall(self.mark + ROWS + key)
+    def _measure_family(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> None:
+        """Measures in passes the plans that differ by one layer from all in INT8 or from none, if they are many."""
+        family = [
+            plan for plan in dict.fromkeys(plans) if self._recalled_in_pass(plan) is None and self._one_apart(plan)
+        ]
+        if len(family) < _FAMILY:
+            return
+        new = [plan for plan in family if self._known_in_pass(plan) is None]
+        self.measure_all(family, lambda *_: None)
+        for plan in new:
+            on_plan(plan)
 
     def _one_apart(self, plan: PrecisionPlan) -> bool:
-        """One layer alone is in INT8, or one alone is not."""
+        """Returns true if one layer alone is in INT8, or all quantizable layers but one."""
         count = len(self.whole.canonical(plan).int8)
         return count in (1, self._quantizable - 1)
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
-        """How many rows will run through pieces to measure ``plans``, for a progress bar."""
+        """Returns the number of rows that will run through pieces to measure ``plans``, for a progress bar."""
         count = len(self._pieces)
-        return sum(count - place for job in self._passes(plans) for place, _ in job.branches)
+        return sum(count - place for one_pass in self._passes(plans) for place, _ in one_pass.branches)
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
-        """The trial of each plan, from the store if it is there."""
-        for job in self._passes(plans):
-            self._measure_pass(job, on_piece)
-        return [self._known(plan) or self.whole.measure(plan) for plan in plans]
+        """Returns the trial of each plan, from the store if it is there."""
+        for one_pass in self._passes(plans):
+            self._measure_pass(one_pass, on_piece)
+        return [self._known_in_pass(plan) or self.whole.measure(plan) for plan in plans]
 
-    def _known(self, plan: PrecisionPlan) -> Trial | None:
-        key = self.whole.canonical(plan).key()
-        rows = self.mark + ROWS + key
-        return self._store.recall(self.mark + key) or self._store.find(rows) or self._store.find(self.mark + key)
+    def _key(self, plan: PrecisionPlan) -> TrialKey:
+        return TrialKey(self.whole.canonical(plan).key(), self.measured_in)
+
+    def _recalled(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the recalled trial of a plan on a whole engine, or else that of a pass; see ``TrialStore.recall``."""
+        return self._store.recall(TrialKey(self._key(plan).plan).text) or self._recalled_in_pass(plan)
+
+    def _recalled_in_pass(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the recalled trial of a plan in a pass."""
+        key = self._key(plan)
+        return self._store.recall(key.text) or self._store.recall(key.in_rows.text)
+
+    def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan in a pass, a recalled one and then one beside other rows first."""
+        key = self._key(plan)
+        return self._store.recall(key.text) or self._store.find(key.in_rows.text) or self._store.find(key.text)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
-        unknown = [self.whole.canonical(plan) for plan in plans if self._known(plan) is None]
+        unknown = [self.whole.canonical(plan) for plan in plans if self._known_in_pass(plan) is None]
         return arrange(unknown, self._pieces, self._nothing)
 
-    def _measure_pass(self, job: Pass, on_piece: OnPiece) -> None:
-        """Keeps the trials of a pass; where it fails, the plans that it did not come to are left to whole engines."""
+    def _measure_pass(self, one_pass: Pass, on_piece: OnPiece) -> None:
+        """Keeps the trials of a pass. If it fails, the plans that it did not reach are left to whole engines."""
 
         def tell(piece: Piece, rows: int) -> None:
             on_piece(self._network.layers[piece.stop - 1].name, rows)
 
-        mark = self.mark if job.after == self._nothing else self.mark + ROWS
+        beside_others = one_pass.after != self._nothing
         try:
-            for group in self._stream.run(job, tell):
-                self._store.keep(*(self._trial(found, mark) for found in group))
+            for group in self._stream.run(one_pass, tell):
+                self._store.keep(*(self._trial(result, beside_others) for result in group))
         except TrialFailed as failure:
             self.failures.append(failure.message)
 
-    def _trial(self, found: Found, mark: str) -> Trial:
-        figures, ran = self._compare(found.outputs), self._builder.ran(found.plan)
-        return Trial.judged(mark + found.plan.key(), figures, ran, found.cost)
+    def _trial(self, result: PassResult, beside_others: bool) -> Trial:
+        key = TrialKey(result.plan.key(), self.measured_in)
+        figures, ran = self._compare(result.outputs), self._builder.ran(result.plan)
+        return Trial.judged((key.in_rows if beside_others else key).text, figures, ran, result.cost)

@@ -1,4 +1,4 @@
-"""The fleet of this machine: a worker process on each GPU, or as many as are asked for on its processors."""
+"""The workers of this machine: a process on each GPU, or as many as are asked for on its processors."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ class LocalCluster:
         """Starts nothing yet.
 
         Args:
-            count: how many; on GPUs one each, and at most so many. None for all GPUs, and none on processors.
+            count: the number of processes; on GPUs one each, and at most so many. None for all GPUs, and for no
+                process on processors.
         """
         self._count = count
-        self._workshops: list[WorkerProcess] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._processes: list[WorkerProcess] = []
+        self._threads: ThreadPoolExecutor | None = None
 
-    def crew(self, subject: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
-        """Its workers on a subject; the first GPU's is that of ``builder``, which is there already."""
-        if self._pool is None:
-            self._workshops = self._places(subject.engine)
-            self._pool = ThreadPoolExecutor(max(1, len(self._workshops)), "trt-bisect place")
-        if len(self._workshops) < 2:
+    def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
+        """Returns the workers for ``spec``; that of the first GPU is ``builder``, which has been started already."""
+        if self._threads is None:
+            self._processes = self._all_processes(spec.engine)
+            self._threads = ThreadPoolExecutor(max(1, len(self._processes)), "trt-bisect worker")
+        if len(self._processes) < 2:
             return None
-        if subject.engine == ONNXRUNTIME:
-            threads = max(1, cores() // len(self._workshops))
-            subject = replace(subject, options=replace(subject.options, threads=threads))
-            return LocalWorkerPool(self._pool, self._workshops, subject)
-        return LocalWorkerPool(self._pool, self._workshops, subject, builder)
+        if spec.engine == ONNXRUNTIME:
+            threads = max(1, cores() // len(self._processes))
+            spec = replace(spec, options=replace(spec.options, threads=threads))
+            return LocalWorkerPool(self._threads, self._processes, spec)
+        return LocalWorkerPool(self._threads, self._processes, spec, builder)
 
-    def _places(self, engine: str) -> list[WorkerProcess]:
+    def _all_processes(self, engine: str) -> list[WorkerProcess]:
         if engine == ONNXRUNTIME:
             return [WorkerProcess() for _ in range(self._count or 0)]
         return [WorkerProcess(device) for device in visible_gpus()[: self._count]]
@@ -58,102 +59,106 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for workshop in self._workshops:
-            workshop.stop()
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        for process in self._processes:
+            process.stop()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
 
 
 class LocalWorkerPool:
     """Tries plans in worker processes, each driven by a thread.
 
-    A process that does not start, or whose engines are others than those of the reference (a GPU of another kind), is
-    left out.
+    A process that does not start is left out, and so is one whose engines differ from the reference's, as those of
+    another GPU do.
     """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, workshops: list[WorkerProcess], subject: TrialSpec, first: Builder | None = None
+        self,
+        threads: ThreadPoolExecutor,
+        processes: list[WorkerProcess],
+        spec: TrialSpec,
+        first: Builder | None = None,
     ) -> None:
         """Starts nothing yet.
 
         Args:
-            pool: as many threads as workshops.
-            workshops: the processes.
-            subject: what plans are tried on.
-            first: a builder that stands for the first of ``workshops``.
+            threads: as many as processes.
+            processes: those that build engines.
+            spec: what the plans have in common.
+            first: a builder that takes the place of the first of ``processes``.
         """
-        self._pool = pool
-        self._subject = subject
-        self._builders = {} if first is None else {workshops[0]: first}
-        self._places = set(workshops)
+        self._threads = threads
+        self._spec = spec
+        self._builders = {} if first is None else {processes[0]: first}
+        self._usable = set(processes)
         self._busy: set[WorkerProcess] = set()
         self._abandoning = False
         self._under_way: dict[Future[Attempt], PrecisionPlan] = {}
         self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
-        for workshop in workshops:
-            self._idle.put(workshop)
+        for process in processes:
+            self._idle.put(process)
 
     @property
     def size(self) -> int:
-        """How many processes there are, or will be."""
-        return len(self._places)
+        """The number of processes that can be used, started or not."""
+        return len(self._usable)
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Has a plan tried by the next process that is idle."""
-        self._under_way[self._pool.submit(self._try, plan)] = plan
+        """Begins to try a plan in the next process that is idle."""
+        self._under_way[self._threads.submit(self._try, plan)] = plan
 
     def ended(self) -> tuple[PrecisionPlan, Attempt]:
-        """The next plan that was tried; raises EngineUnavailable where no process can be used."""
+        """Waits for the next plan to be tried; raises EngineUnavailable if no process can be used."""
         done = next(iter(wait(self._under_way, return_when=FIRST_COMPLETED).done))
         return self._under_way.pop(done), done.result()
 
     def abandon(self) -> None:
-        """Ends the processes that are at work; they are started again when they are needed."""
+        """Ends the busy processes; they are started again when they are needed."""
         self._abandoning = True
         for future in self._under_way:
             future.cancel()
         while wait(self._under_way, _LOOK_AGAIN).not_done:
-            for place in tuple(self._busy):
-                self._stop(place)
+            for process in tuple(self._busy):
+                self._stop(process)
         self._under_way.clear()
         self._abandoning = False
 
-    def _stop(self, place: WorkerProcess) -> None:
-        builder = self._builders.get(place)
+    def _stop(self, process: WorkerProcess) -> None:
+        builder = self._builders.get(process)
         if isinstance(builder, IsolatedBuilder):
             builder.stop()
-        place.stop()
+        process.stop()
 
     def _try(self, plan: PrecisionPlan) -> Attempt:
-        """Tries a plan at the next place that is idle, and can be used."""
+        """Tries a plan in the next process that is idle and can be used."""
         while True:
-            place = self._idle.get()
-            if place is None:
+            process = self._idle.get()
+            if process is None:
                 self._idle.put(None)
-                raise EngineUnavailable(f"The engine '{self._subject.engine}' starts in no worker process.")
-            self._busy.add(place)
+                raise EngineUnavailable(f"The engine '{self._spec.engine}' starts in no worker process.")
+            self._busy.add(process)
             usable = True
             try:
-                return attempt(plan, self._builders.get(place) or self._open(place), self._subject.inputs)
+                return attempt(plan, self._builders.get(process) or self._open(process), self._spec.inputs)
             except EngineUnavailable:
                 if self._abandoning:
                     raise
                 usable = False
-                self._leave_out(place)
+                self._leave_out(process)
             finally:
-                self._busy.discard(place)
+                self._busy.discard(process)
                 if usable:
-                    self._idle.put(place)
+                    self._idle.put(process)
 
-    def _open(self, place: WorkerProcess) -> Builder:
-        subject = self._subject
-        builder = IsolatedBuilder(partial(subject.make, subject.options), subject.options.timeout, place)
-        if dict(builder.versions) != dict(subject.facts):
-            raise EngineUnavailable("Its engines are others.")
-        self._builders[place] = builder
+    def _open(self, process: WorkerProcess) -> Builder:
+        spec = self._spec
+        builder = IsolatedBuilder(partial(spec.make, spec.options), spec.options.timeout, process)
+        if dict(builder.versions) != dict(spec.facts):
+            raise EngineUnavailable("The engines of this worker differ from those of the FP32 reference.")
+        self._builders[process] = builder
         return builder
 
-    def _leave_out(self, place: WorkerProcess) -> None:
-        self._places.discard(place)
-        if not self._places:
+    def _leave_out(self, process: WorkerProcess) -> None:
+        self._usable.discard(process)
+        if not self._usable:
             self._idle.put(None)

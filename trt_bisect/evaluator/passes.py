@@ -1,4 +1,4 @@
-"""Which plans can be measured in one pass through the pieces."""
+"""Arranges plans in passes: the plans of a pass are measured together, in one run through the pieces."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trt_bisect.precision import PrecisionPlan
 
 @dataclass(frozen=True)
 class Pass:
-    """Plans that leave one trunk, each in one piece, and go on alike after it.
+    """Plans that leave one trunk, each in a piece of its own choice, and follow the same plan after that piece.
 
     Attributes:
         trunk: the plan that runs through all pieces.
         after: the plan that a branch follows in the pieces after its own.
-        branches: each with the number of its own piece, in the order of pieces.
-        trunk_wanted: the trunk itself is one of the plans.
+        branches: each plan with the number of the piece in which it leaves the trunk, in the order of pieces.
+        trunk_wanted: true if the trunk itself is one of the plans.
     """
 
     trunk: PrecisionPlan
@@ -27,12 +27,14 @@ class Pass:
 
 
 def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: PrecisionPlan) -> list[Pass]:
-    """The passes that measure ``plans``, those that measure many first.
+    """Returns the passes that measure ``plans``, those that measure most plans first.
 
-    A trunk is tried with the most layers in INT8, or with none: the curve leaves an INT8 trunk for high precision,
-    *only(k)* leaves a high one and comes back, *all but k* leaves an INT8 one and comes back.
+    The trunk is the plan with most layers in INT8, or the one with none. *prefix(k)* leaves an INT8 trunk for high
+    precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece.
 
     Args:
+        plans: to measure.
+        pieces: all layers, cut at boundaries.
         nothing: the plan with no layer in INT8.
     """
     left = list(dict.fromkeys(plans))

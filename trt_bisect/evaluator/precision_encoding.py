@@ -1,4 +1,4 @@
-"""What each layer ran in, as short as a journal wants it: in a large network it is most of what a trial says."""
+"""A short encoding for journals of the precision that each layer ran in: it is most of a large network's trial."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import MOST_LAYERS, PrecisionPlan
 
 AS_ASKED = "as asked"
-"""Stands for the precisions of the plan itself."""
+"""Encodes the precisions of the plan itself."""
 
 
 def shortened(ran: Mapping[int, str], plan: str) -> Any:
-    """The precisions as JSON: ``AS_ASKED``, or pairs of a precision, None where there is none, and a run length.
+    """Returns the precisions as JSON: ``AS_ASKED``, or pairs of a precision, None if unknown, and a run length.
 
     >>> shortened({0: "int8", 1: "int8", 3: "fp32"}, "8*4")
     [['int8', 2], [None, 1], ['fp32', 1]]
@@ -26,10 +27,12 @@ def shortened(ran: Mapping[int, str], plan: str) -> Any:
 
 
 def restored(short: Any, plan: str) -> dict[int, str]:
-    """By layer index the precisions that ``shortened`` was given; also as they stood before it, an object by index.
+    """Returns by layer index the precisions that ``shortened`` encoded.
+
+    It also reads the earlier form, an object by index.
 
     Raises:
-        AttributeError, TypeError, ValueError: that is not what it gives.
+        AttributeError, TypeError, ValueError: ``short`` is no such encoding.
     """
     if short == AS_ASKED:
         return _asked(plan)
@@ -42,9 +45,9 @@ def restored(short: Any, plan: str) -> dict[int, str]:
 
 
 def _asked(plan: str) -> dict[int, str]:
-    """By layer index the precisions of a plan, whatever mark stands before its key; none where it is no plan's key."""
+    """Returns by layer index the precisions of a trial's plan; none if its key names no plan."""
     try:
-        precisions = PrecisionPlan.from_key(plan.rpartition(" ")[2]).precisions
+        precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
     except (KeyError, ValueError):
         return {}
     return {index: str(precision) for index, precision in enumerate(precisions)}

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.data.datasets import Feeds
-from trt_bisect.evaluator.attempt import Attempt, Failure, attempt
+from trt_bisect.evaluator.attempt import Attempt, FailedAttempt, attempt
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.evaluator.workers import WorkerPool
 from trt_bisect.model.network import Network
@@ -19,27 +19,27 @@ Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 
 
 class TrialStore(Protocol):
-    """Where trials are kept."""
+    """Keeps trials, by the text of their keys."""
 
     def find(self, plan: str) -> Trial | None:
-        """The trial of a plan that is wanted now, or None if it was never tried."""
+        """Returns the trial with this key, or None if the plan was never tried so."""
         ...
 
     def recall(self, plan: str) -> Trial | None:
-        """The trial of a plan that was wanted before, or None.
+        """Returns the trial with this key if it was found or kept since the store was opened, else None.
 
-        One that is known only since this run was stopped later than here does not count: a choice between two ways to
-        measure must not depend on when a run was stopped.
+        A trial that an earlier run has left in the journal, and that this run has not reached yet, does not count: the
+        choice between two evaluators must not depend on when a run was stopped.
         """
         ...
 
     def keep(self, *trials: Trial) -> None:
-        """Keeps trials for good before the next ones begin."""
+        """Keeps trials for good, before the next ones begin."""
         ...
 
 
 class RebuildEvaluator:
-    """Builds an engine for each plan, runs the inputs through it, and never tries a plan twice."""
+    """Builds an engine for each plan and runs the inputs through it; no plan is tried twice."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class RebuildEvaluator:
         compare: Compare,
         store: TrialStore,
         high: Precision = Precision.FP32,
-        crew: WorkerPool | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
-        """Gets ready; nothing is built yet.
+        """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: what is measured.
+            network: to measure.
             builder: makes its engines.
             inputs: judged together.
             compare: from the outputs for every input to figures.
-            store: where trials are kept.
-            high: the precision of layers that only follow.
-            crew: tries plans where several are wanted together; without one they are tried here, one by one.
+            store: keeps trials.
+            high: the precision of layers that are not quantizable.
+            pool: tries plans if several are wanted together; without one they are tried here, one by one.
         """
         self._followers = [layer.index for layer in network.layers if not layer.quantizable]
         self.builder = builder
@@ -68,33 +68,33 @@ class RebuildEvaluator:
         self._compare = compare
         self._store = store
         self.high = high
-        self._crew = crew
+        self._pool = pool
         self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
 
     @property
     def has_workers(self) -> bool:
-        """Plans can be begun."""
-        return self._crew is not None
+        """True if there is a pool of workers, and plans can be begun."""
+        return self._pool is not None
 
     @property
-    def places(self) -> int:
-        """How many plans are tried at once now."""
-        return 1 if self._crew is None else self._crew.size
+    def workers(self) -> int:
+        """The number of plans that can be tried at the same time now."""
+        return 1 if self._pool is None else self._pool.size
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
-        """``plan`` with the layers that only follow in the high precision: they do not change its engine."""
+        """Returns ``plan`` with the layers that are not quantizable high: they do not change the engine."""
         return plan.keeping(set(self._followers) & plan.int8, self.high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of ``plan``, from the store if it is there. Failures are outcomes, not errors."""
+        """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
         plan = self.canonical(plan)
         known = self._store.find(plan.key())
         return self._kept(plan, attempt(plan, self.builder, self._inputs)) if known is None else known
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """The trial of each plan, at all places that there are; ``on_plan`` is told of each that was measured."""
+        """Returns the trial of each plan, measured by all workers; ``on_plan`` is called with each new one."""
         unknown = [plan for plan in dict.fromkeys(map(self.canonical, plans)) if self._store.find(plan.key()) is None]
-        if self._crew is None:
+        if self._pool is None:
             for plan in unknown:
                 on_plan(plan)
                 self.measure(plan)
@@ -112,31 +112,31 @@ class RebuildEvaluator:
             self.abandon()
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Has a plan measured by the crew; ``ended`` gives its trial, at once where the store has it."""
-        assert self._crew is not None
+        """Begins to measure a plan with the pool; ``ended`` returns its trial, at once if the store has it."""
+        assert self._pool is not None
         plan = self.canonical(plan)
         known = self._store.find(plan.key())
         if known is None:
-            self._crew.begin(plan)
+            self._pool.begin(plan)
         else:
             self._known.append((plan, known))
 
     def ended(self) -> tuple[PrecisionPlan, Trial]:
-        """The next plan that was measured, of those begun, and its trial, which is kept."""
-        assert self._crew is not None
+        """Waits for the next plan to be measured, of those begun; returns it and its trial, which is kept."""
+        assert self._pool is not None
         if self._known:
             return self._known.popleft()
-        plan, tried = self._crew.ended()
+        plan, tried = self._pool.ended()
         return plan, self._kept(plan, tried)
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
         self._known.clear()
-        if self._crew is not None:
-            self._crew.abandon()
+        if self._pool is not None:
+            self._pool.abandon()
 
     def _kept(self, plan: PrecisionPlan, tried: Attempt) -> Trial:
-        if isinstance(tried, Failure):
+        if isinstance(tried, FailedAttempt):
             trial = Trial(plan.key(), tried.outcome, message=tried.message, build_seconds=tried.build_seconds)
         else:
             figures = self._compare(tried.outputs)

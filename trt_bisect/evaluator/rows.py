@@ -1,4 +1,4 @@
-"""The values of tensors in every row of a pass: a row is one plan's way through the network on one sample."""
+"""The values of tensors in the rows of a pass: a row is the run of one plan on one sample."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _FLOAT_NOISE = 1e-4
 
 @dataclass
 class Leaf:
-    """One tensor in every row that has a value of its own; the rows after them have the trunk's.
+    """One tensor in all rows: the first rows have values of their own, all others have the trunk's value.
 
     Attributes:
         axis: along which rows are stacked; None for a tensor that does not grow with the batch.
-        rows: a value a row; views of ``buffer`` where there is one.
-        buffer: all rows stacked along the first axis.
-        trunk: the value in the trunk; None where the trunk does not come this far.
+        rows: one value for each of the first rows; views of ``buffer`` if there is one.
+        buffer: these rows stacked along the first axis.
+        trunk: the value in the trunk; None if the trunk ends before this tensor.
     """
 
     axis: int | None
@@ -28,11 +28,11 @@ class Leaf:
     trunk: Any = None
 
     def row(self, place: int) -> Any:
-        """The value in one row."""
+        """Returns the value in one row."""
         return self.rows[place] if place < len(self.rows) else self.trunk
 
     def tile(self, first: int, stop: int) -> Any:
-        """The values in rows ``first`` to ``stop - 1``, stacked."""
+        """Returns the values in rows ``first`` to ``stop - 1``, stacked."""
         if stop - first == 1 or self.axis is None:
             return self.row(first)
         if self.buffer is not None and stop <= len(self.rows):
@@ -41,7 +41,7 @@ class Leaf:
         return np.concatenate([self.row(place) for place in range(first, stop)], axis=self.axis)
 
     def append(self, values: Sequence[Any]) -> None:
-        """Adds rows; into the buffer where it has room for them."""
+        """Adds rows, in the buffer if it has room for them."""
         for value in values:
             place = None if self.buffer is None else _place_for(self.buffer, len(self.rows), value)
             if place is None:
@@ -60,13 +60,13 @@ def _place_for(buffer: np.ndarray, row: int, value: Any) -> np.ndarray | None:
 
 
 def rows_of(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
-    """Rows ``first`` to ``stop - 1`` of a buffer of ``room`` rows stacked along the first axis."""
+    """Returns rows ``first`` to ``stop - 1`` of a buffer with room for ``room`` rows stacked along the first axis."""
     size = buffer.shape[0] // room
     return buffer[first * size : stop * size]
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same, bit for bit; NaN equals NaN."""
+    """Returns true if two values are the same, bit for bit; NaN equals NaN."""
     if one is other:
         return True
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
@@ -75,12 +75,12 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def tile(leaves: Mapping[str, Leaf], reads: Sequence[str], first: int, stop: int) -> dict[str, Any]:
-    """What a piece reads in rows ``first`` to ``stop - 1``, stacked."""
+    """Returns the tensors that a piece reads in rows ``first`` to ``stop - 1``, stacked."""
     return {name: leaves[name].tile(first, stop) for name in reads}
 
 
 def stackable(leaves: Mapping[str, Leaf], reads: Sequence[str], rows: int) -> bool:
-    """Whether what a piece reads can be stacked: a tensor that does not grow must be the same in every row."""
+    """Returns true if the inputs of a piece can be stacked: those that do not grow must be the same in every row."""
     return all(
         leaves[name].axis is not None or all(equal(leaves[name].row(0), leaves[name].row(r)) for r in range(1, rows))
         for name in reads
@@ -88,15 +88,15 @@ def stackable(leaves: Mapping[str, Leaf], reads: Sequence[str], rows: int) -> bo
 
 
 def differ(leaves: Mapping[str, Leaf], reads: Sequence[str], one: int, other: int) -> bool:
-    """Whether two rows are not the same to a piece."""
+    """Returns true if a piece reads different values in two rows."""
     return any(not equal(leaves[name].row(one), leaves[name].row(other)) for name in reads)
 
 
 def stacked_axis(stacked: Any, single: Any, rows: int) -> tuple[int | None] | None:
-    """The axis along which the last of ``rows`` in ``stacked`` is ``single``; None, boxed, where nothing grows.
+    """Finds the axis along which ``stacked`` is a stack of ``rows`` rows, the last of which is ``single``.
 
     Returns:
-        None where ``stacked`` is no stack of such rows, whatever the axis.
+        The axis in a tuple; ``(None,)`` if the tensor does not grow with the batch; None if it is no such stack.
     """
     if not (isinstance(stacked, np.ndarray) and isinstance(single, np.ndarray)):
         return None
@@ -123,5 +123,5 @@ def _close(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def split(stacked: Any, axis: int | None, rows: int) -> list[Any]:
-    """The rows of a stack."""
+    """Returns the rows of a stack."""
     return [stacked] * rows if axis is None or rows == 1 else np.split(stacked, rows, axis=axis)

@@ -1,4 +1,4 @@
-"""What the plans are worth in time: the latency of the network in FP32, FP16 and INT8, and of the recipe."""
+"""The latency of the network in FP32, FP16 and INT8, and of the recipe; and the time of each layer."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from trt_bisect.support.progress import Progress
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = dict[str, Latency | None]
-"""By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None where it could not be built or run."""
+"""By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None if it could not be built or run."""
 
 
 def measure_latencies(
     builder: Builder, network: Network, recipe: PrecisionPlan, high: Precision, feeds: Feeds, progress: Progress
 ) -> Latencies | None:
-    """Builds and times an engine for each; None where the arithmetic is emulated, whose time tells nothing.
+    """Builds and times an engine for each plan; returns None if the arithmetic is emulated.
 
     Args:
         builder: of the engines.
-        network: what it builds.
-        recipe: the plan that is handed back.
-        high: the precision of the layers that full INT8 cannot take.
+        network: that it builds.
+        recipe: the recipe's plan.
+        high: the precision of the layers that are not quantizable.
         feeds: the sample that is run.
-        progress: told of each plan.
+        progress: shows each plan.
     """
     if builder.arithmetic != MEASURED:
         return None
@@ -57,10 +57,10 @@ def _engine(builder: Builder, plan: PrecisionPlan | None) -> Engine:
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
-    """Milliseconds by quantizable layer.
+    """Returns the milliseconds of each quantizable layer.
 
-    Quantizable layers that one layer of the engine does together share its time alike, whether they were fused one
-    after the other or side by side; the other layers in it take none. A change of format counts for no layer.
+    Quantizable layers in one layer of the engine have equal shares of its time, whether they were fused one after the
+    other or side by side; the other layers in it have none. A change of format counts for no layer.
     """
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)
@@ -72,10 +72,10 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
 
 
 def measure_times(builder: Builder, network: Network, high: Iterable[Precision], feeds: Feeds) -> Times:
-    """What each quantizable layer takes on the engine, in milliseconds.
+    """Measures the time of each quantizable layer on the engine, in milliseconds, by precision.
 
     Raises:
-        BadInput: the arithmetic is emulated, or an engine does not run or does not tell.
+        BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.
     """
     count = len(network.layers)
     plans = {Precision.INT8: int8_set(count, network.quantizable), **{p: int8_set(count, (), p) for p in high}}
@@ -89,6 +89,6 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
                 f"The time of layers in {precision} cannot be measured: {failure.message}", _OTHER_COSTS
             ) from failure
         if timed is None or not timed.layers:
-            raise BadInput(f"The engine '{builder.engine}' does not tell what layers take.", _OTHER_COSTS)
+            raise BadInput(f"The engine '{builder.engine}' does not report the time of layers.", _OTHER_COSTS)
         found[precision] = layer_times(timed, network)
     return {k: {precision: times[k] for precision, times in found.items()} for k in network.quantizable}

@@ -1,7 +1,7 @@
 """One pass through the pieces: a trunk on every sample, and rows that leave it and run on to the end.
 
-For a tensor made in piece m, a row that left the trunk in a piece up to m has a value of its own; the others have the
-trunk's. That covers skip connections with no case of their own.
+Of a tensor made in piece m, a row that left the trunk in a piece up to m has a value of its own. All other rows have
+the trunk's value. Skip connections need no other rule.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from trt_bisect.precision import PrecisionPlan
 Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 OnPiece = Callable[[Piece, int], None]
-"""Told of each piece before it runs, with the number of rows in it."""
+"""Called with each piece before it runs, and with the number of rows in it."""
 
 
 class InThisThread(Executor):
-    """Runs what it is given at once: engines on a GPU belong to the thread that made them."""
+    """Runs calls at once, in this thread: an engine on a GPU must run in the thread that made it."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A future that is done."""
+        """Calls ``fn`` and returns a future that is done."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -45,12 +45,14 @@ class InThisThread(Executor):
 
 
 @dataclass(frozen=True)
-class Found:
-    """One plan of a pass.
+class PassResult:
+    """The outputs of one plan of a pass.
 
     Attributes:
-        outputs: the network's, a dictionary a sample.
-        cost: its share of what the rows that ran together took; building is what they waited for engines.
+        plan: the plan.
+        outputs: the network's outputs, one dictionary for each sample.
+        cost: an equal share of the time of the rows that ran together; their build time is the time that they waited
+            for engines.
     """
 
     plan: PrecisionPlan
@@ -60,7 +62,7 @@ class Found:
 
 @dataclass
 class _Sample:
-    """The tensors that live at the boundary that a group of rows has come to, and the outputs so far."""
+    """One sample at a boundary: the live tensors of a group of rows there, and the outputs made so far."""
 
     live: dict[str, Leaf]
     results: dict[str, Leaf]
@@ -68,23 +70,55 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Group:
-    """Branches that run together, and how far the trunk runs with them."""
+    """Branches of a pass that run together, and the last piece that the trunk runs through with them.
 
-    job: Pass
+    Attributes:
+        one_pass: the pass.
+        branches: in the order of pieces.
+        last_trunk: the number of that piece.
+        to_the_end: the trunk is one of the plans measured.
+    """
+
+    one_pass: Pass
     branches: tuple[Branch, ...]
     last_trunk: int
+    to_the_end: bool
+
+    @property
+    def plans(self) -> list[PrecisionPlan]:
+        """The plans of all rows, in their order."""
+        return [plan for _, plan in self.branches] + [self.one_pass.trunk] * self.to_the_end
 
     def own(self, number: int) -> list[PrecisionPlan]:
         """The branches that leave the trunk in a piece."""
         return [plan for place, plan in self.branches if place == number]
 
     def before(self, number: int) -> int:
-        """How many left it in the pieces before."""
+        """The number of branches that leave the trunk in earlier pieces."""
         return sum(place < number for place, _ in self.branches)
 
 
+@dataclass(frozen=True)
+class _Engines:
+    """The engines of one piece for one group.
+
+    Attributes:
+        number: of the piece.
+        trunk: the trunk and the branches that leave it here; None behind the last piece that the trunk runs through.
+        rows: the rows that left the trunk before; None where there are none.
+        earlier: the number of those rows.
+        own: the number of branches that leave the trunk here.
+    """
+
+    number: int
+    trunk: PieceEngine | None
+    rows: PieceRows | None
+    earlier: int
+    own: int
+
+
 class Stream:
-    """Runs passes; what was learned of the pieces in one serves the next."""
+    """Runs passes. The trunk's tensors and the facts about pieces are kept from one pass to the next."""
 
     def __init__(
         self,
@@ -98,17 +132,17 @@ class Stream:
         *,
         keeps_engines: bool = False,
     ) -> None:
-        """Gets ready.
+        """Prepares passes.
 
         Args:
-            network: what is run, in ``pieces``.
-            pieces: all its layers.
+            network: to run.
+            pieces: all its layers, cut at boundaries.
             builder: makes their engines.
-            learned: what is known of them.
+            learned: facts about their batch axes, added to as pieces run.
             samples: the inputs.
             facts: of the tensors on each of them.
-            memory: bytes of tensors that the rows of a pass hold together.
-            keeps_engines: rows run on the same engines in later passes, if weights are small beside the memory.
+            memory: the most bytes of tensors that rows may hold at the same time.
+            keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
         """
         self._network = network
         self._pieces = pieces
@@ -124,21 +158,21 @@ class Stream:
         self._keeps = keeps_engines and 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
 
-    def run(self, job: Pass, on_piece: OnPiece) -> Iterator[list[Found]]:
-        """The plans of a pass, in groups that the memory has room for.
+    def run(self, one_pass: Pass, on_piece: OnPiece) -> Iterator[list[PassResult]]:
+        """Measures the plans of a pass, in groups whose rows fit into the memory together.
 
         Raises:
             TrialFailed: a piece could not be built, or its inference failed.
         """
-        parts = self._parts(job.branches) or [()]
+        parts = self._parts(one_pass.branches) or [()]
         with ThreadPoolExecutor(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
             for part in parts:
-                to_the_end = job.trunk_wanted and part is parts[-1]
+                to_the_end = one_pass.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]
-                yield self._run_group(_Group(job, part, last), to_the_end, pool, on_piece)
+                yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
 
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
-        """The branches in groups whose rows fit into the memory together, at least one in each."""
+        """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""
         held = self._bytes_behind()
         parts: list[list[Branch]] = []
         rows: list[int] = []
@@ -153,7 +187,7 @@ class Stream:
         return [tuple(part) for part in parts]
 
     def _bytes_behind(self) -> list[int]:
-        """What one row holds at most while a piece runs: what lives before and behind it, on all samples."""
+        """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
         size, made = self._facts[0].size, self._boundaries.made
         held = [0]
         for piece in self._pieces:
@@ -161,58 +195,74 @@ class Stream:
             held.append(sum(size(name) for name in {*self._boundaries.live[piece.stop - 1], *outputs}))
         return [len(self._samples) * (before + behind) for before, behind in pairwise(held)]
 
-    def _run_group(self, group: _Group, to_the_end: bool, pool: Executor, on_piece: OnPiece) -> list[Found]:
-        began, self._waited, engines = perf_counter(), 0.0, self._builder.builds
+    def _run_group(self, group: _Group, pool: Executor, on_piece: OnPiece) -> list[PassResult]:
+        """Runs one group through all its pieces, and returns the results of its plans."""
+        began, self._waited, builds = perf_counter(), 0.0, self._builder.builds
         first, samples = self._start(group)
-        for number, (trunk, rows) in self._engines(group, first, pool):
-            piece, earlier, own = self._pieces[number], group.before(number), len(group.own(number))
-            on_piece(piece, earlier + own)
+        for engines in self._engines(group, first, pool):
+            on_piece(self._pieces[engines.number], engines.earlier + engines.own)
             for sample, facts in zip(samples, self._facts, strict=True):
-                trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
-                meanwhile = pool.submit(trunk.run, trunk_inputs) if trunk else None
-                height = self._height(piece, earlier)
-                made = rows.run(Rows(sample.live, earlier, own, height, facts), pool) if rows else {}
-                if trunk and meanwhile:
-                    self._add_trunk(trunk, meanwhile.result(), piece, made, own)
-                self._move_on(sample, piece, made)
-            if trunk:
-                self._remember(number + 1, group.job.trunk, samples)
-        plans = [plan for _, plan in group.branches] + [group.job.trunk] * to_the_end
+                self._run_piece(engines, sample, facts, pool)
+            if engines.trunk:
+                self._remember(engines.number + 1, group.one_pass.trunk, samples)
+        return self._results(group.plans, samples, perf_counter() - began, self._builder.builds - builds)
+
+    def _run_piece(self, engines: _Engines, sample: _Sample, facts: TensorFacts, pool: Executor) -> None:
+        """Runs one piece on one sample: the trunk in the pool, and beside it the rows that left it before."""
+        piece = self._pieces[engines.number]
+        trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
+        trunk_run = pool.submit(engines.trunk.run, trunk_inputs) if engines.trunk else None
+        made: dict[str, Leaf] = {}
+        if engines.rows:
+            height = self._height(piece, engines.earlier)
+            made = engines.rows.run(Rows(sample.live, engines.earlier, engines.own, height, facts), pool)
+        if engines.trunk and trunk_run:
+            self._add_trunk(engines.trunk, trunk_run.result(), piece, made, engines.own)
+        self._cross_boundary(sample, piece, made)
+
+    def _results(
+        self, plans: Sequence[PrecisionPlan], samples: Sequence[_Sample], seconds: float, builds: int
+    ) -> list[PassResult]:
+        """The results of plans whose rows are at the end, in the order of rows.
+
+        Args:
+            plans: of the rows.
+            samples: with the outputs of every row.
+            seconds: that the group took; each plan has the same share.
+            builds: engines that were built; the first plan has them all.
+        """
         build = self._waited / len(plans)
-        infer = (perf_counter() - began) / len(plans) - build
-        found = []
+        infer = seconds / len(plans) - build
+        results = []
         for row, plan in enumerate(plans):
             outputs = [self._outputs_of(s, feeds, row) for s, feeds in zip(samples, self._samples, strict=True)]
-            built = 0 if row else self._builder.builds - engines
-            found.append(Found(plan, outputs, Cost(build, infer, len(outputs), built)))
-        return found
+            results.append(PassResult(plan, outputs, Cost(build, infer, len(outputs), 0 if row else builds)))
+        return results
 
-    def _engines(
-        self, group: _Group, first: int, pool: Executor
-    ) -> Iterator[tuple[int, tuple[PieceEngine | None, PieceRows | None]]]:
-        """The engines of each piece from the first on, each built while the piece before it runs."""
-
-        def build(number: int) -> tuple[PieceEngine | None, PieceRows | None]:
-            piece, earlier, trunk = self._pieces[number], group.before(number), None
-            if number <= group.last_trunk:
-                trunk = self._builder.trunk(piece, group.job.trunk, group.own(number))
-            rows = None
-            if earlier:
-                rows = self._rows(piece, group.job.after)
-                rows.prepare(self._height(piece, earlier))
-            return trunk, rows
-
-        waiting = pool.submit(build, first)
+    def _engines(self, group: _Group, first: int, pool: Executor) -> Iterator[_Engines]:
+        """The engines of each piece from ``first`` on, each built while the piece before it runs."""
+        waiting = pool.submit(self._build, group, first)
         for number in range(first, len(self._pieces)):
             began = perf_counter()
-            ready = waiting.result()
+            engines = waiting.result()
             self._waited += perf_counter() - began
             if number + 1 < len(self._pieces):
-                waiting = pool.submit(build, number + 1)
-            yield number, ready
+                waiting = pool.submit(self._build, group, number + 1)
+            yield engines
+
+    def _build(self, group: _Group, number: int) -> _Engines:
+        """Builds the engines that a piece needs for a group."""
+        piece, earlier, own = self._pieces[number], group.before(number), group.own(number)
+        trunk = rows = None
+        if number <= group.last_trunk:
+            trunk = self._builder.trunk(piece, group.one_pass.trunk, own)
+        if earlier:
+            rows = self._rows(piece, group.one_pass.after)
+            rows.prepare(self._height(piece, earlier))
+        return _Engines(number, trunk, rows, earlier, len(own))
 
     def _rows(self, piece: Piece, plan: PrecisionPlan) -> PieceRows:
-        """The piece for rows, the one of an earlier pass if it was kept."""
+        """Returns the piece for rows, that of an earlier pass if it was kept."""
         key = (piece.start, plan)
         rows = self._kept.get(key) or PieceRows(piece, plan, self._builder, self._learned)
         if self._keeps:
@@ -223,27 +273,30 @@ class Stream:
         return tile_rows(piece, rows, self._builder.workers, self._facts[0])
 
     def _add_trunk(
-        self, engine: PieceEngine, found: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], own: int
+        self, engine: PieceEngine, outputs: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], own: int
     ) -> None:
-        """Adds the trunk's leaves, and as new rows those of the branches that leave it in this piece."""
+        """Adds the trunk's leaves to ``made``, and as new rows the leaves of the ``own`` branches of this piece."""
         for name in piece.leaves:
             leaf = made.setdefault(name, Leaf(self._learned.axes.get(name), []))
-            leaf.append([found[engine.branch_leaves[place][name]] for place in range(own)])
-            leaf.trunk = found[engine.leaves[name]]
+            leaf.append([outputs[engine.branch_leaves[place][name]] for place in range(own)])
+            leaf.trunk = outputs[engine.leaves[name]]
 
-    def _move_on(self, sample: _Sample, piece: Piece, made: dict[str, Leaf]) -> None:
-        """Over the boundary behind a piece; what is not read any more is let go."""
+    def _cross_boundary(self, sample: _Sample, piece: Piece, made: dict[str, Leaf]) -> None:
+        """Moves a sample over the boundary behind a piece; tensors that are read no more are dropped."""
         sample.results.update({name: made[name] for name in self._outputs if name in made})
         last_read = self._boundaries.last_read
         alive = {**sample.live, **made}
         sample.live = {name: leaf for name, leaf in alive.items() if last_read.get(name, -1) >= piece.stop}
 
     def _start(self, group: _Group) -> tuple[int, list[_Sample]]:
-        """The latest piece up to the first branch's before which the trunk's tensors are known, and these."""
+        """Returns the piece to begin at, and the samples there.
+
+        It is the latest piece, up to that of the first branch, for which the trunk's tensors are kept; else the first.
+        """
         wanted = group.branches[0][0] if group.branches else group.last_trunk
         for number in range(wanted, 0, -1):
             before, known = self._trunks.get(number, ("", []))
-            if known and before == self._way_to(number, group.job.trunk):
+            if known and before == self._trunk_key(number, group.one_pass.trunk):
                 return number, [self._sample(tensors) for tensors in known]
         return 0, [self._sample(feeds) for feeds in self._samples]
 
@@ -252,15 +305,15 @@ class Stream:
         return _Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves})
 
     def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
-        """Keeps the trunk's tensors before a piece, for passes that begin there; those of the latest trunk only."""
+        """Keeps the tensors of the latest trunk before a piece, for passes that begin there."""
         if number < len(self._pieces):
             tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
-            self._trunks[number] = (self._way_to(number, trunk), tensors)
+            self._trunks[number] = (self._trunk_key(number, trunk), tensors)
 
-    def _way_to(self, number: int, trunk: PrecisionPlan) -> str:
-        """What a trunk does before a piece."""
+    def _trunk_key(self, number: int, trunk: PrecisionPlan) -> str:
+        """The key of a trunk's precisions before a piece."""
         return PrecisionPlan(trunk.precisions[: self._pieces[number].start]).key()
 
     def _outputs_of(self, sample: _Sample, feeds: Feeds, row: int) -> Outputs:

@@ -1,8 +1,8 @@
 """The evaluator ``switch``: one session that holds both precisions of every layer runs any plan without a build.
 
-Its graph is another than a plan's own: float sums are taken in another order, so that values at the edge between two
-INT8 levels fall to the other side. That moves 1 - cosine by some per cent. It serves to choose among plans; the one
-that is chosen is measured on a whole engine.
+Its graph differs from a plan's own: float sums are added in another order, so that values at the edge between two INT8
+levels fall to the other side. That changes 1 - cosine by some per cent. It is used to choose among plans; the chosen
+plan is measured on a whole engine.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.evaluator.trial_key import SWITCH, TrialKey
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores
 
-_MARK = "switch "
-"""Before a plan's key in the store: such a trial never stands for one on a whole engine."""
-
 
 class SwitchEvaluator:
-    """Measures plans on one session; on whole engines where there is no such session."""
+    """Measures plans on one session, or on whole engines if there is no such session."""
 
     def __init__(
         self,
@@ -44,11 +42,11 @@ class SwitchEvaluator:
         self._building = 0.0
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """The trial of ``plan``; that of a whole engine if the store has it."""
+        """Returns the trial of ``plan``; that on a whole engine if the store has it."""
         return self.measure_all([plan], lambda _: None)[0]
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """The trial of each plan, several at the same time; ``on_plan`` is told of each that had to be measured."""
+        """Returns the trial of each plan, measured several at a time; ``on_plan`` is called with each new one."""
         plans = [self._whole.canonical(plan) for plan in plans]
         unknown = [plan for plan in dict.fromkeys(plans) if self.known(plan) is None]
         if unknown and self._ready():
@@ -61,11 +59,11 @@ class SwitchEvaluator:
         return [self.known(plan) or self._whole.measure(plan) for plan in plans]
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
-        """What the store has of a plan as the builder writes it, that of a whole engine first."""
-        return self._store.recall(plan.key()) or self._store.find(_MARK + plan.key())
+        """Returns the stored trial of a canonical plan: that on a whole engine, or else that of the session."""
+        return self._store.recall(plan.key()) or self._store.find(_key(plan))
 
     def _ready(self) -> bool:
-        """Whether there is a session; the first time it is made."""
+        """Returns true if there is a session; the first call builds it."""
         if self._session is None and not self._refused:
             began = perf_counter()
             try:
@@ -76,7 +74,7 @@ class SwitchEvaluator:
         return self._session is not None
 
     def _try(self, plan: PrecisionPlan) -> Trial | None:
-        """The trial of a plan; None where the session cannot run it."""
+        """Returns the trial of a plan; None if the session cannot run it."""
         assert self._session is not None
         began = perf_counter()
         try:
@@ -85,4 +83,8 @@ class SwitchEvaluator:
             return None
         built, self._building = self._building, 0.0
         cost = Cost(built, perf_counter() - began, len(outputs), int(built > 0.0))
-        return Trial.judged(_MARK + plan.key(), self._compare(outputs), {}, cost)
+        return Trial.judged(_key(plan), self._compare(outputs), {}, cost)
+
+
+def _key(plan: PrecisionPlan) -> str:
+    return TrialKey(plan.key(), SWITCH).text

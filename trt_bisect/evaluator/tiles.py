@@ -1,4 +1,4 @@
-"""A piece run for many rows: stacked in tiles where its batch is proved to be free, else one by one."""
+"""A piece run for many rows: stacked in tiles if that is proved to give the same, else one by one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import PrecisionPlan
 
 TILE_BYTES = 2 << 20
-"""Of the largest tensor in a tile: larger tiles leave the processor's cache, smaller ones cost more calls."""
+"""Bytes of the largest tensor in a tile. Larger tiles leave the processor's cache; smaller ones cost more calls."""
 MOST_ROWS = 16
 
 
 @dataclass
 class Learned:
-    """What is known of a network's pieces, more with every run.
+    """Facts about the batch axes of a network's tensors and pieces; runs add to them.
 
     Attributes:
         repaired: the layers that differ in the network with a free batch.
-        axes: along which rows of a tensor are stacked; a guess of shape inference until a piece proved it.
-        stackable: by piece and plan, whether its rows can be stacked.
+        axes: by tensor, the axis along which its rows are stacked, None if it does not grow; as shape inference
+            guesses it until a run proves it.
+        stackable: by piece and plan, true if its rows can be stacked, false if not; absent until that is proved.
     """
 
     repaired: frozenset[int]
@@ -42,8 +43,8 @@ class Rows:
 
     Attributes:
         live: the tensors at the boundary before it.
-        count: how many rows there are; ``more`` leave the trunk in the piece itself.
-        height: how many are stacked, if they can be.
+        count: the number of rows; ``more`` rows leave the trunk in the piece itself.
+        height: the number of rows in a stack, if they can be stacked.
         facts: of the tensors on that sample.
     """
 
@@ -55,7 +56,7 @@ class Rows:
 
 
 class PieceRows:
-    """A piece in one plan for the rows that left the trunk before it."""
+    """Runs a piece in one plan for the rows that left the trunk before it."""
 
     def __init__(self, piece: Piece, plan: PrecisionPlan, builder: PieceBuilder, learned: Learned) -> None:
         self._piece = piece
@@ -67,7 +68,7 @@ class PieceRows:
         self._single: PieceEngine | None = None
 
     def prepare(self, height: int) -> None:
-        """Builds what is needed to run ``height`` rows at once.
+        """Builds the engine that runs ``height`` rows at once.
 
         Raises:
             TrialFailed: the build failed.
@@ -86,60 +87,70 @@ class PieceRows:
         return self._single
 
     def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
-        """The leaves of the piece in every row.
+        """Returns the leaves of the piece in every row.
 
         Raises:
             TrialFailed: the inference failed, also with one row at a time.
         """
-        if rows.height > 1 and self._learned.stackable.get(self._key, True):
-            try:
-                made = self._run_stacked(self._stacked(), rows, pool)
-            except TrialFailed:
-                made = None
-                self._learned.stackable[self._key] = False
-            if made is not None:
-                return made
-        return self._assembled(self._run_one_by_one(rows, pool))
+        made = self._run_stacked(rows, pool) if rows.height > 1 else None
+        return self._run_one_by_one(rows, pool) if made is None else made
 
-    def _run_one_by_one(self, rows: Rows, pool: Executor) -> _Tiles:
-        """Each row alone; without buffers where its shapes are not those that were foreseen."""
+    def _run_one_by_one(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
+        """Runs each row alone; without buffers if the outputs have other shapes than expected."""
         try:
-            return self._run_tiles(self._one_row(), 1, rows, pool)
+            return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool))
         except TrialFailed:
-            return self._run_tiles(self._one_row(), 1, rows, pool, foreseen=False)
+            return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool, buffered=False))
 
-    def _run_stacked(self, engine: PieceEngine, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
-        """The leaves, from rows in stacks; None where they cannot be stacked, or nothing shows that they can."""
-        reads = self._piece.reads
-        if not stackable(rows.live, reads, rows.count):
+    def _run_stacked(self, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
+        """Runs rows in stacks; returns None if they cannot be stacked, or if nothing proves yet that they can."""
+        if not self._learned.stackable.get(self._key, True) or not stackable(rows.live, self._piece.reads, rows.count):
             return None
-        if self._key in self._learned.stackable:
-            return self._assembled(self._run_tiles(engine, rows.height, rows, pool))
+        try:
+            if self._key in self._learned.stackable:
+                return self._assembled(self._run_tiles(self._stacked(), rows.height, rows, pool))
+            return self._run_and_prove(rows, pool)
+        except TrialFailed:
+            self._learned.stackable[self._key] = False
+            return None
+
+    def _run_and_prove(self, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
+        """Runs rows in stacks for the first time, and notes whether that gives what a row alone gives.
+
+        The last row of the first stack is also run alone. That proves nothing where it equals the first row.
+
+        Returns:
+            The leaves; None if nothing can be proved with these rows, or if the outputs are no stacks of rows.
+        """
         last = min(rows.height, rows.count) - 1
-        if last < 1 or not differ(rows.live, reads, 0, last):
+        if last < 1 or not differ(rows.live, self._piece.reads, 0, last):
             return None
-        untouched = not self._learned.repaired.intersection(self._piece.layers)
-        single = pool.submit((engine if untouched else self._one_row()).run, tile(rows.live, reads, last, last + 1))
-        tiles = self._run_tiles(engine, rows.height, rows, pool)
-        proved = self._axes(tiles.results[0], single.result(), last + 1)
-        self._learned.stackable[self._key] = proved is not None
-        if proved is None:
+        unchanged = self._learned.repaired.isdisjoint(self._piece.layers)
+        engine = self._stacked() if unchanged else self._one_row()
+        alone = pool.submit(engine.run, tile(rows.live, self._piece.reads, last, last + 1))
+        tiles = self._run_tiles(self._stacked(), rows.height, rows, pool)
+        axes = self._axes(tiles.results[0], alone.result(), last + 1)
+        self._learned.stackable[self._key] = axes is not None
+        if axes is None:
             return None
-        self._learned.axes.update(proved)
+        self._learned.axes.update(axes)
         return self._assembled(tiles)
 
-    def _axes(self, stacked: Mapping[str, Any], single: Mapping[str, Any], rows: int) -> dict[str, int | None] | None:
-        """Along which axis each leaf grows, seen from its last row alone; None where one is no stack of rows."""
-        found = {name: stacked_axis(stacked[name], single[name], rows) for name in self._piece.leaves}
+    def _axes(self, stacked: Mapping[str, Any], alone: Mapping[str, Any], rows: int) -> dict[str, int | None] | None:
+        """Returns the axis along which each leaf grows; None if a leaf is no stack whose last row is that run alone."""
+        found = {name: stacked_axis(stacked[name], alone[name], rows) for name in self._piece.leaves}
         known = {name: axis for name, boxed in found.items() if boxed is not None for axis in boxed}
         return known if len(known) == len(found) else None
 
     def _run_tiles(
-        self, engine: PieceEngine, height: int, rows: Rows, pool: Executor, *, foreseen: bool = True
+        self, engine: PieceEngine, height: int, rows: Rows, pool: Executor, *, buffered: bool = True
     ) -> _Tiles:
-        """All rows, ``height`` at a time; leaves of known size that grow along the first axis into one buffer each."""
+        """Runs all rows, ``height`` at a time.
+
+        A leaf of known size that grows along the first axis is written into one buffer for all rows.
+        """
         room = rows.count + rows.more
-        known = [name for name in self._piece.leaves if foreseen and rows.facts.shapes.get(name)]
+        known = [name for name in self._piece.leaves if buffered and rows.facts.shapes.get(name)]
         buffers = {name: _buffer(rows.facts, name, room) for name in known if self._learned.axes.get(name) == 0}
         spans = [(first, min(first + height, rows.count)) for first in range(0, rows.count, height)]
 
@@ -160,7 +171,7 @@ def _buffer(facts: TensorFacts, name: str, room: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """What a piece gave: for each span of rows its leaves; in ``buffers`` of ``room`` rows where they have one."""
+    """The leaves of a piece, span of rows by span of rows; some are in ``buffers`` with room for ``room`` rows."""
 
     spans: list[tuple[int, int]]
     results: list[dict[str, Any]]
@@ -168,7 +179,7 @@ class _Tiles:
     room: int
 
     def leaf(self, name: str, axis: int | None) -> Leaf:
-        """One leaf in all rows."""
+        """Returns one leaf in all rows."""
         buffer = self.buffers.get(name)
         if buffer is not None:
             count = self.spans[-1][1]
@@ -178,7 +189,7 @@ class _Tiles:
 
 
 def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
-    """How many rows are stacked: no more than fit into a tile, and no fewer tiles than workers."""
+    """Returns the number of rows in a stack: no more than fit into a tile, and so few that every worker has a tile."""
     largest = max((facts.size(name) for name in (*piece.reads, *piece.makes)), default=0)
     fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
     return max(1, min(fitting, -(-rows // workers)))

@@ -1,4 +1,4 @@
-"""One plan tried: what came of it, as facts that can be written to a journal and read again."""
+"""A trial: the outcome of one plan, as facts that can be written to a journal and read again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.precision_encoding import restored, shortened
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
@@ -17,23 +18,19 @@ TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
-"""Outcomes of the moment, not of the plan: it is tried again by the next run."""
-
-ROWS = "rows "
-"""Before the key of a plan whose row went on in INT8 beside others: float sums are taken in another order there than on
-a whole engine, so that values at the edge between two INT8 levels fall to the other side. It never stands for one."""
+"""Outcomes that may not be the plan's fault: the next run tries the plan again."""
 
 
 @dataclass(frozen=True)
 class OutputFigures:
-    """How one final output compares with the FP32 reference.
+    """The comparison of one final output with the FP32 reference.
 
     Attributes:
-        values: each metric's value by its name, on the input where it is worst; empty where nothing could be compared.
-        finite: no NaN or infinite value stands where the reference is finite.
-        note: what is to be said of the comparison, such as a changed shape.
-        inputs: of several inputs, each metric's value on each of them: NaN where there is none, None where that input
-            does not count because FP32's output is almost zero. Empty for a single input.
+        values: each metric's value by its name, on the input where it is worst; empty if nothing could be compared.
+        finite: true if no value is NaN or infinite where the reference is finite.
+        note: a remark on the comparison, such as a changed shape.
+        inputs: for several inputs, each metric's value on each of them: NaN if there is none, None if that input does
+            not count because FP32's output is almost zero. Empty for a single input.
     """
 
     values: Mapping[str, float]
@@ -43,7 +40,7 @@ class OutputFigures:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> OutputFigures:
-        """The figures as a journal holds them.
+        """Returns the figures from a journal's record.
 
         Raises:
             AttributeError, KeyError, TypeError: the record holds no figures.
@@ -54,7 +51,7 @@ class OutputFigures:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a trial took; see ``Trial``."""
+    """The time, the inferences and the builds of a trial; see ``Trial``."""
 
     build_seconds: float
     infer_seconds: float
@@ -67,13 +64,15 @@ class Trial:
     """One plan tried.
 
     Attributes:
-        plan: the plan's key.
+        plan: the text of its key, see ``TrialKey``.
         outcome: one of the words above.
-        outputs: the figures of each final output by name; empty where the trial failed.
-        ran: by layer index, the precision that the engine says a layer ran in.
-        message: why it failed, or what the builder warned of.
-        build_seconds: and ``infer_seconds``: what it cost, or its share of a pass.
-        builds: how many engines were built for it; of a pass, the first trial has them all.
+        outputs: the figures of each final output by name; empty if the trial failed.
+        ran: by layer index, the precision that the layer ran in, as the engine reports it.
+        message: the error, or the builder's warnings.
+        build_seconds: the time of the build, or the trial's share of a pass.
+        infer_seconds: the time of the inferences, or the trial's share of a pass.
+        inferences: the number of inferences.
+        builds: the number of engines built for it; in a pass, the first trial has them all.
     """
 
     plan: str
@@ -95,14 +94,14 @@ class Trial:
         cost: Cost,
         message: str = "",
     ) -> Trial:
-        """The trial of a plan that ran.
+        """Makes the trial of a plan that ran.
 
         Args:
-            plan: its key.
+            plan: the text of its key.
             figures: of each final output.
-            ran: by layer index, what each layer ran in.
-            cost: what it took.
-            message: what the builder warned of.
+            ran: by layer index, the precision that each layer ran in.
+            cost: of the trial.
+            message: the builder's warnings.
         """
         finite = all(output.finite for output in figures.values())
         outcome = MEASURED if finite else NOT_FINITE
@@ -110,16 +109,16 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """There are no outputs to judge: neither good nor bad accuracy."""
+        """True if there are no outputs to judge: the accuracy is neither good nor bad."""
         return self.outcome not in (MEASURED, NOT_FINITE)
 
     def to_json(self) -> dict[str, Any]:
-        """The trial as JSON's types."""
+        """Returns the trial as JSON's types."""
         return {**asdict(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Trial:
-        """The trial that ``to_json`` wrote.
+        """Returns the trial that ``to_json`` wrote.
 
         Raises:
             AttributeError, KeyError, TypeError, ValueError: the record is no trial.
@@ -130,16 +129,15 @@ class Trial:
         return checked(cls(**fields))
 
 
-def of_a_pass(trials: Mapping[str, Trial], mark: str, plan: str) -> Trial | None:
-    """The trial that a pass gave a plan, None where none did.
+def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:
+    """Returns the trial of a plan that was measured in a pass, or None if there is none.
 
     Args:
-        trials: by key, as they are kept.
-        mark: before the keys of what was measured in pieces that are other engines than the whole.
-        plan: the plan's key.
+        trials: by the text of their keys.
+        key: of the plan, and of the engines that the pass ran on.
     """
-    return trials.get(mark + plan) or trials.get(mark + ROWS + plan)
+    return trials.get(key.text) or trials.get(key.in_rows.text)
 
 
 UNTRIED = Trial("", "not tried", builds=0)
-"""Stands for a plan that was not tried."""
+"""Takes the place of the trial of a plan that was not tried."""

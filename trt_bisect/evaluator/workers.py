@@ -1,4 +1,4 @@
-"""Places where plans are tried at once, whatever they are: processes of this machine, or of others."""
+"""Workers that try plans at the same time: processes of this machine or of others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trt_bisect.precision import PrecisionPlan
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """What is the same for all plans of one crew, and travels once.
+    """All that the plans of one pool have in common; a worker is sent it once.
 
     Attributes:
-        engine: the plans' engines are of this kind.
-        facts: of the builder whose FP32 outputs plans are judged by; a place that has others is not used.
+        engine: the kind of engines, one of ``builder.engines.ENGINES``.
+        facts: versions and device of the builder that made the FP32 reference; a worker with others is not used.
         make: makes a builder with options; it is pickled, with the network and the scales in it.
-        options: those that are wanted.
+        options: of that builder.
         inputs: judged together.
-        timings: a timing cache to begin with; empty for none.
+        timings: the bytes of a TensorRT timing cache to begin with; empty for none.
     """
 
     engine: str
@@ -35,22 +35,22 @@ class TrialSpec:
 
 
 class WorkerPool(Protocol):
-    """Tries plans of one subject. One crew of a fleet is at work at a time."""
+    """Tries the plans of one ``TrialSpec``. Only one pool of a cluster works at a time."""
 
     @property
     def size(self) -> int:
-        """How many plans are tried at once now."""
+        """The number of plans that can be tried at the same time now."""
         ...
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Has a plan tried; it may have to wait for a place."""
+        """Begins to try a plan; it waits until a worker is free."""
         ...
 
     def ended(self) -> tuple[PrecisionPlan, Attempt]:
-        """The next plan that was tried, of those begun, in whatever order.
+        """Waits for the next plan to be tried, of those begun; returns it and its attempt.
 
         Raises:
-            EngineUnavailable: there is no place left.
+            EngineUnavailable: no worker is left.
         """
         ...
 
@@ -60,13 +60,13 @@ class WorkerPool(Protocol):
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):
-    """The places themselves, as long as it is open."""
+    """The workers of a cluster, as long as it is open."""
 
-    def crew(self, subject: TrialSpec, builder: Builder) -> WorkerPool | None:
-        """Those that try plans of a subject; None where nothing but ``builder`` can.
+    def pool(self, spec: TrialSpec, builder: Builder) -> WorkerPool | None:
+        """Returns the workers that try the plans of ``spec``; None if ``builder`` alone can.
 
         Args:
-            subject: what is tried.
-            builder: the one here that has tried FP32.
+            spec: what the plans have in common.
+            builder: of this process, which has measured FP32.
         """
         ...

@@ -1,1 +1,1 @@
-"""Every run in one SQLite file."""
+"""The history of all runs in one SQLite file."""

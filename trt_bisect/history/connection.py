@@ -1,7 +1,7 @@
-"""How the file of the history is opened, by several at once, and how it is copied.
+"""Opening and copying the history's file, also while other processes use it.
 
-The file is in WAL mode: readers and a writer are not in each other's way, and what is recorded stands in ``-wal`` until
-the last connection closes. Then the file alone has everything, and nothing is open as long as a run measures.
+The file is in WAL mode: readers and a writer do not block each other. New records are in the ``-wal`` file until the
+last connection is closed; then the main file has everything. No connection is open while a run measures.
 """
 
 from __future__ import annotations
@@ -16,93 +16,101 @@ from pathlib import Path
 from trt_bisect.errors import BadInput
 from trt_bisect.history.schema import MIGRATIONS, migrate, transaction, version_of
 
-PATIENCE = 30.0
-"""Seconds that one waits for others who write."""
+LOCK_TIMEOUT = 30.0
+"""Seconds to wait for other processes that write."""
 _NETWORKS = "nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre glusterfs beegfs gpfs fuse.sshfs fuse.glusterfs".split()
-"""File systems on which several machines cannot share the memory that WAL needs: https://sqlite.org/wal.html."""
+"""Network file systems. WAL needs shared memory, which they do not have: https://sqlite.org/wal.html."""
 
 
 def open_to_write(path: Path, say: Callable[[str], None]) -> sqlite3.Connection:
-    """The file, made where there is none, in the newest schema.
+    """Opens the file for writing; creates it if there is none, and brings it to the newest schema.
 
     Args:
         path: of the file.
-        say: told where WAL cannot be had, when that is found out.
+        say: called with a message if a new file cannot use WAL.
 
     Raises:
-        BadInput: it cannot be opened or written, is no history, or a newer one.
+        BadInput: the file cannot be opened or written, is not a history, or has a newer schema.
     """
-    with telling(path):
-        base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
-        try:
-            version_of(base, path)
-            _choose_journal(base, path, say)
-            migrate(base, path)
-            if not _is_at_home(base, path):
-                _check_copy(base, path)
-                with transaction(base):
-                    base.execute("DELETE FROM home")
-                    base.execute("INSERT INTO home VALUES (?)", [_inode(path)])
-        except BaseException:
-            base.close()
-            raise
+    with (
+        sqlite_errors(path),
+        _closed_on_error(sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None)) as base,
+    ):
+        version_of(base, path)
+        _choose_journal(base, path, say)
+        migrate(base, path)
+        if not _is_checked(base, path):
+            _check_copy(base, path)
+            with transaction(base):
+                base.execute("DELETE FROM home")
+                base.execute("INSERT INTO home VALUES (?)", [_inode(path)])
     return base
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """A file that is there, also where nothing can be written.
+    """Opens an existing file for reading, also if it cannot be written.
 
     Raises:
-        BadInput: it is not there, cannot be read, is no history, or of another schema and cannot be brought to this.
+        BadInput: there is no such file, it cannot be read, is not a history, or has a schema that cannot be migrated.
     """
     if not path.is_file():
-        raise BadInput(f"There is no history '{path}'.", "A run writes it, and 'trt-bisect history --add FOLDER'.")
+        raise BadInput(
+            f"There is no history '{path}'.", "A run creates it, and so does 'trt-bisect history --add FOLDER'."
+        )
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return open_to_write(path, lambda _: None)
-    with telling(path):
-        base = sqlite3.connect(f"{path.absolute().as_uri()}?{_unwritten(path)}", uri=True, isolation_level=None)
-        try:
-            if version_of(base, path) < len(MIGRATIONS):
-                raise BadInput(f"The history '{path}' is of an older version.", "Copy it to where it can be written.")
-            if not _is_at_home(base, path):
-                _check_copy(base, path)
-        except BaseException:
-            base.close()
-            raise
+    uri = f"{path.absolute().as_uri()}?{_read_only_mode(path)}"
+    with sqlite_errors(path), _closed_on_error(sqlite3.connect(uri, uri=True, isolation_level=None)) as base:
+        if version_of(base, path) < len(MIGRATIONS):
+            raise BadInput(
+                f"The history '{path}' has the schema of an older version.", "Copy it to a folder that can be written."
+            )
+        if not _is_checked(base, path):
+            _check_copy(base, path)
     return base
 
 
-def _unwritten(path: Path) -> str:
-    """How to open a file in a folder that cannot be written; who might write elsewhere has a ``-wal`` beside it."""
+@contextmanager
+def _closed_on_error(base: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Closes a connection if the block raises an error."""
+    try:
+        yield base
+    except BaseException:
+        base.close()
+        raise
+
+
+def _read_only_mode(path: Path) -> str:
+    """Returns SQLite's option for a file that cannot be written. A ``-wal`` beside it means another process writes."""
     return "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
 
 
 @contextmanager
-def telling(path: Path) -> Iterator[None]:
-    """SQLite's errors as BadInput."""
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Raises SQLite's errors as BadInput."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise BadInput(
             f"The history '{path}' cannot be used: {error}.",
-            "See that it can be written, that there is room, and that no other program holds it.",
+            "Check that it can be written, that the disk is not full, and that no other program has locked it.",
         ) from error
     except sqlite3.Error as error:
         raise BadInput(
-            f"The history '{path}' is damaged, or no history: {error}.",
-            "Move it away; 'trt-bisect history --add FOLDER' takes the run folders in again.",
+            f"The history '{path}' is damaged, or not a history: {error}.",
+            "Move it away; 'trt-bisect history --add FOLDER' records the run folders again.",
         ) from error
 
 
 def save_copy(base: sqlite3.Connection, path: Path) -> None:
-    """Writes what is committed at this moment into one file, whoever writes meanwhile; an old file is replaced whole.
+    """Writes everything committed up to now into one file, also while others write. Replaces an old file as a whole.
 
     Raises:
         BadInput: the file cannot be written.
     """
     beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
     try:
-        with telling(path):
+        with sqlite_errors(path):
             with closing(sqlite3.connect(beside, isolation_level=None)) as copy:
                 base.backup(copy)
                 copy.execute("PRAGMA journal_mode=DELETE")
@@ -114,10 +122,10 @@ def save_copy(base: sqlite3.Connection, path: Path) -> None:
 
 
 def network_of(folder: Path, mounts: str) -> str:
-    """The network file system that a folder is on, empty where it is on none.
+    """Returns the type of the network file system that a folder is on; empty for a local file system.
 
     Args:
-        folder: that is there.
+        folder: an existing folder.
         mounts: the content of ``/proc/self/mountinfo``; see proc(5).
     """
     device = folder.stat().st_dev
@@ -130,8 +138,8 @@ def network_of(folder: Path, mounts: str) -> str:
     return ""
 
 
-def _is_at_home(base: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is the one that was checked before, not a copy of it."""
+def _is_checked(base: sqlite3.Connection, path: Path) -> bool:
+    """Returns true if the file was checked before and is not a copy: its inode is the one in the table ``home``."""
     return bool(base.execute("SELECT inode FROM home").fetchone() == (_inode(path),))
 
 
@@ -140,32 +148,32 @@ def _inode(path: Path) -> str:
 
 
 def _check_copy(base: sqlite3.Connection, path: Path) -> None:
-    """Raises BadInput where pages of different moments came together, as where a file was copied while it changed."""
+    """Raises BadInput if the file has pages of different times, as a file copied during a write can have."""
     (found,) = base.execute("PRAGMA integrity_check(1)").fetchone()
     if found == "ok" and base.execute("PRAGMA foreign_key_check").fetchone() is None:
         return
     raise BadInput(
-        f"The history '{path}' is a damaged copy: its parts are of different moments.",
+        f"The history '{path}' is a damaged copy: it was copied while it was written.",
         "Copy it again with 'trt-bisect history --copy FILE'.",
     )
 
 
 def _choose_journal(base: sqlite3.Connection, path: Path, say: Callable[[str], None]) -> None:
-    """WAL, or on a network file system SQLite's default; that is said when the file is made."""
+    """Sets WAL mode, or SQLite's default on a network file system. Says so when the file is new."""
     mounts = Path("/proc/self/mountinfo")
     network = network_of(path.absolute().parent, mounts.read_text()) if mounts.exists() else ""
     wanted = "delete" if network else "wal"
     (found,) = base.execute("PRAGMA journal_mode").fetchone()
     if found != wanted:
-        found = _patiently(lambda: base.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
+        found = _retried(lambda: base.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
     if found != "wal" and version_of(base, path) == 0:
         where = f"on {network}" if network else "there"
-        say(f"The history '{path}' does without WAL, which cannot be had {where}: who writes waits for who reads.")
+        say(f"The history '{path}' does not use SQLite's WAL, which does not work {where}: writers wait for readers.")
 
 
-def _patiently(work: Callable[[], str]) -> str:
-    """Does what SQLite refuses at once where another has the file, such as a change of the journal's mode."""
-    until = time.monotonic() + PATIENCE
+def _retried(work: Callable[[], str]) -> str:
+    """Repeats ``work`` while another process has locked the file, for operations for which SQLite does not wait."""
+    until = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             return work()

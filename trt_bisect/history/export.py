@@ -1,4 +1,4 @@
-"""The history's tables as CSV and Parquet."""
+"""Export of the history's tables to CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RECORDS = ("made_of",)
 
 
 def write_table_csv(table: pd.DataFrame, path: Path) -> None:
-    """One row a row, lists of names and fingerprints' parts as JSON, times in ISO 8601.
+    """Writes a table as CSV: lists of names and the parts of fingerprints as JSON, times in ISO 8601.
 
     Raises:
         BadInput: the file cannot be written.
@@ -28,7 +28,7 @@ def write_table_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def write_table_parquet(table: pd.DataFrame, path: Path) -> None:
-    """The same with types: times in UTC, names as lists; fingerprints' parts as JSON.
+    """Writes a table as Parquet: times in UTC, names as lists, the parts of fingerprints as JSON.
 
     Raises:
         BadInput: PyArrow is not installed, or the file cannot be written.
@@ -49,7 +49,7 @@ def _as_json(table: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _write(path: Path, option: str, write: Callable[[Path], None]) -> None:
-    """Through a file beside it, so that a stop leaves the old one or the new one."""
+    """Writes a temporary file and renames it, so that a stop leaves either the old file or the new one."""
     beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
     try:
         write(beside)

@@ -1,4 +1,4 @@
-"""From the history's tables to objects, and to pandas tables."""
+"""Queries of the history: reports, trials and layers as objects and as pandas tables."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _LABEL = """coalesce(nullif(runs.label, ''), (
 _TRIALS = """SELECT run, digest, place, plan, outcome, metric, figure, build_seconds, infer_seconds, message
     FROM trials JOIN fingerprints ON fingerprints.id = fingerprint"""
 _DIGITS_END = "g"
-"""Comes behind every digit of a fingerprint."""
+"""A character that sorts after every digit of a fingerprint."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which reports and trials are wanted, by all that is given.
+class HistoryFilter:
+    """A filter for reports and trials: all conditions given must hold.
 
     Attributes:
         label: of the network.
-        model: its path, file name or stem.
-        since: began at that time or later; a time without a zone is in UTC.
-        fingerprint: or the beginning of it.
+        model: path, file name or stem of the model.
+        since: the run began at this time or later; a time without a zone is in UTC.
+        fingerprint: the whole fingerprint or its beginning.
     """
 
     label: str | None = None
@@ -49,53 +49,53 @@ class Wanted:
     fingerprint: str | None = None
 
 
-EVERYTHING = Wanted()
+EVERYTHING = HistoryFilter()
 
 
-def read_reports(base: sqlite3.Connection, wanted: Wanted) -> list[PastReport]:
-    """Reports in the order of recording."""
-    wheres, values = _fingerprints(wanted)
-    if wanted.label is not None:
+def read_reports(base: sqlite3.Connection, selection: HistoryFilter) -> list[PastReport]:
+    """Returns the reports in the order of recording."""
+    wheres, values = _fingerprints(selection)
+    if selection.label is not None:
         wheres.append("label = ?")
-        values.append(text(wanted.label))
-    if wanted.since is not None:
+        values.append(text(selection.label))
+    if selection.since is not None:
         wheres.append("started >= ?")
-        values.append(_seconds(wanted.since))
+        values.append(_seconds(selection.since))
     parsed: dict[str, Mapping[str, Any]] = {}
     rows = base.execute(f"{_REPORTS} {_where(wheres)} ORDER BY id", values)
     with _sound():
         found = [_report(row, parsed) for row in rows]
-    return [report for report in found if wanted.model is None or report.is_of(wanted.model)]
+    return [report for report in found if selection.model is None or report.is_of(selection.model)]
 
 
 @contextmanager
 def _sound() -> Iterator[None]:
-    """A row that this program cannot have written is damage, as SQLite tells it."""
+    """Raises sqlite3.DatabaseError for a row that this program cannot have written."""
     try:
         yield
     except (TypeError, ValueError, OverflowError, OSError, RecursionError) as error:
         raise sqlite3.DatabaseError(first_line(error)) from error
 
 
-def read_trials(base: sqlite3.Connection, wanted: Wanted) -> list[PastTrial]:
-    """Trials, run by run in the order of their journals; they are as old as the newest report of their run."""
-    wheres, values = _fingerprints(wanted)
-    if wanted.label is not None:
+def read_trials(base: sqlite3.Connection, selection: HistoryFilter) -> list[PastTrial]:
+    """Returns the trials run by run, in the order of the journal. A trial has the date of its run's newest report."""
+    wheres, values = _fingerprints(selection)
+    if selection.label is not None:
         wheres.append(f"run IN (SELECT id FROM runs WHERE {_LABEL} = ?)")
-        values.append(text(wanted.label))
-    if wanted.since is not None:
+        values.append(text(selection.label))
+    if selection.since is not None:
         wheres.append("run IN (SELECT run FROM reports WHERE started >= ?)")
-        values.append(_seconds(wanted.since))
+        values.append(_seconds(selection.since))
     runs = {run: names for run, *names in base.execute(f"SELECT id, {_LABEL}, folder FROM runs")}
-    if wanted.model is not None:
-        runs = {report.run: runs[report.run] for report in read_reports(base, Wanted(model=wanted.model))}
+    if selection.model is not None:
+        runs = {report.run: runs[report.run] for report in read_reports(base, HistoryFilter(model=selection.model))}
     rows = base.execute(f"{_TRIALS} {_where(wheres)} ORDER BY run, place", values)
     with _sound():
         return [checked(PastTrial(run, *runs[run], *row)) for run, *row in rows if run in runs]
 
 
 def read_layers(base: sqlite3.Connection, report: int) -> list[PastLayer]:
-    """The quantizable layers of a report, in execution order."""
+    """Returns the quantizable layers of a report, in execution order."""
     columns = 'report, layer, name, outcome, similarity, "drop", culprit, ran'
     rows = base.execute(f"SELECT {columns} FROM layers WHERE report = ? ORDER BY layer", [report])
     found = (PastLayer(*row) for row in rows)
@@ -104,7 +104,7 @@ def read_layers(base: sqlite3.Connection, report: int) -> list[PastLayer]:
 
 
 def table(kind: type[PastReport] | type[PastTrial], rows: Iterable[PastReport | PastTrial]) -> pd.DataFrame:
-    """A row an object; numbers that are not there are NaN or NA, whole columns of them too."""
+    """Returns a table with a row for each object. Missing numbers are NaN or NA, also if a whole column is missing."""
     import pandas as pd
 
     found: pd.DataFrame = pd.DataFrame([vars(row) for row in rows], columns=[each.name for each in fields(kind)])
@@ -123,10 +123,10 @@ _TYPES = {
 }
 
 
-def _fingerprints(wanted: Wanted) -> tuple[list[str], list[Any]]:
-    if not wanted.fingerprint:
+def _fingerprints(selection: HistoryFilter) -> tuple[list[str], list[Any]]:
+    if not selection.fingerprint:
         return [], []
-    first = wanted.fingerprint.lower()
+    first = selection.fingerprint.lower()
     return ["digest >= ?", "digest < ?"], [first, first + _DIGITS_END]
 
 
@@ -139,7 +139,7 @@ def _seconds(when: datetime) -> float:
 
 
 def _report(row: tuple[Any, ...], parsed: dict[str, Mapping[str, Any]]) -> PastReport:
-    """One row as an object; ``parsed`` keeps what fingerprints are made of, most reports share theirs."""
+    """Returns a row as an object. ``parsed`` caches the parts of fingerprints, which most reports share."""
     values = dict(zip((each.name for each in fields(PastReport)), row, strict=True))
     for name in ("started", "recorded"):
         values[name] = datetime.fromtimestamp(values[name], timezone.utc)

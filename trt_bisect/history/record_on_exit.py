@@ -1,4 +1,4 @@
-"""A run that is recorded in the history when it ends, however it ends."""
+"""Records a run in the history when it ends, also after an error or an interrupt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ BESIDE, NONE = "beside", "none"
 
 
 def history_file(history: str | Path, folder: Path) -> Path | None:
-    """The file that ``history`` means for a run folder: ``beside`` it, ``none``, or the file itself."""
+    """Returns the history's file for a run folder; None if ``history`` is ``none``.
+
+    Args:
+        history: ``beside`` for a file beside the run folder, ``none``, or the path of the file.
+        folder: the run folder.
+    """
     if str(history) == NONE:
         return None
     return folder.absolute().parent / HISTORY if str(history) == BESIDE else Path(history)
@@ -23,13 +28,13 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 
 @contextmanager
 def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "") -> Iterator[None]:
-    """Records the run folder on the way out; what goes wrong with that is said, and breaks nothing.
+    """Records the run folder in the history at the end of the block. An error in that is shown and not raised.
 
     Args:
-        folder: of the run; without one nothing is recorded.
-        history: ``beside``, ``none`` or a file.
-        say: where a line can be said.
-        label: as ``History.record`` has it.
+        folder: of the run; None records nothing.
+        history: ``beside``, ``none`` or a file; see ``history_file``.
+        say: called with a message for the user.
+        label: see ``History.record``.
     """
     try:
         yield
@@ -41,8 +46,8 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
 
 def _record(folder: Path, file: Path, say: Callable[[str], None], label: str) -> None:
     try:
-        with History(file, say=say) as kept:
-            kept.record(folder, label)
+        with History(file, say=say) as opened:
+            opened.record(folder, label)
     except TrtBisectError as error:
         say(f"Not recorded in the history: {error.problem}")
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The rows of the history, as they are read."""
+"""The rows of the history as dataclasses."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PastReport:
-    """One report.
+    """One report in the history.
 
     Attributes:
-        id: in the order of recording, whatever the clock said.
-        run: tells the folder's measurements from others; the trials have it too.
+        id: in the order of recording, independent of the clock.
+        run: the number of the run, the same for its trials.
         label: the network's name in a suite, else the model file's stem.
         state: ``finished``, ``running`` or ``interrupted`` when it was recorded.
-        started: and ``recorded``, in UTC.
-        strategy: ``recover`` for what ``recover`` found.
-        int8: the metric on the worst output in full INT8, ``recipe`` in the recipe; None where not measured.
-        meets: the recipe meets the threshold; None where the report is not finished. So ``exit_code``.
+        started: in UTC.
+        recorded: in UTC.
+        strategy: ``recover`` for a report of ``recover``.
+        int8: the metric on the worst output in full INT8; None if not measured.
+        recipe: the same for the recipe.
+        meets: the recipe meets the threshold; None if the report is not finished.
         high: the layers that the recipe leaves high.
-        fp32_ms: and so on, the mean milliseconds of an inference; None where none was timed.
-        made_of: the fingerprint's parts, as far as they are known.
+        fp32_ms: the mean milliseconds of one inference in FP32; None if not timed. The same for ``fp16_ms``,
+            ``int8_ms`` and ``recipe_ms``.
+        exit_code: None if the report is not finished.
+        made_of: the parts of the fingerprint, as far as they are known.
     """
 
     id: int
@@ -66,20 +70,20 @@ class PastReport:
     made_of: Mapping[str, Any]
 
     def is_of(self, model: str) -> bool:
-        """Whether ``model`` is its model's path, file name or stem."""
+        """Returns true if ``model`` is the path, the file name or the stem of the report's model."""
         path = Path(self.model)
         return model in (self.model, path.name, path.stem)
 
 
 @dataclass(frozen=True)
 class PastTrial:
-    """One plan that was tried.
+    """One trial in the history.
 
     Attributes:
-        run: that of the reports on it.
+        run: the number of the run.
         place: its number in the journal.
-        plan: its key.
-        figure: the metric on the worst output; None where there is none.
+        plan: the key of the plan.
+        figure: the metric on the worst output; None if it has no value.
     """
 
     run: int
@@ -98,7 +102,7 @@ class PastTrial:
 
 @dataclass(frozen=True)
 class PastLayer:
-    """One quantizable layer in a report; see ``LayerRow``."""
+    """One quantizable layer of a report in the history; see ``LayerRow``."""
 
     report: int
     layer: int

@@ -1,4 +1,4 @@
-"""What a run folder holds for the history: its reports, finished or not, and the trials in its journal."""
+"""Reads a run folder for the history: its reports, finished or not, and the trials in its journal."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.results.empty_report import recovered_report
-from trt_bisect.results.manifest import ASKED, RunManifest
-from trt_bisect.results.recovery import JSON, Recovery
+from trt_bisect.results.manifest import MANIFEST, RunManifest
+from trt_bisect.results.recovery import RECOVERY, Recovery
 from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
-from trt_bisect.runs.journal import JOURNAL, records_of, trial_of
+from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 
-_NAMES = (ASKED, REPORT, JSON, JOURNAL)
+_NAMES = (MANIFEST, REPORT, RECOVERY, JOURNAL)
 _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
 @dataclass(frozen=True)
 class StoredReport:
-    """A report as it stands in a run folder.
+    """A report in a run folder.
 
     Attributes:
-        report: with ``made_of``, as far as it is known; nothing measured in it where it is not finished.
+        report: with the parts of the fingerprint as far as they are known; without figures if it is not finished.
         state: ``finished``, ``running`` or ``interrupted``.
-        started: when, in seconds since the epoch.
+        started: the time of the start in seconds since the epoch.
     """
 
     report: Report
@@ -43,13 +43,14 @@ class StoredReport:
 
 @dataclass(frozen=True)
 class StoredTrial:
-    """A trial as it stands in a journal.
+    """A trial in a journal.
 
     Attributes:
-        fingerprint: that it was measured under.
+        fingerprint: of its measurement.
         place: its number in the journal.
-        metric: that ``figure`` is of; None where the folder does not tell by which the run judges.
-        figure: the metric on the worst output; None where there is none.
+        trial: the trial.
+        metric: the name of the metric; None if the files of the folder do not say by which metric the run judges.
+        figure: the metric on the worst output; None if it has no value.
     """
 
     fingerprint: str
@@ -61,12 +62,14 @@ class StoredTrial:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run folder holds.
+    """The content of a run folder.
 
     Attributes:
-        journal: tells these measurements from all others, wherever the folder is moved or copied to.
-        made_of: by fingerprint the parts that it is the digest of, as far as they are known.
-        trials: the last one of each plan.
+        folder: its absolute path.
+        journal: the id of the journal, which stays the same when the folder is moved or copied.
+        reports: of ``run`` and of ``recover``.
+        trials: the last trial of each plan.
+        made_of: by fingerprint its parts, as far as they are known.
     """
 
     folder: Path
@@ -76,21 +79,21 @@ class StoredRun:
     made_of: Mapping[str, Mapping[str, Any]]
 
 
-def take(folder: Path) -> StoredRun:
-    """Reads a run folder; the run may go on meanwhile.
+def read_run_folder(folder: Path) -> StoredRun:
+    """Reads a run folder. The run may be running.
 
     Raises:
-        BadInput: there is nothing of a run in it that can be read.
+        BadInput: the folder has no readable file of a run.
     """
-    asked, report, recovery = _files(folder)
+    manifest, report, recovery = _files(folder)
     records = _records(folder)
-    if not records and asked is None and report is None and recovery is None:
+    if not records and manifest is None and report is None and recovery is None:
         raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' or 'recover' wrote into.")
     made_of = {record["run"]: record["about"] for record in records if isinstance(record.get("about"), dict)}
-    reports = [*_run_reports(folder, asked, report), *_recovered(folder, recovery)]
-    known = [replace(each, report=_knowing_parts(each.report, made_of)) for each in reports]
+    reports = [*_run_reports(folder, manifest, report), *_recovery_reports(folder, recovery)]
+    known = [replace(each, report=_with_parts(each.report, made_of)) for each in reports]
     made_of.update({each.report.fingerprint: each.report.made_of for each in known})
-    trials = _trials(records, _rule(asked, report, recovery))
+    trials = _trials(records, _rule(manifest, report, recovery))
     made_of.update({each.fingerprint: {} for each in trials if each.fingerprint not in made_of})
     ids = [record["id"] for record in records if isinstance(record.get("id"), str)]
     journal = ids[0] if ids else f"in {folder.absolute()}"
@@ -98,15 +101,15 @@ def take(folder: Path) -> StoredRun:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder holds something of a run that can be taken in."""
+    """Returns true if a folder has a file of a run."""
     return any((folder / name).is_file() for name in _NAMES)
 
 
 def run_folders(places: Iterable[Path]) -> list[Path]:
-    """The run folders among ``places`` and under them, the oldest run first; links are not followed.
+    """Returns the run folders among ``places`` and under them, the oldest run first. Links are not followed.
 
     Raises:
-        BadInput: there is none in one of the places.
+        BadInput: one of the places has no run folder.
     """
     found: dict[Path, float] = {}
     for place in places:
@@ -119,69 +122,70 @@ def run_folders(places: Iterable[Path]) -> list[Path]:
 
 
 def _began(folder: Path) -> float | None:
-    """When the oldest report in a folder began, or its journal was written last; None where neither can be read."""
-    asked, report, recovery = _files(folder)
-    started = [each.started for each in (*_run_reports(folder, asked, report), *_recovered(folder, recovery))]
+    """Returns the start of the oldest report in a folder, or the last write of its journal; None without both."""
+    manifest, report, recovery = _files(folder)
+    reports = (*_run_reports(folder, manifest, report), *_recovery_reports(folder, recovery))
+    started = [each.started for each in reports]
     return min(started) if started else (folder / JOURNAL).stat().st_mtime if _records(folder) else None
 
 
 def _files(folder: Path) -> tuple[RunManifest | None, Report | None, Recovery | None]:
     return (
-        read_as(RunManifest.from_json, folder / ASKED),
+        read_as(RunManifest.from_json, folder / MANIFEST),
         read_as(Report.from_json, folder / REPORT),
-        read_as(Recovery.from_json, folder / JSON),
+        read_as(Recovery.from_json, folder / RECOVERY),
     )
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
-    """The journal's records as far as it is written to the end of a line."""
+    """Returns the records in the complete lines of the journal."""
     try:
         content = (folder / JOURNAL).read_bytes()
     except OSError:
         return []
-    whole = content[: content.rfind(b"\n") + 1].splitlines()
-    return [record for record in records_of(whole) if isinstance(record.get("run"), str)]
+    lines = complete_lines(content).splitlines()
+    return [record for record in records_of(lines) if isinstance(record.get("run"), str)]
 
 
-def _run_reports(folder: Path, asked: RunManifest | None, report: Report | None) -> Iterator[StoredReport]:
-    """The finished report, and what was asked after it and is not answered."""
+def _run_reports(folder: Path, manifest: RunManifest | None, report: Report | None) -> Iterator[StoredReport]:
+    """Yields the finished report, and the run after it that has no report yet."""
     started = None
     if report is not None:
-        answers = asked is not None and not report.started and asked.answered_by(report)
-        started = asked.started if asked and answers else report.started or _begun(folder / REPORT, report)
+        is_answered = manifest is not None and not report.started and manifest.answered_by(report)
+        started = manifest.started if manifest and is_answered else report.started or _begun(folder / REPORT, report)
         yield StoredReport(report, FINISHED, _time(started))
-    if asked is not None and asked.started != started:
-        yield StoredReport(asked.blank, RUNNING if runs_in(folder) else INTERRUPTED, _time(asked.started))
+    if manifest is not None and manifest.started != started:
+        yield StoredReport(manifest.blank, RUNNING if runs_in(folder) else INTERRUPTED, _time(manifest.started))
 
 
-def _recovered(folder: Path, recovery: Recovery | None) -> Iterator[StoredReport]:
-    """What ``recover`` found, with its own exit code."""
+def _recovery_reports(folder: Path, recovery: Recovery | None) -> Iterator[StoredReport]:
+    """Yields the result of ``recover`` as a report, with that command's exit code."""
     if recovery is not None:
         report = replace(recovered_report(recovery, None), exit_code=0 if recovery.meets else 1)
         status = INTERRUPTED if recovery.stopped else FINISHED
-        yield StoredReport(report, status, _time(report.started or _begun(folder / JSON, report)))
+        yield StoredReport(report, status, _time(report.started or _begun(folder / RECOVERY, report)))
 
 
 def _time(given: object) -> float:
-    """Seconds since the epoch, to the microsecond as times are read again; 0 where a file says nonsense."""
+    """Returns a time in seconds since the epoch, rounded to microseconds as in the history; 0 if it is not a time."""
     return round(float(given), 6) if isinstance(given, (int, float)) and 0 <= given < _LAST else 0.0
 
 
 def _begun(path: Path, report: Report) -> float:
-    """About when a run began whose report does not say it: as long before the report was written as it took."""
+    """Estimates the start of a run for a report without it: the time of the file less the duration of the run."""
     return path.stat().st_mtime - report.seconds.get("total", 0.0)
 
 
-def _knowing_parts(report: Report, made_of: Mapping[str, Mapping[str, Any]]) -> Report:
-    """The report with its fingerprint's parts from the journal, where it does not know them itself."""
+def _with_parts(report: Report, made_of: Mapping[str, Mapping[str, Any]]) -> Report:
+    """Returns a report with the parts of its fingerprint, from the journal if the report has none."""
     known = report.made_of or made_of.get(report.fingerprint) or {"versions": dict(report.versions)}
     return replace(report, made_of=known)
 
 
-def _rule(asked: RunManifest | None, report: Report | None, recovery: Recovery | None) -> Rule | None:
-    """What the trials are judged by, as far as the folder tells."""
-    if asked is not None:
-        return asked.rule
+def _rule(manifest: RunManifest | None, report: Report | None, recovery: Recovery | None) -> Rule | None:
+    """Returns the rule that judges the trials; None if the files of the folder do not say it."""
+    if manifest is not None:
+        return manifest.rule
     metric = report.metric if report else recovery.metric if recovery else ""
     return Rule(BUILT_IN[metric], report.threshold if report else 0.0) if metric in BUILT_IN else None
 

@@ -1,8 +1,8 @@
-"""The tables of the history's file, and how an older file becomes a newer one.
+"""The tables of the history's file, and the migrations from older versions.
 
-Schema versions are SQLite's ``user_version``. What makes version n of version n - 1 stands in ``MIGRATIONS`` and is
-never changed once it was released. All that a file lacks is done in one transaction, so that a stop leaves the old
-file, and who comes second finds it done.
+The schema version is SQLite's ``user_version``. ``MIGRATIONS[n - 1]`` changes version n - 1 to version n and is never
+changed after its release. All migrations of a file are done in one transaction: a stop leaves the old file, and a
+second process finds the migrations done.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ LAYERS_AND_HOME = (
     "CREATE TABLE home (inode TEXT NOT NULL)",
 )
 MIGRATIONS = (REPORTS_AND_TRIALS, LAYERS_AND_HOME)
-"""What is to be executed to come from each version to the next, from an empty file on."""
+"""The statements from each version to the next, beginning with an empty file."""
 _STATE = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
     FROM pragma_user_version, pragma_application_id"""
-"""In one statement, so that all of it is of one moment."""
+"""One statement, so that all values are of the same time."""
 
 
 @contextmanager
 def transaction(base: sqlite3.Connection) -> Iterator[None]:
-    """Writes all of it or nothing; waits for others first, so that nothing read in it is out of date."""
+    """A transaction that commits everything or nothing. It takes the write lock first, so that reads are current."""
     base.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -118,23 +118,27 @@ def transaction(base: sqlite3.Connection) -> Iterator[None]:
 
 
 def version_of(base: sqlite3.Connection, path: Path) -> int:
-    """The file's schema version, 0 for a new one; raises BadInput where it is no history, or a newer one."""
+    """Returns the file's schema version; 0 for a new file.
+
+    Raises:
+        BadInput: the file is not a history, or has a newer schema.
+    """
     version, application, tables = base.execute(_STATE).fetchone()
     if application != APPLICATION and (version or application or tables):
         raise BadInput(f"'{path}' is the database of another program.", "Choose another file.")
     if version > len(MIGRATIONS):
         raise BadInput(
-            f"The history '{path}' is of schema {version}, this version of trt-bisect knows {len(MIGRATIONS)}.",
+            f"The history '{path}' has schema {version}; this version of trt-bisect knows {len(MIGRATIONS)}.",
             "Use the newer trt-bisect that wrote it, or another file.",
         )
     return int(version)
 
 
 def migrate(base: sqlite3.Connection, path: Path) -> None:
-    """Brings a file to the newest schema, or leaves it as it is where something stops that.
+    """Brings a file to the newest schema. After an error the file is unchanged.
 
     Raises:
-        BadInput: it is no history, or a newer one.
+        BadInput: the file is not a history, or has a newer schema.
     """
     if version_of(base, path) == len(MIGRATIONS):
         return

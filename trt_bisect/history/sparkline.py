@@ -1,4 +1,4 @@
-"""Small lines of figures over runs."""
+"""Sparklines: small charts of figures over runs, in one line of text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def heights(values: Sequence[float]) -> list[float]:
-    """Each value between the least, 0, and the largest, 1; a half where all are equal."""
+    """Returns the values scaled from the least (0) to the largest (1); 0.5 each if all are equal."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     return [0.5 if high == low else (value - low) / (high - low) for value in values]
 
 
 def spark_text(values: Sequence[float | None]) -> str:
-    """A bar a value, a gap where there is none.
+    """Returns one bar for each value, and a space for each missing value.
 
     >>> spark_text([0.0, None, 2.0])
     '▁ █'

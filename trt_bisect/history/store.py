@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.history.connection import open_to_read, open_to_write, save_copy, telling
-from trt_bisect.history.queries import EVERYTHING, Wanted, read_layers, read_reports, read_trials, table
+from trt_bisect.history.connection import open_to_read, open_to_write, save_copy, sqlite_errors
+from trt_bisect.history.queries import EVERYTHING, HistoryFilter, read_layers, read_reports, read_trials, table
 from trt_bisect.history.rows import PastLayer, PastReport, PastTrial
-from trt_bisect.history.run_folder_reader import take
+from trt_bisect.history.run_folder_reader import read_run_folder
 from trt_bisect.history.schema import transaction
 from trt_bisect.history.writer import write
 
@@ -22,17 +22,18 @@ HISTORY = "trt-bisect-history.sqlite"
 
 
 class History:
-    """A history's file, opened, and made where there is none; a connection for one thread.
+    """A connection to a history's file, for one thread. The file is created if there is none.
 
-    Several processes may have it open and write. Whoever writes does so in one short transaction.
+    Several processes can have it open and write; each write is one short transaction.
 
     Args:
         path: of the file.
-        say: told once where SQLite cannot work as it should.
-        reading: open only a file that is there, also where it cannot be written.
+        say: called with a message if a new file cannot use WAL.
+        reading: open only an existing file, also if it cannot be written.
 
     Raises:
-        BadInput: it cannot be opened or written, is no history, or one of a newer version. So its methods.
+        BadInput: the file cannot be opened or written, is not a history, or has a newer schema. All methods can raise
+            it too.
     """
 
     def __init__(self, path: str | Path, *, say: Callable[[str], None] = lambda _: None, reading: bool = False) -> None:
@@ -40,55 +41,55 @@ class History:
         self._base = open_to_read(self.path) if reading else open_to_write(self.path, say)
 
     def record(self, folder: str | Path, label: str = "") -> None:
-        """Takes in what a run folder holds, finished or not; what was taken in before is not doubled but replaced.
+        """Records the reports and trials in a run folder, finished or not. Earlier records of them are replaced.
 
-        A report that is not finished is replaced by the next one on the same question.
+        A report that is not finished is replaced by the next one with the same fingerprint and options.
 
         Args:
-            folder: that ``run`` or ``recover`` has written into.
-            label: the network's name; by default that given before, else the model file's stem.
+            folder: the folder that ``run`` or ``recover`` wrote.
+            label: the network's name; by default the one given before, else the model file's stem.
 
         Raises:
-            BadInput: there is no run in the folder that can be read, or the history cannot be written.
+            BadInput: there is no readable run in the folder, or the history cannot be written.
         """
         try:
-            taken = take(Path(folder))
-            with telling(self.path), transaction(self._base):
-                write(self._base, taken, label)
+            stored = read_run_folder(Path(folder))
+            with sqlite_errors(self.path), transaction(self._base):
+                write(self._base, stored, label)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadInput(
                 f"The files of the run in '{folder}' are damaged: {first_line(error)}",
-                "The same command writes them anew.",
+                "Run the same command again: it writes them anew.",
             ) from error
 
-    def reports(self, wanted: Wanted = EVERYTHING) -> pd.DataFrame:
-        """A row a report, in the order of recording; the columns are the attributes of ``PastReport``."""
-        return table(PastReport, self.past(wanted))
+    def reports(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
+        """Returns a table of reports in the order of recording. Its columns are the attributes of ``PastReport``."""
+        return table(PastReport, self.past(selection))
 
-    def trials(self, wanted: Wanted = EVERYTHING) -> pd.DataFrame:
-        """A row a trial, run by run in the order of the journal; the columns are the attributes of ``PastTrial``.
+    def trials(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
+        """Returns a table of the trials, run by run in the order of the journal.
 
-        A trial is as old as the newest report of its run.
+        The columns are the attributes of ``PastTrial``. The date of a trial is that of its run's newest report.
         """
-        return table(PastTrial, self.past_trials(wanted))
+        return table(PastTrial, self.past_trials(selection))
 
-    def past(self, wanted: Wanted = EVERYTHING) -> list[PastReport]:
-        """What ``reports`` gives, as objects."""
-        with telling(self.path):
-            return read_reports(self._base, wanted)
+    def past(self, selection: HistoryFilter = EVERYTHING) -> list[PastReport]:
+        """Returns the rows of ``reports`` as objects."""
+        with sqlite_errors(self.path):
+            return read_reports(self._base, selection)
 
-    def past_trials(self, wanted: Wanted = EVERYTHING) -> list[PastTrial]:
-        """What ``trials`` gives, as objects."""
-        with telling(self.path):
-            return read_trials(self._base, wanted)
+    def past_trials(self, selection: HistoryFilter = EVERYTHING) -> list[PastTrial]:
+        """Returns the rows of ``trials`` as objects."""
+        with sqlite_errors(self.path):
+            return read_trials(self._base, selection)
 
     def layers(self, report: int) -> list[PastLayer]:
-        """The quantizable layers in the report of that ``id``; none where an older version has recorded it."""
-        with telling(self.path):
+        """Returns the quantizable layers of the report with this id; empty if an older version recorded it."""
+        with sqlite_errors(self.path):
             return read_layers(self._base, report)
 
     def copy(self, path: str | Path) -> None:
-        """Writes all that is recorded now into one sound file, while others go on recording.
+        """Writes everything recorded up to now into one file, also while other processes record.
 
         Raises:
             BadInput: the file cannot be written, or is the history itself.
@@ -99,7 +100,7 @@ class History:
         save_copy(self._base, target)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._base.close()
 
     def __enter__(self) -> History:

@@ -1,4 +1,4 @@
-"""What the history says in words: how the figures of a network went, and what differs from one report to the next."""
+"""Trends: the reports of a network over time, and the differences from one report to the next, in words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import pairwise
 
 from trt_bisect.analyzer.differences import Difference, differences, origin
 from trt_bisect.history.rows import PastReport
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import RECOVER
 from trt_bisect.results.summary import listed
 from trt_bisect.runs.progress_file import FINISHED
 
 LATENCY_MOVED = 0.05
-"""The share by which a latency has to differ to be spoken of."""
+"""A latency has changed if it differs by more than this share."""
 _NAMES_UP_TO = 3
 _PARTS = {
     "model": "another network",
@@ -26,9 +26,14 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Trend:
-    """The reports that can be compared with one another: one label, engine, typing and metric; ``recover`` apart.
+    """Reports that can be compared with each other: of the same label, engine, typing and metric.
+
+    Reports of ``recover`` are in a trend of their own.
 
     Attributes:
+        label: of the network.
+        engine: see ``engine_text``.
+        metric: the name of the metric.
         reports: in the order of recording.
     """
 
@@ -39,32 +44,32 @@ class Trend:
 
     @property
     def finished(self) -> tuple[PastReport, ...]:
-        """Those with a verdict."""
+        """The finished reports."""
         return tuple(report for report in self.reports if report.state == FINISHED)
 
     @property
     def last_change(self) -> str:
-        """What the latest report that differs from the one before it differs in, and when it began."""
+        """Date and differences of the latest report that differs from the one before it; empty if none does."""
         reports = self.finished
         for before, after in reversed(list(pairwise(reports))):
-            said = changes(before, after)
-            if said:
-                return f"{after.started:%Y-%m-%d}: {', '.join(said)}"
+            found = changes(before, after)
+            if found:
+                return f"{after.started:%Y-%m-%d}: {', '.join(found)}"
         return ""
 
     def compared(self) -> list[tuple[PastReport, list[str]]]:
-        """Each report with what differs from the finished one before it."""
+        """Returns each report with its differences from the finished report before it."""
         rows: list[tuple[PastReport, list[str]]] = []
         before: PastReport | None = None
         for report in self.reports:
-            said: list[str] = changes(before, report) if before is not None and report.state == FINISHED else []
-            rows.append((report, said))
+            is_compared = before is not None and report.state == FINISHED
+            rows.append((report, changes(before, report) if before is not None and is_compared else []))
             before = report if report.state == FINISHED else before
         return rows
 
 
 def trends(reports: Iterable[PastReport]) -> list[Trend]:
-    """The reports by what can be compared, in the order of labels."""
+    """Groups reports that can be compared with each other, in the order of labels."""
     groups: dict[tuple[str, str, str], list[PastReport]] = {}
     for report in reports:
         groups.setdefault((report.label, engine_text(report), report.metric), []).append(report)
@@ -72,21 +77,21 @@ def trends(reports: Iterable[PastReport]) -> list[Trend]:
 
 
 def engine_text(report: PastReport) -> str:
-    """The engine, with TensorRT's typing, and whether it is ``recover`` that asked."""
+    """Returns the engine of a report as text, with TensorRT's typing, and with ``recover`` if that command made it."""
     typing = f" {report.typing}" if report.engine == "tensorrt" else ""
     return f"{report.engine}{typing}{', recover' if report.strategy == RECOVER else ''}"
 
 
 def changes(before: PastReport, after: PastReport) -> list[str]:
-    """What differs between two finished reports, in a few words each: what was found, then what it was found on."""
-    said = [
+    """Returns the differences between two finished reports, a few words each: first the results, then the inputs."""
+    found = [
         f"{title} {old} → {new}"
         for title, name in (("INT8", "int8"), ("recipe", "recipe"))
         if (old := _figure(before, name)) != (new := _figure(after, name))
     ]
-    said += _names("new culprit", [name for name in after.culprits if name not in before.culprits])
-    said += _names("no more culprit", [name for name in before.culprits if name not in after.culprits])
-    said += [
+    found += _names("new culprit", [name for name in after.culprits if name not in before.culprits])
+    found += _names("former culprit", [name for name in before.culprits if name not in after.culprits])
+    found += [
         f"{title} {old:.3f} → {new:.3f} ms"
         for title, old, new in (
             ("INT8", before.int8_ms, after.int8_ms),
@@ -95,10 +100,10 @@ def changes(before: PastReport, after: PastReport) -> list[str]:
         if old and new and abs(new - old) > LATENCY_MOVED * old
     ]
     if before.threshold != after.threshold:
-        said.append(f"threshold {before.threshold:g} → {after.threshold:g}")
+        found.append(f"threshold {before.threshold:g} → {after.threshold:g}")
     if before.strategy != after.strategy:
-        said.append(f"strategy {before.strategy} → {after.strategy}")
-    return said + [_part(each) for each in differences(origin(before.made_of), origin(after.made_of)) or ()]
+        found.append(f"strategy {before.strategy} → {after.strategy}")
+    return found + [_part(each) for each in differences(origin(before.made_of), origin(after.made_of)) or ()]
 
 
 def _figure(report: PastReport, name: str) -> str:

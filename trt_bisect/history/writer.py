@@ -1,4 +1,4 @@
-"""From a run folder into the history's tables. All of it belongs into one transaction."""
+"""Writes the content of a run folder into the history's tables, in one transaction."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from trt_bisect.support.plain_json import plain
 _SAME_QUESTION = "run = ? AND fingerprint = ? AND metric = ? AND threshold IS ? AND share IS ? AND strategy = ?"
 
 
-def write(base: sqlite3.Connection, taken: StoredRun, label: str) -> None:
-    """Adds what is new and replaces what changed.
+def write(base: sqlite3.Connection, stored: StoredRun, label: str) -> None:
+    """Adds new reports and trials of a run and replaces changed ones.
 
     Args:
         base: in a transaction.
-        taken: what the run folder holds.
-        label: that the user gave; empty for that given before, or the models' names.
+        stored: the content of the run folder.
+        label: given by the user; empty for the one given before, or else the names of the models.
     """
-    run, given = _run(base, taken, label)
-    fingerprints = {digest: _fingerprint(base, digest, parts) for digest, parts in taken.made_of.items()}
-    for each in taken.reports:
+    run, given = _run(base, stored, label)
+    fingerprints = {digest: _fingerprint(base, digest, parts) for digest, parts in stored.made_of.items()}
+    for each in stored.reports:
         row = _report_row(each)
         row |= {"run": run, "fingerprint": fingerprints[each.report.fingerprint]}
         row["label"] = given or text(Path(each.report.model).stem)
         _write_report(base, row, each.report)
-    trials = (_trial_row(run, fingerprints[each.fingerprint], each) for each in taken.trials)
+    trials = (_trial_row(run, fingerprints[each.fingerprint], each) for each in stored.trials)
     base.executemany("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", trials)
 
 
 def text(value: object) -> str:
-    """``value`` as text that SQLite takes: what is no Unicode in a file's name is escaped."""
+    """Returns ``value`` as text for SQLite. Bytes of a file name that are not Unicode are escaped."""
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def number(value: object) -> float | None:
-    """``value`` where it is a finite number, else None."""
+    """Returns ``value`` if it is a finite number, else None."""
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def _run(base: sqlite3.Connection, taken: StoredRun, label: str) -> tuple[int, str]:
-    """The number of the run whose journal this is, and the label that was given to it."""
-    known = base.execute("SELECT id, label FROM runs WHERE journal = ?", [text(taken.journal)]).fetchone()
+def _run(base: sqlite3.Connection, stored: StoredRun, label: str) -> tuple[int, str]:
+    """Adds or updates the row of the run; returns its number and the label that the user gave it."""
+    known = base.execute("SELECT id, label FROM runs WHERE journal = ?", [text(stored.journal)]).fetchone()
     given = text(label) or (known[1] if known else "")
-    folder = text(taken.folder)
+    folder = text(stored.folder)
     if known is None:
-        values = [text(taken.journal), folder, given]
+        values = [text(stored.journal), folder, given]
         return _inserted(base.execute("INSERT INTO runs (journal, folder, label) VALUES (?, ?, ?)", values)), given
     base.execute("UPDATE runs SET folder = ?, label = ? WHERE id = ?", [folder, given, known[0]])
     if label:
@@ -62,7 +62,7 @@ def _run(base: sqlite3.Connection, taken: StoredRun, label: str) -> tuple[int, s
 
 
 def _fingerprint(base: sqlite3.Connection, digest: str, parts: Mapping[str, Any]) -> int:
-    """Its number; of its parts the fuller account is kept, where a journal or an old report knows less of them."""
+    """Adds a fingerprint and returns its number. Its parts are replaced only by a longer record of them."""
     base.execute(
         "INSERT INTO fingerprints (digest, made_of) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE "
         "SET made_of = excluded.made_of WHERE length(excluded.made_of) > length(made_of)",
@@ -73,7 +73,7 @@ def _fingerprint(base: sqlite3.Connection, digest: str, parts: Mapping[str, Any]
 
 
 def _write_report(base: sqlite3.Connection, row: dict[str, Any], report: Report) -> None:
-    """In the place of the same report, or of an unfinished one on the same question, else behind all others."""
+    """Replaces the same report, or an unfinished one with the same fingerprint and options, or adds a new one."""
     question = [row[name] for name in ("run", "fingerprint", "metric", "threshold", "share", "strategy")]
     known = base.execute(
         f"SELECT id, state, started FROM reports WHERE {_SAME_QUESTION} AND (started = ? OR state != ?) "
@@ -97,13 +97,13 @@ def _write_report(base: sqlite3.Connection, row: dict[str, Any], report: Report)
         base.executemany("INSERT INTO layers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _layer_rows(number_of, report))
 
 
-def _report_row(taken: StoredReport) -> dict[str, Any]:
-    """The columns of a report but run, fingerprint, label and when it was recorded."""
-    report, finished = taken.report, taken.state == FINISHED
+def _report_row(stored: StoredReport) -> dict[str, Any]:
+    """Returns the columns of a report, except ``run``, ``fingerprint``, ``label`` and ``recorded``."""
+    report, finished = stored.report, stored.state == FINISHED
     texts = ("model", "engine", "typing", "strategy", "arithmetic", "metric", "precision", "command")
     return {
-        "state": taken.state,
-        "started": taken.started,
+        "state": stored.state,
+        "started": stored.started,
         **{name: text(getattr(report, name)) for name in texts},
         "threshold": number(report.threshold),
         "share": number(report.share),
@@ -126,11 +126,11 @@ def _names(names: Iterable[object]) -> str:
     return json.dumps([text(name) for name in names])
 
 
-def _trial_row(run: int, fingerprint: int, taken: StoredTrial) -> tuple[object, ...]:
-    trial = taken.trial
+def _trial_row(run: int, fingerprint: int, stored: StoredTrial) -> tuple[object, ...]:
+    trial = stored.trial
     seconds = (number(each) or 0.0 for each in (trial.build_seconds, trial.infer_seconds))
-    judged = (taken.metric, number(taken.figure))
-    return run, fingerprint, text(trial.plan), taken.place, text(trial.outcome), *judged, *seconds, text(trial.message)
+    judged = (stored.metric, number(stored.figure))
+    return run, fingerprint, text(trial.plan), stored.place, text(trial.outcome), *judged, *seconds, text(trial.message)
 
 
 def _layer_rows(report: int, of: Report) -> Iterable[tuple[object, ...]]:

@@ -14,10 +14,11 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
 from trt_bisect.evaluator.switch import SwitchEvaluator
 from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
+from trt_bisect.evaluator.trial_key import PIECES, WHOLE
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import cut
-from trt_bisect.model.qdq import Scales
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.shapes import facts_for, with_free_batch
 
 
@@ -57,14 +58,14 @@ def branch_evaluator(
     free = with_free_batch(network, inputs[0])
     learned = Learned(free.repaired, dict(free.axes))
     if isinstance(builder, OnnxRuntimeBuilder):
-        pieces, mark = cut(network, facts[0]), ""
+        pieces, measured_in = cut(network, facts[0]), WHOLE
         made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
         switch = SwitchEvaluator(builder, inputs, compare, store, whole)
     else:
-        pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None
+        pieces, measured_in, switch = cut(network, facts[0], 1), PIECES, None
         made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
     stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=keeps_engines)
-    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, mark)
+    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, measured_in)
 
 
 def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:

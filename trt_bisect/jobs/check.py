@@ -9,7 +9,7 @@ import onnx
 from trt_bisect.analyzer.structure.check import structure_findings
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.qdq import pairs_of
-from trt_bisect.model.fault import blaming
+from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import read_model
 from trt_bisect.results.check import CheckReport
 
@@ -29,7 +29,7 @@ def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport
         BadInput: the file cannot be read, or the folder cannot be written.
     """
     path = Path(model)
-    with blaming(path):
+    with refusing_invalid(path):
         report = _report_on(read_model(path), str(path))
     if output is not None:
         report.save(output)

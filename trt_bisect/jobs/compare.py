@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +24,14 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
 from trt_bisect.results.recipe_files import PLAN
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, Showing, default_progress
+from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -71,7 +72,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     board = open_board(options.tensorboard, options.tensorboard_channels)
     how = Calibrating(options.calibrator, options.percentile, options.keep_mask_ranges)
     fp32, int8, threshold = options.fp32, options.int8, options.threshold
-    with Showing(options.progress or default_progress()) as shown:
+    with closing(options.progress or default_progress()) as shown:
         network = model if model is None or isinstance(model, Network) else load_network(model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
@@ -125,7 +126,7 @@ def _planned(
     ranges, data = ranges_of(network, calibration, how, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
     plan = _plan(network, recipe, high)
-    writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
 
 
@@ -190,7 +191,7 @@ def _saved_runs(
     if planned is not None:
         known = planned.origins()
     elif network is not None:
-        known = activation_origins(network, PlanWriter(network, {}, Target.ONNXRUNTIME), ())
+        known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
     origins = {name: origin for name, origin in known.items() if name in names}
     origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
     counted = _Counted(progress)

@@ -21,11 +21,10 @@ from trt_bisect.analyzer.judge import (
     nonfinite_in_reference,
 )
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs
-from trt_bisect.builder.engine_pieces import Profile
+from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import WorkerProcess
-from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
@@ -42,7 +41,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS, JudgeOptions
 from trt_bisect.model.network import Network
-from trt_bisect.model.reading import reading_noted
+from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
@@ -97,7 +96,7 @@ class Preparation:
         reference = self._reference(builder, feeds)
         prepared = reference[0] if engine == ONNXRUNTIME else None
         outputs = self._judged_outputs(reference)
-        self.notes += reading_noted(self.network, feeds[0], outputs, prepared)
+        self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         rule = self.judgement.rule(outputs, reference)
         classes = self._classes(reference, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
@@ -148,7 +147,7 @@ class Preparation:
         builder, scales = experiment.builder, experiment.ranges.scales
         options, worker = self._build_options(), WorkerProcess()
 
-        def make(part: Network, profile: Profile) -> Builder:
+        def make(part: Network, profile: ProfileShapes) -> Builder:
             return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
 
         evaluator = branch_evaluator(
@@ -190,7 +189,7 @@ class Preparation:
                 self.notes.append(
                     "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
                 )
-            no_data = calibration is None or isinstance(calibration, Ranges) or names_cache(calibration)
+            no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
             data = None if no_data else self._dataset(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if calibration is None:
@@ -200,7 +199,7 @@ class Preparation:
             )
         if isinstance(calibration, Ranges):
             return calibration, None
-        if names_cache(calibration):
+        if is_cache_path(calibration):
             return read_cache(
                 Path(calibration), self.network.rounded_activations, keep_masks=self.options.keep_mask_ranges
             ), None
@@ -325,10 +324,10 @@ class Preparation:
         shapes, options = self._profile(builder.engine, feeds), self._build_options()
         make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
         trial_spec = TrialSpec(builder.engine, builder.versions, make, options, feeds)
-        workers = self._cluster.crew(trial_spec, builder)
+        workers = self._cluster.pool(trial_spec, builder)
         return RebuildEvaluator(self.network, builder, feeds, compare, store, self.options.high_precision, workers)
 
-    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> Profile:
+    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> ProfileShapes:
         return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
 
     def _build_options(self) -> BuildOptions:

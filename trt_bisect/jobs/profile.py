@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,13 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.observe import observe
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
 from trt_bisect.results.profile import Profile, ProfiledTensor
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Progress, Showing, default_progress
+from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,7 +67,7 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     board = open_board(options.tensorboard, options.tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
     layers = _chosen(network, options.prefix, options.op_types)
-    with Showing(options.progress or default_progress()) as shown:
+    with closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
         ranges, data = ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges({}), None)
         samples = data if options.inputs is None else open_dataset(options.inputs, network.inputs)
@@ -104,7 +105,7 @@ class _Known:
 
     @classmethod
     def of(cls, network: Network, ranges: Ranges) -> _Known:
-        writer = PlanWriter(network, ranges.scales, Target.ONNXRUNTIME)
+        writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
         return cls(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
 
     def quantizers(self, layer: Layer) -> dict[tuple[int, bool], Quantizer]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import Heartbeat
-from trt_bisect.support.progress import Progress, Showing
+from trt_bisect.support.progress import Progress
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 """The name that ``write_whole`` gives a file until it is complete; the number is that of the writing process."""
@@ -35,7 +35,7 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
             for place in (folder, folder / "recipe"):
                 _clear(place)
         open_until_the_end.enter_context(recorded(folder, history, display.say))
-        yield open_until_the_end.enter_context(Showing(display if folder is None else Heartbeat(folder, display)))
+        yield open_until_the_end.enter_context(closing(display if folder is None else Heartbeat(folder, display)))
 
 
 def _clear(folder: Path) -> None:

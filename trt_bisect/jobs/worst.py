@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.worst import WorstReport, without_infinities
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.progress import Showing, default_progress
+from trt_bisect.support.progress import default_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,7 +67,7 @@ def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstRepor
     if options.output is not None:
         make_folder(Path(content_of(options.output)))
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
-    with Showing(options.progress or default_progress()) as shown:
+    with closing(options.progress or default_progress()) as shown:
         report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
     if options.output is not None:
         report.save(content_of(options.output))

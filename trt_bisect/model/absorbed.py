@@ -1,15 +1,15 @@
-"""Activations that ONNX Runtime's quantizer removed, put back where the graph proves that they were there.
+"""Restores activations that ONNX Runtime's quantizer removed, if the graph proves that they existed.
 
-Before an asymmetric pair the quantizer removes a Relu or a Clip: the pair's range begins at zero, so its saturation
+The quantizer removes a Relu or a Clip before an asymmetric pair: the pair's range begins at zero, so its saturation
 does the same (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Without the pair, or with a symmetric one,
-the activation must be there again. A range that begins at zero alone proves nothing: GELU and SiLU fall to -0.17 and
--0.28 only, which a coarse scale rounds to zero. The proof has three parts:
+the network needs the activation again. A range that begins at zero is not enough as a proof: GELU and SiLU reach only
+-0.17 and -0.28, which a coarse scale rounds to zero. The proof has three parts:
 
-1. The pair has one scale, and its zero point is the least level.
-2. Its values come, moved, pooled, scaled by constants or added up, from a layer whose results have no lower bound: a
-   convolution, a product of matrices, a normalisation. Their range begins at zero because something cut them.
-3. The tensor does not bear its maker's own name (``/conv1/Conv_output_0`` behind ``/conv1/Conv``): the quantizer hands
-   the name of what the removed activation made to the layer before it.
+1. The pair has one scale, and its zero point is the lowest level.
+2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization).
+   In between they are only moved, pooled, scaled by constants or added. Only an activation can have cut them at zero.
+3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
+   output of the removed activation, name included, to the layer before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_RELU_BEHIND = frozenset(
     "Relu Clip Sigmoid HardSigmoid Softmax Softplus Abs Exp Sqrt Erf Tanh LeakyRelu PRelu Elu Celu Selu Gelu Mish "
     "Swish HardSwish DequantizeLinear".split()
 )
-"""Never negative, or activations themselves: behind them nobody looks for another one."""
+"""Operators whose results are never negative or that are activations: no other activation follows them."""
 _ALL_PASS = ("Add", "Concat", "Sum")
 _FIRST_PASSES = frozenset(
     "Sub MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax Reshape Flatten Transpose Squeeze "
@@ -42,13 +42,16 @@ _RELU6 = 6.0
 def with_absorbed_activation(
     source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, unproven: list[str]
 ) -> gs.Tensor:
-    """``source`` after the activation that a pair on it stands for, or itself.
+    """Restores the activation that a pair on ``source`` replaced, if that is proven.
 
     Args:
-        source: what the pair rounds.
+        source: the tensor that the pair rounds.
         quantizers: of the pair, first applied first.
-        graph: gets the activation, in place.
-        unproven: gets the name of the layer that makes ``source`` where it cannot be told if there was an activation.
+        graph: the activation is added to it, in place.
+        unproven: the name of the layer that makes ``source`` is added to it if an activation is possible but unproven.
+
+    Returns:
+        The output of the activation; ``source`` if none is restored.
     """
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not _begins_at_zero(quantizers[0]):
@@ -58,8 +61,8 @@ def with_absorbed_activation(
         if reader.name == name:
             return reader.outputs[0]
     origins = _origins(source)
-    if origins & _NO_LOWER_BOUND and not _bears_own_name(source, producer):
-        return _put_back(source, producer, quantizers[0], name, graph)
+    if origins & _NO_LOWER_BOUND and not _has_own_name(source, producer):
+        return _restore(source, producer, quantizers[0], name, graph)
     if not origins <= _NO_RELU_BEHIND and producer.name not in unproven:
         unproven.append(producer.name)
     return source
@@ -70,7 +73,7 @@ def _begins_at_zero(quantizer: Quantizer) -> bool:
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:
-    """The operators that the values of a tensor come from, behind those that only move, pool, scale or add them up."""
+    """The operators that make the values of a tensor, before others that only move, pool, scale or add them."""
     found: set[str] = set()
     seen: set[int] = set()
     waiting = [tensor]
@@ -87,7 +90,7 @@ def _origins(tensor: gs.Tensor) -> set[str]:
 
 
 def _passed(node: gs.Node) -> list[gs.Tensor]:
-    """The inputs of a node below whose least value its result can hardly fall; none where it makes values anew."""
+    """The inputs of a node that only moves, pools, scales or adds values; empty for other nodes."""
     if node.op in _ALL_PASS:
         return list(node.inputs)
     if node.op in _FIRST_PASSES:
@@ -97,14 +100,14 @@ def _passed(node: gs.Node) -> list[gs.Tensor]:
     return varying if scaled else []
 
 
-def _bears_own_name(tensor: gs.Tensor, producer: gs.Node) -> bool:
-    """Whether a tensor is called after the node that makes it; PyTorch's newer exporter puts ``node_`` before those."""
+def _has_own_name(tensor: gs.Tensor, producer: gs.Node) -> bool:
+    """Returns true if a tensor is named after its producer; PyTorch's newer exporter prefixes nodes with ``node_``."""
     stems = (producer.name, producer.name.removeprefix("node_"))
     return any(re.fullmatch(re.escape(stem) + _OWN_NAME, tensor.name) for stem in stems)
 
 
-def _put_back(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, graph: gs.Graph) -> gs.Tensor:
-    """A Clip at zero behind ``source``, and at six where the range ends there, as behind a Relu6."""
+def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, graph: gs.Graph) -> gs.Tensor:
+    """Adds a Clip at zero after ``source``, and at six if the range ends there (Relu6); returns its output."""
     limits = [0.0, _RELU6] if abs(float(first.scale) * 255 - _RELU6) < 1e-3 else [0.0]
     bounds = [
         gs.Constant(f"{name}.{word}", np.array(limit, first.dtype))

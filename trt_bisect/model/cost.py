@@ -1,4 +1,4 @@
-"""What a layer costs to run: its multiply-adds, or times that were measured."""
+"""The cost of running a layer: its multiply-adds, or measured times."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 
 Times = Mapping[int, Mapping[Precision, float]]
-"""By layer and precision what a layer takes, in any unit."""
+"""The time of each layer in each precision, by layer index, in any unit."""
 _UNITS = {Precision.INT8: 1.0, Precision.FP16: 2.0, Precision.FP32: 4.0}
-"""What a multiply-add takes, in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
+"""The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
 as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS."""
 _NEARLY_FREE = 1e-6
 _COLUMNS = "CSV with the columns layer, int8, fp32 and, where FP16 may be chosen, fp16"
 
 
 def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
-    """The multiply-adds of each layer by index, on the sample that ``facts`` were found on; 0 for what multiplies none.
+    """The multiply-adds of each layer by index, for the shapes in ``facts``; 0 for layers that multiply nothing.
 
-    A convolution: the values of its output times the size of a filter, weight.shape[1:]. A transposed one: the values
-    of its input times weight.shape[1:]. Gemm and MatMul: the values of the output times the length of the sums.
+    Convolution: output values times the size of a filter, weight.shape[1:]. Transposed convolution: input values times
+    weight.shape[1:]. Gemm and MatMul: output values times the length of the sums.
     """
     return {layer.index: _macs(network, layer.index, facts) for layer in network.layers}
 
@@ -50,7 +50,7 @@ def _count(shape: tuple[int, ...]) -> int:
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """What each quantizable layer takes by its multiply-adds; one that has none counts one for each value it makes."""
+    """Times of quantizable layers from their multiply-adds; without any, a layer counts one for each output value."""
     counted = macs(network, facts)
     times = {}
     for k in network.quantizable:
@@ -61,9 +61,9 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
 
 
 def shares(times: Times) -> dict[int, dict[Precision, float]]:
-    """By layer and precision the share of INT8's gain in speed that is given up if the layer runs in it.
+    """The share of INT8's gain in speed that is lost if a layer runs in a higher precision, by layer and precision.
 
-    All layers in FP32 give up 1, all in INT8 none. A layer that is no faster in INT8 gives up next to nothing.
+    All layers in FP32 lose 1, all in INT8 lose 0. A layer that is no faster in INT8 loses ``_NEARLY_FREE``.
     """
     gain = sum(max(by[Precision.FP32] - by[Precision.INT8], 0.0) for by in times.values()) or 1.0
     return {
@@ -77,10 +77,10 @@ def shares(times: Times) -> dict[int, dict[Precision, float]]:
 
 
 def times_from_csv(path: Path, network: Network) -> Times:
-    """What the user measured: columns ``layer``, ``int8``, ``fp32`` and, if FP16 is to be chosen, ``fp16``.
+    """Reads measured times: columns ``layer``, ``int8``, ``fp32`` and, if FP16 may be chosen, ``fp16``.
 
     Raises:
-        BadInput: the file cannot be read, lacks a column or a quantizable layer, or holds something else than times.
+        BadInput: the file cannot be read, lacks a column or a quantizable layer, or a value is not a time.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

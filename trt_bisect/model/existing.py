@@ -1,7 +1,7 @@
-"""Networks that already hold Q/DQ pairs: the pairs are taken out of the graph, their scales are kept.
+"""Networks that already hold Q/DQ pairs: the pairs are removed from the graph, their quantizers are kept.
 
-What remains is the float network, and for each node the quantizers of the edges into it. A plan then writes back the
-pairs of the layers in INT8 and leaves out those of the others.
+The result is the float network, and the quantizers of the inputs of each node. A plan then writes the pairs of the
+layers in INT8 and leaves out those of the others.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _OTHER_LEVELS = {
     for name, kind in onnx.TensorProto.DataType.items()
     if name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 }
-"""Types of four bits or fewer and the small floats, by their number in ONNX: their names."""
+"""The names of types of four bits or fewer and of small floats, by their number in ONNX."""
 
 
 @dataclass
 class ExistingPairs:
-    """The quantizers found, in the order in which they are applied.
+    """The quantizers of removed pairs, each chain in the order in which it is applied.
 
     Attributes:
         inputs: by node name and input slot.
-        outputs: by node name and output slot: pairs right before an output of the network.
-        unproven: the layers behind which an activation may have been removed, which cannot be told.
+        outputs: by node name and output slot, those right before an output of the network.
+        unproven: the layers after which an activation may have been removed, without proof (see ``model.absorbed``).
     """
 
     inputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
@@ -48,10 +48,10 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Refuses a network with pairs of four bits or of eight-bit floats: INT8 beside them is not what an engine runs.
+    """Refuses a network with pairs of four bits or of eight-bit floats.
 
     Raises:
-        BadInput: there is such a pair.
+        BadInput: the graph has such a pair.
     """
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
@@ -70,26 +70,26 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
         first = next(iter(found))
         raise BadInput(
             f"'{source}' is quantized to {found[first]} at {len(found)} Q/DQ nodes, '{first}' the first: trt-bisect "
-            "tells INT8 from higher precision alone.",
-            "Give the network as it was before, or quantized to INT8.",
+            "compares INT8 with higher precision only.",
+            "Give the network before quantization, or quantized to INT8.",
         )
 
 
 def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
-    """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns what they did."""
+    """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers."""
     pairs, constants = ExistingPairs(), _Dequantized(tensor_names(graph))
     for dequantize in _dequantizers(graph):
         _move_past_transposes(dequantize)
     for dequantize in _dequantizers(graph):
         if dequantize.outputs[0].outputs and all(c.op == "QuantizeLinear" for c in dequantize.outputs[0].outputs):
             continue
-        found = _origin(dequantize, constants)
-        if found is None:
+        chain = _chain_before(dequantize, constants)
+        if chain is None:
             continue
-        source, quantizers = found
-        source = with_absorbed_activation(source, quantizers, graph, pairs.unproven)
-        _rewire_consumers(dequantize, source, quantizers, pairs, graph)
-        _rewire_network_output(dequantize, source, quantizers, pairs, graph)
+        source = with_absorbed_activation(chain.source, chain.quantizers, graph, pairs.unproven)
+        chain = replace(chain, source=source)
+        _rewire_consumers(dequantize.outputs[0], chain, pairs, graph)
+        _rewire_network_output(dequantize, chain, pairs, graph)
     graph.cleanup()
     return pairs
 
@@ -98,9 +98,22 @@ def _dequantizers(graph: gs.Graph) -> list[gs.Node]:
     return [node for node in graph.nodes if node.op == "DequantizeLinear"]
 
 
+@dataclass(frozen=True)
+class _Chain:
+    """Q/DQ pairs in a row.
+
+    Attributes:
+        source: the float tensor that the first pair reads.
+        quantizers: of the pairs, first applied first; empty for a bias, which is not rounded.
+    """
+
+    source: gs.Tensor
+    quantizers: tuple[Quantizer, ...]
+
+
 @dataclass
 class _Dequantized:
-    """The float constants that stored integers stand for, each made once.
+    """Float constants dequantized from stored integers, each made once.
 
     Attributes:
         taken: the names of all tensors of the graph.
@@ -111,7 +124,7 @@ class _Dequantized:
     made: dict[tuple[object, ...], gs.Constant] = field(default_factory=dict)
 
     def constant(self, stored: gs.Constant, quantizer: Quantizer) -> gs.Constant:
-        """What ``stored`` holds, dequantized, in the quantizer's dtype."""
+        """Returns ``stored``, dequantized, in the quantizer's dtype."""
         key = (stored.name, *quantizer.key())
         if key not in self.made:
             name = unused_name(f"{stored.name}.dequantized", self.taken)
@@ -119,8 +132,8 @@ class _Dequantized:
         return self.made[key]
 
 
-def _origin(dequantize: gs.Node, constants: _Dequantized) -> tuple[gs.Tensor, tuple[Quantizer, ...]] | None:
-    """The float tensor behind a chain of Q/DQ pairs and the quantizers on the way, or None if it is another thing."""
+def _chain_before(dequantize: gs.Node, constants: _Dequantized) -> _Chain | None:
+    """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed."""
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
         return _dequantized_constant(dequantize, stored, constants)
@@ -130,28 +143,26 @@ def _origin(dequantize: gs.Node, constants: _Dequantized) -> tuple[gs.Tensor, tu
         return None
     source = quantize.inputs[0]
     if source.inputs and source.inputs[0].op == "DequantizeLinear":
-        before = _origin(source.inputs[0], constants)
-        return before and (before[0], (*before[1], quantizer))
-    return source, (quantizer,)
+        before = _chain_before(source.inputs[0], constants)
+        return before and replace(before, quantizers=(*before.quantizers, quantizer))
+    return _Chain(source, (quantizer,))
 
 
-def _dequantized_constant(
-    dequantize: gs.Node, stored: gs.Constant, constants: _Dequantized
-) -> tuple[gs.Tensor, tuple[Quantizer, ...]] | None:
-    """A stored integer weight as the floats it stands for; biases (int32) carry no quantizer, they are not rounded."""
+def _dequantized_constant(dequantize: gs.Node, stored: gs.Constant, constants: _Dequantized) -> _Chain | None:
+    """A weight stored as integers, dequantized; None if its type or quantizer is not supported."""
     if not isinstance(stored.values, np.ndarray) or stored.values.dtype not in (*_EIGHT_BITS, np.dtype(np.int32)):
         return None
     quantizer = _parameters(dequantize, stored.values.dtype)
     if quantizer is None:
         return None
     rounds = stored.values.dtype in _EIGHT_BITS
-    return constants.constant(stored, quantizer), (quantizer,) if rounds else ()
+    return _Chain(constants.constant(stored, quantizer), (quantizer,) if rounds else ())
 
 
 def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
-    """The rounding that a quantizer and its dequantizer are together, None where they are none that can be left out.
+    """The quantizer of a Q node and its DQ node; None if the pair cannot be removed.
 
-    They must agree in scale and zero point, and give back the type of float that they read.
+    Both must have the same scale and zero point, and the output must have the input's float type.
     """
     levels = _levels(quantize, dequantize)
     one, other = _parameters(quantize, levels), _parameters(dequantize, levels)
@@ -166,8 +177,8 @@ def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
 def _levels(quantize: gs.Node, dequantize: gs.Node) -> np.dtype[np.generic]:
     """The type of a pair's integers.
 
-    Source: ONNX operator QuantizeLinear: that of its zero point, else ``output_dtype`` (since opset 21), else uint8. A
-    dequantizer that has a zero point where the quantizer has neither decides, as in TensorRT's parser both are INT8.
+    Source: ONNX operator QuantizeLinear: that of its zero point, else ``output_dtype`` (since opset 21), else uint8. If
+    the Q node has neither and the DQ node has a zero point, its type is used, as in TensorRT's parser.
     """
     named = quantize.attrs.get("output_dtype", 0)
     levels: np.dtype[np.generic] = np.dtype(np.uint8)
@@ -185,10 +196,10 @@ def _has_zero_point(node: gs.Node) -> bool:
 
 
 def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None:
-    """The scale, zero point and axis of a Q or DQ node, or None where they are not constant, or do not fit its input.
+    """The quantizer of a Q or DQ node; None if its parameters are not constant or do not fit its input.
 
     Args:
-        levels: the type of the zero point where the node has none: it is zero then.
+        levels: the type of the zero point, which is 0, if the node has none.
     """
     given = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
     if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in given):
@@ -207,7 +218,7 @@ def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None
 
 
 def _axis(node: gs.Node, scale: np.ndarray) -> int | None:
-    """The channel axis of a Q or DQ node with several scales, None where they do not fit its input."""
+    """The channel axis of a Q or DQ node with several scales; None if they do not fit its input."""
     shape = node.inputs[0].shape
     axis = int(node.attrs.get("axis", 1))
     if shape is None:
@@ -234,35 +245,22 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
         transpose.inputs = [gs.Constant(f"{transpose.name}.transposed", moved), *dequantize.inputs[1:]]
 
 
-def _rewire_consumers(
-    dequantize: gs.Node,
-    source: gs.Tensor,
-    quantizers: tuple[Quantizer, ...],
-    pairs: ExistingPairs,
-    graph: gs.Graph,
-) -> None:
-    """Bodies of control flow are kept whole: what they read stays as it is."""
-    out = dequantize.outputs[0]
+def _rewire_consumers(out: gs.Tensor, chain: _Chain, pairs: ExistingPairs, graph: gs.Graph) -> None:
+    """Connects the readers of a chain's output to its source, except nodes inside control flow."""
     in_main_graph = {id(node) for node in graph.nodes}
     for consumer in list(out.outputs):
         if consumer.op == "QuantizeLinear" or id(consumer) not in in_main_graph:
             continue
         for slot, tensor in enumerate(consumer.inputs):
             if tensor is out:
-                consumer.inputs[slot] = source
-                if quantizers:
-                    pairs.inputs[consumer.name, slot] = quantizers
+                consumer.inputs[slot] = chain.source
+                if chain.quantizers:
+                    pairs.inputs[consumer.name, slot] = chain.quantizers
 
 
-def _rewire_network_output(
-    dequantize: gs.Node,
-    source: gs.Tensor,
-    quantizers: tuple[Quantizer, ...],
-    pairs: ExistingPairs,
-    graph: gs.Graph,
-) -> None:
-    """Lets the node before a pair at the network's output make that output itself, and keeps the pair as its own."""
-    out = dequantize.outputs[0]
+def _rewire_network_output(dequantize: gs.Node, chain: _Chain, pairs: ExistingPairs, graph: gs.Graph) -> None:
+    """Makes the node before a chain produce the output of the network that the chain produced, if it did."""
+    out, source = dequantize.outputs[0], chain.source
     producer = source.inputs[0] if source.inputs else None
     if not any(out is output for output in graph.outputs) or producer is None or source in graph.outputs:
         return
@@ -271,7 +269,7 @@ def _rewire_network_output(
     for consumer, position in list(_readers(source)):
         consumer.inputs[position] = out
     producer.outputs[slot] = out
-    pairs.outputs[producer.name, slot] = quantizers
+    pairs.outputs[producer.name, slot] = chain.quantizers
 
 
 def _readers(tensor: gs.Tensor) -> Iterator[tuple[gs.Node, int]]:

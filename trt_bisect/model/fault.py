@@ -1,4 +1,4 @@
-"""Whose fault it is that a network cannot be read into layers: that of its file, or that of this program."""
+"""Tells an invalid network from an error of this program when a network cannot be read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trt_bisect.errors import BadInput, TrtBisectError, first_line
 
 
 @contextmanager
-def blaming(path: Path) -> Iterator[None]:
-    """Where something fails that nobody foresaw: BadInput, if ONNX's checker or ONNX Runtime refuse the file as well.
+def refusing_invalid(path: Path) -> Iterator[None]:
+    """Turns an unexpected error into BadInput if ONNX's checker or ONNX Runtime refuses the file too.
 
     Raises:
-        BadInput: the network is not valid, or takes more memory than there is.
+        BadInput: the network is not valid, or needs more memory than the machine has.
     """
     try:
         yield
@@ -25,8 +25,8 @@ def blaming(path: Path) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise BadInput(
-            f"The network '{path}' takes more memory than there is: {first_line(error)}",
-            "Check the sizes that it asks for, or use a machine with more memory.",
+            f"The network '{path}' needs more memory than this machine has: {first_line(error)}",
+            "Check the sizes of its tensors, or use a machine with more memory.",
         ) from error
     except Exception as error:
         refusal = refusal_of(path)
@@ -39,7 +39,7 @@ def blaming(path: Path) -> Iterator[None]:
 
 
 def refusal_of(path: Path) -> str | None:
-    """What ONNX's checker, or else ONNX Runtime, says against a file in one line; None where both take it."""
+    """The first line of the error of ONNX's checker, else of ONNX Runtime, for a file; None if both accept it."""
     try:
         onnx.checker.check_model(str(path), full_check=True)
         options = ort.SessionOptions()

@@ -1,8 +1,8 @@
-"""ONNX files: read with their external data, and written again.
+"""Reads ONNX files with their external data, and writes them.
 
-The graph and its large weights are kept apart: the graph stays small enough to copy, serialise and alter at no cost,
-and networks over protobuf's 2 GB need no case of their own. A detached weight stands in the graph as a tensor whose
-data is external, in a file named ``MEMORY`` that does not exist.
+The graph and its large weights are kept apart: the graph stays small enough to copy, serialise and change quickly, and
+networks over protobuf's 2 GB need no special case. A detached weight remains in the graph as a tensor whose data is
+external, in a file named ``MEMORY`` that does not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMORY = "weights.bin"
 
 DETACH_FROM_BYTES = 1024
 INLINE_UNTIL_BYTES = 1_500_000_000
-"""Above this the weights go to a file of their own: protobuf holds at most 2 GB."""
+"""Weights of this many bytes or more are written to a separate file: protobuf holds at most 2 GB."""
 
 _DETACHABLE = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT8, TensorProto.UINT8}
 _DETACHABLE |= {TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
@@ -31,10 +31,10 @@ Weights = dict[str, np.ndarray]
 
 
 def read_model(path: Path) -> onnx.ModelProto:
-    """The network in ``path``, its external data loaded.
+    """Reads a network and its external data.
 
     Raises:
-        BadInput: there is no such file, it is no ONNX network, or its external data is missing or outside its folder.
+        BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
     """
     if not path.is_file():
         raise BadInput(f"The network '{path}' does not exist or is not a file.", "Give the path of an .onnx file.")
@@ -62,7 +62,7 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 
 def _texts(node: onnx.NodeProto) -> Iterator[str | bytes]:
-    """What protobuf gives as bytes where it is no text."""
+    """The texts of a node; protobuf returns bytes for one that is not UTF-8."""
     yield from (node.op_type, node.name, node.domain)
     yield from node.input
     yield from node.output
@@ -76,15 +76,15 @@ def _not_onnx(path: Path, reason: str) -> BadInput:
 
 
 def _check_inside(path: Path, tensor: TensorProto) -> None:
-    """Raises ValueError where a tensor's data would come from a file outside the network's own folder."""
+    """Raises ValueError if a tensor's data is in a file outside the network's folder."""
     location = external_data_helper.ExternalDataInfo(tensor).location
     folder = path.parent.resolve()
     if Path(location).is_absolute() or not (folder / location).resolve().is_relative_to(folder):
-        raise ValueError(f"'{tensor.name}' is to come from '{location}', outside the network's folder")
+        raise ValueError(f"'{tensor.name}' refers to '{location}', outside the network's folder")
 
 
 def _all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Every constant in a file, wherever it may stand."""
+    """Every constant in a file: of the graph, of functions and of training graphs."""
     yield from _tensors(model.graph)
     for function in model.functions:
         yield from _tensors_of_nodes(function.node)
@@ -96,7 +96,7 @@ def _all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Every constant of a graph: initializers, attributes, and those of the bodies inside it."""
+    """Every constant of a graph: initializers, attributes, and those of the bodies of its nodes."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -128,7 +128,7 @@ def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.Grap
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The tensors that a node reads, those that its bodies take from outside included."""
+    """The tensors that a node reads, including those that its bodies read from outside."""
     yield from node.input
     for attribute in node.attribute:
         for body in subgraphs_of_attribute(attribute):
@@ -140,7 +140,7 @@ def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def detach_weights(model: onnx.ModelProto) -> Weights:
-    """Takes the large weights of the main graph out of ``model``, in place, and returns them by name."""
+    """Removes the large weights of the main graph from ``model``, in place, and returns them by name."""
     weights: Weights = {}
     for tensor in model.graph.initializer:
         if tensor.data_type in _DETACHABLE and tensor.data_location != TensorProto.EXTERNAL:
@@ -148,12 +148,12 @@ def detach_weights(model: onnx.ModelProto) -> Weights:
             array_bytes = count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
             if array_bytes >= DETACH_FROM_BYTES:
                 weights[tensor.name] = numpy_helper.to_array(tensor)
-                mark_detached(tensor, array_bytes)
+                set_external(tensor, array_bytes)
     return weights
 
 
-def mark_detached(tensor: TensorProto, size: int, location: str = MEMORY, offset: int = 0) -> None:
-    """Turns ``tensor`` into the mark of a weight of ``size`` bytes that is kept elsewhere."""
+def set_external(tensor: TensorProto, size: int, location: str = MEMORY, offset: int = 0) -> None:
+    """Turns ``tensor`` into a reference to ``size`` bytes at ``offset`` of the file ``location``."""
     for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
         tensor.ClearField(field)
     del tensor.external_data[:]
@@ -164,14 +164,14 @@ def mark_detached(tensor: TensorProto, size: int, location: str = MEMORY, offset
 
 
 def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
-    """The mark of a detached weight, to be put among a graph's initializers."""
+    """The initializer that stands for a detached weight in a graph."""
     tensor = TensorProto(name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-    mark_detached(tensor, array.nbytes)
+    set_external(tensor, array.nbytes)
     return tensor
 
 
 def attach_weights(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """A copy of ``skeleton`` that holds its detached weights."""
+    """Returns a copy of ``skeleton`` with its detached weights inside."""
     model = onnx.ModelProto()
     model.CopyFrom(skeleton)
     for tensor in model.graph.initializer:
@@ -181,7 +181,7 @@ def attach_weights(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray])
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
-    """Writes the network to ``path``; its weights beside it as ``<name>.data`` where one file cannot hold them.
+    """Writes the network to ``path``, and its weights to ``<name>.data`` beside it if one file cannot hold them.
 
     Returns:
         The files written.
@@ -198,7 +198,7 @@ def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], pat
             if tensor.data_location == TensorProto.EXTERNAL:
                 array = np.ascontiguousarray(weights[tensor.name])
                 file.write(b"\0" * (-file.tell() % 4096))
-                mark_detached(tensor, array.nbytes, data.name, file.tell())
+                set_external(tensor, array.nbytes, data.name, file.tell())
                 file.write(array.data)
     path.write_bytes(model.SerializeToString())
     return [path, data]

@@ -1,4 +1,4 @@
-"""The network as an ordered tuple of layers, and what INT8 rounds at each of them."""
+"""The layers of a network in execution order, and the tensors that INT8 rounds at each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import Weights, tensors_read
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.model.residual import Wiring
+from trt_bisect.model.residual import Shape, Wiring
 
 _EVERY_INPUT = -1
 _DATA_SLOTS: dict[str, tuple[int, ...]] = {
@@ -25,28 +25,26 @@ _DATA_SLOTS: dict[str, tuple[int, ...]] = {
     "Add": (0, 1),
     "Concat": (_EVERY_INPUT,),
 }
-"""The layers that TensorRT runs in INT8 from Q/DQ on their inputs, and which inputs those are.
+"""The operators that TensorRT runs in INT8 if their inputs have Q/DQ, with the slots of those inputs.
 
 Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list of operators. Activations,
-elementwise work with constants, normalisations and shuffles follow the layer that they are fused with. Of the two
-inputs of an Add, one may stay bare (see ``model.residual``).
+elementwise operators with constants, normalizations and shuffles follow the layer that they are fused with. One of the
+two inputs of an Add may stay without a pair (see ``model.residual``).
 """
-
-Shape = tuple[int | str | None, ...]
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """One tensor that INT8 rounds for one layer.
+    """One tensor that is rounded to INT8 for one layer.
 
     Attributes:
-        slot: the position among the layer's inputs (or outputs, where ``at_output``).
+        slot: the position of the tensor in the layer's inputs (in its outputs if ``at_output``).
         tensor: its name.
-        is_weight: a constant of the network, not an activation.
-        axis: the channel axis of a weight's scales, None for one scale.
-        fixed: the quantizers that the network itself holds, first applied first; empty where ranges decide.
-        at_output: a pair right before an output of the network.
-        asymmetric: the quantizers in the file where TensorRT refuses those; ``fixed`` are symmetric in their stead.
+        is_weight: true for a constant of the network, false for an activation.
+        axis: the channel axis of a weight's scales; None for one scale.
+        fixed: the quantizers from the network's file, first applied first; empty if the ranges give the scale.
+        at_output: true for a pair right before an output of the network.
+        asymmetric: the file's quantizers if TensorRT refuses them; ``fixed`` then has symmetric ones instead.
     """
 
     slot: int
@@ -58,12 +56,12 @@ class Rounding:
     asymmetric: tuple[Quantizer, ...] = ()
 
     def made_symmetric(self) -> Rounding:
-        """This rounding with quantizers that TensorRT takes."""
+        """Returns this rounding with quantizers that TensorRT accepts."""
         symmetric = tuple(quantizer.symmetric() for quantizer in self.fixed)
         return self if symmetric == self.fixed else replace(self, fixed=symmetric, asymmetric=self.fixed)
 
     def as_in_file(self) -> Rounding:
-        """This rounding with the quantizers of the file."""
+        """Returns this rounding with the quantizers of the file."""
         return replace(self, fixed=self.asymmetric, asymmetric=()) if self.asymmetric else self
 
 
@@ -72,12 +70,12 @@ class Layer:
     """One step of the network.
 
     Attributes:
-        index: its place in execution order.
-        shape: of its first output; a text is a named dynamic axis, None an unknown one.
-        dtype: of its first output, or None where it is not known.
-        roundings: what INT8 rounds at it; empty for a layer that only follows.
-        why_not: in words, why the layer is not quantizable; empty where it is.
-        inputs: the tensors it reads, those of its bodies included, without constants.
+        index: its position in execution order.
+        inputs: the tensors that it reads, including those that its bodies read, without constants.
+        shape: of its first output; a text is a named dynamic axis, None an unknown size.
+        dtype: of its first output; None if unknown.
+        roundings: the tensors that INT8 rounds at it; empty for a layer that only follows others.
+        why_not: the reason in words if the layer is not quantizable, else empty.
     """
 
     index: int
@@ -92,11 +90,11 @@ class Layer:
 
     @property
     def quantizable(self) -> bool:
-        """Whether the layer can run in INT8."""
+        """True if the layer can run in INT8."""
         return bool(self.roundings) and not self.why_not
 
     def kept_high(self, why: str) -> Layer:
-        """This layer, no longer quantizable."""
+        """Returns this layer, no longer quantizable; an earlier reason is kept."""
         return replace(self, why_not=self.why_not or why)
 
 
@@ -109,7 +107,7 @@ class TensorTypes:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> TensorTypes:
-        """What the graph's value infos, inputs, outputs and initializers say."""
+        """Reads the graph's value infos, inputs, outputs and initializers."""
         dtypes: dict[str, np.dtype[np.generic]] = {}
         shapes: dict[str, Shape] = {}
         for value in (*graph.value_info, *graph.input, *graph.output):
@@ -126,13 +124,13 @@ class TensorTypes:
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """Shapes and dtypes of tensors by name, as they are on one sample; what is no plain tensor is not in them."""
+    """Shapes and dtypes of tensors by name for one sample. Sequences and optional values are left out."""
 
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, np.dtype[np.generic]]
 
     def size(self, name: str) -> int:
-        """The bytes of a tensor; 0 where it is not known."""
+        """The bytes of a tensor; 0 if unknown."""
         if name not in self.shapes:
             return 0
         return int(np.prod(self.shapes[name], dtype=np.int64)) * self.dtypes[name].itemsize
@@ -211,7 +209,7 @@ def _wanted_roundings(node: onnx.NodeProto, types: TensorTypes, wiring: Wiring) 
 
 
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
-    """The output-channel axis of a weight, None for one scale for the whole tensor."""
+    """The output-channel axis of a weight; None for one scale for the whole tensor."""
     rank = len(types.shapes.get(node.input[slot], ()))
     if slot != 1 or rank < 2:
         return None

@@ -1,4 +1,4 @@
-"""The network: a graph without its weights, the weights, and the layers in execution order."""
+"""The network: its graph without weights, its weights, and its layers in execution order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from trt_bisect.data.datasets import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
-from trt_bisect.model.fault import blaming
+from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
@@ -27,17 +27,17 @@ _INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """An FP32 network ready to be given a precision plan.
+    """An FP32 network, ready for a precision plan.
 
     Attributes:
-        source: the file it came from.
+        source: the path of its file.
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
         weights: the detached weights by name.
         layers: in execution order.
-        has_pairs: the file held Q/DQ pairs; their scales are in the layers' roundings.
-        notes: what is to be said of the network, a sentence each.
-        has_file: the file is on this machine.
-        memo: digests, shared by the copies of a network with the same weights.
+        has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
+        notes: remarks on the network for the user, one sentence each.
+        has_file: true if the file is on this machine.
+        memo: cached digests, shared by the copies of a network with the same weights.
     """
 
     source: str
@@ -53,7 +53,7 @@ class Network:
 
     @property
     def opset(self) -> int:
-        """The version of the ONNX operators."""
+        """The version of the ONNX operators (opset)."""
         return opset_of(self.skeleton)
 
     @property
@@ -63,7 +63,7 @@ class Network:
 
     @property
     def is_static(self) -> bool:
-        """No input has a dynamic axis."""
+        """True if no input has a dynamic axis."""
         return all(None not in spec.shape for spec in self.inputs)
 
     @cached_property
@@ -82,7 +82,7 @@ class Network:
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """The float32 tensors that are no constants, in the order in which they are made, inputs first."""
+        """The float32 tensors that are not constants, in the order in which they are computed, inputs first."""
         made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
         types = TensorTypes.of(self.skeleton.graph)
         rounded = set(self.rounded_activations)
@@ -92,7 +92,7 @@ class Network:
 
     @cached_property
     def rounded_activations(self) -> tuple[str, ...]:
-        """The activations that a quantizable layer rounds and whose scale the ranges must give."""
+        """The activations that a quantizable layer rounds and whose scale must come from the ranges."""
         return tuple(
             dict.fromkeys(
                 rounding.tensor
@@ -104,14 +104,14 @@ class Network:
 
     @cached_property
     def producers(self) -> Mapping[str, Layer]:
-        """The layer that makes each tensor."""
+        """The layer that computes each tensor."""
         return {out: layer for layer in self.layers for out in layer.outputs}
 
     def layer_named(self, name: str) -> Layer:
-        """The layer of that name.
+        """The layer with this name.
 
         Raises:
-            BadInput: there is none; the message names the nearest ones.
+            BadInput: no layer has it; the message names similar ones.
         """
         for layer in self.layers:
             if layer.name == name:
@@ -126,14 +126,14 @@ class Network:
         )
 
     def keeping_high(self, reasons: Mapping[int, str]) -> Network:
-        """This network with some layers no longer quantizable, each with the reason."""
+        """Returns this network with the layers in ``reasons`` (by index) no longer quantizable."""
         kept = tuple(
             layer.kept_high(reasons[layer.index]) if layer.index in reasons else layer for layer in self.layers
         )
         return replace(self, layers=kept)
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Network:
-        """This network with the shapes of its layers' first outputs, as far as ``shapes`` has them by tensor."""
+        """Returns this network with its layers' output shapes taken from ``shapes`` (by tensor) where it has them."""
         return replace(
             self,
             layers=tuple(
@@ -144,11 +144,11 @@ class Network:
 
     @cached_property
     def asymmetric(self) -> tuple[Rounding, ...]:
-        """The roundings whose quantizers in the file TensorRT refuses; symmetric ones stand in their stead."""
+        """The roundings whose quantizers in the file TensorRT refuses; symmetric ones replace them."""
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """This network with the quantizers of its file, asymmetric ones included."""
+        """Returns this network with the quantizers of its file, including asymmetric ones."""
         if not self.asymmetric:
             return self
         layers = (
@@ -158,7 +158,7 @@ class Network:
         return replace(self, layers=tuple(layers))
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, which layers are quantizable, and which of their inputs are rounded."""
+        """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded."""
         if "weights" not in self.memo:
             self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
@@ -179,19 +179,19 @@ def _weights_digest(weights: Weights) -> str:
 
 
 def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
-    """Reads an ONNX file of opset 11 or later and makes it ready to be measured.
+    """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
-    Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, Q/DQ pairs that are there taken
-    out with their scales kept.
+    Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
+    their scales kept.
 
     Args:
-        path: the file; its external data beside it.
-        shapes: sizes for dynamic inputs, by input name; without them dynamic axes stay dynamic.
+        path: the file; its external data is in the same folder.
+        shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
 
     Raises:
-        BadInput: the file, or a shape, cannot be used.
+        BadInput: the file or a shape cannot be used.
     """
-    with blaming(Path(path)):
+    with refusing_invalid(Path(path)):
         return _prepared(read_model(Path(path)), shapes or {}, str(path))
 
 
@@ -220,10 +220,13 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
 
 
 def _drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Takes the outputs out of ``graph`` that are maps or optional values, in place, and says which.
+    """Removes outputs that are maps or optional values from ``graph``, in place.
+
+    Returns:
+        A note with their names; nothing if there are none.
 
     Raises:
-        BadInput: there are no others.
+        BadInput: the graph has no other outputs.
     """
     odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
     kept = [value for value in graph.output if value.name not in odd]
@@ -245,7 +248,7 @@ def _holds_maps(value: onnx.ValueInfoProto) -> bool:
 
 
 def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Integer layers hold their quantization inside: no plan can put them in high precision."""
+    """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
     found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
     if found:
         raise BadInput(
@@ -256,23 +259,23 @@ def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
 
 
 def _pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs) -> Iterator[str]:
-    """Sentences on Q/DQ pairs that TensorRT refuses, on what may lack without them, and on a network in FP16."""
+    """Notes on asymmetric pairs, on activations that may be missing without pairs, and on a network in FP16."""
     roundings = [rounding for layer in layers for rounding in layer.roundings]
     asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
     if asymmetric:
         yield (
             f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
-            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and takes UINT8 as INT8. They are "
-            "requantized to symmetric INT8 that reaches as far: that is measured, and written as the recipe"
+            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. They are "
+            "requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
         )
     if pairs.unproven:
         yield (
-            f"the range of a pair begins at zero behind {len(pairs.unproven)} layers that are no proof of a removed "
-            f"Relu ('{pairs.unproven[0]}' the first), and none is put there. If there was one, quantize again with "
-            "QDQKeepRemovableActivations in ONNX Runtime's extra_options"
+            f"the range of a pair begins at zero after {len(pairs.unproven)} layers ('{pairs.unproven[0]}' the first), "
+            "but this does not prove that a Relu was removed there, and none is restored. If there was one, quantize "
+            "again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
         )
     if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
-        yield "the network is in FP16: so is what is not in INT8 here, the reference that is called FP32 included"
+        yield "the network is in FP16: so is all that is not in INT8, including the reference, which is called FP32"
 
 
 def _notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
@@ -280,8 +283,8 @@ def _notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
     if not left:
         return ()
     return (
-        f"{len(left)} Q/DQ nodes are not of a kind that can be switched (not INT8, in blocks, with scales that are "
-        f"computed, or not the same on both sides) and stay in every plan, FP32 included: '{left[0]}' is the first",
+        f"{len(left)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
+        f"parameters in Q than in DQ) and stay in every plan, including FP32: '{left[0]}' is the first",
     )
 
 
@@ -290,8 +293,8 @@ def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
         model: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
     except Exception as error:
         raise BadInput(
-            f"'{source}' holds something that ONNX-GraphSurgeon cannot write: {type(error).__name__}: {error}",
-            "Optional and sequence types are the usual reason; export the part of the network that is quantized.",
+            f"ONNX-GraphSurgeon cannot write a part of '{source}': {type(error).__name__}: {error}",
+            "Optional and sequence types are the usual reason; export only the part of the network that is quantized.",
         ) from error
     model.ir_version = min(max(model.ir_version, 8), 10)
     model.producer_name = "trt_bisect"
@@ -299,7 +302,7 @@ def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
 
 
 def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
-    """The name, dtype and shape of an input or output; a dynamic axis has no size."""
+    """The name, dtype and shape of an input or output; the size of a dynamic axis is None."""
     tensor = value.type.tensor_type
     dims = tuple(
         int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in tensor.shape.dim

@@ -1,4 +1,4 @@
-"""The tensors inside the FP32 network, seen while it runs over samples."""
+"""Reads tensors inside the FP32 network while it runs over samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from trt_bisect.model.session import make_session
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
-    """The tensors ``names`` of the FP32 network, inputs among them, a sample at a time. What is no tensor is left out.
+    """Runs the FP32 network over samples and yields its tensors ``names``, which may include inputs, for each sample.
+
+    Sequences and optional values are left out.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or a sample.
@@ -23,29 +25,33 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
     inside = [name for name in names if name in network.producers]
     observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
     for position, feeds in enumerate(samples):
-        yield {**observer.see(feeds, position), **{name: feeds[name] for name in names if name in feeds}}
+        yield {**observer.run(feeds, position), **{name: feeds[name] for name in names if name in feeds}}
 
 
 class Observer:
-    """A written graph with tensors inside it as outputs, in one session; raises BadInput where that cannot be made.
+    """A session of a written graph that returns tensors inside it.
 
     Args:
         written: the graph.
-        names: the tensors; they must be made in it.
+        names: the tensors; nodes of the graph must make them.
         source: the network's file, for messages.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the graph.
     """
 
     def __init__(self, written: Written, names: Sequence[str], source: str) -> None:
         self._names, self._source = list(names), source
         try:
-            self._session = make_session(Written(_with_outputs(written.model, self._names), written.weights))
+            self._session = make_session(Written(with_outputs(written.model, self._names), written.weights))
         except TrialFailed as error:
             raise BadInput(
-                f"ONNX Runtime cannot run '{source}': {error.message}", "Check the network with ONNX Runtime alone."
+                f"ONNX Runtime cannot run '{source}': {error.message}",
+                "Check the network with ONNX Runtime itself.",
             ) from error
 
-    def see(self, feeds: Feeds, position: int) -> dict[str, np.ndarray]:
-        """The tensors on sample number ``position``. What is no tensor is left out.
+    def run(self, feeds: Feeds, position: int) -> dict[str, np.ndarray]:
+        """Returns the tensors by name for sample number ``position``. Sequences and optional values are left out.
 
         Raises:
             BadInput: ONNX Runtime refuses the sample.
@@ -62,7 +68,8 @@ class Observer:
         return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
 
 
-def _with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+def with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Returns a copy of ``skeleton`` with the tensors ``names`` as outputs, too."""
     model = onnx.ModelProto()
     model.CopyFrom(skeleton)
     known = {value.name for value in model.graph.output}

@@ -1,4 +1,4 @@
-"""Boundaries and pieces: the network cut into runs of layers that can be built, and run, one after another."""
+"""Boundaries and pieces: the network cut into groups of consecutive layers that are built and run one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trt_bisect.model.layers import Layer, TensorFacts
 from trt_bisect.model.network import Network
 
 PIECE_LAYERS = 4
-"""About as many quantizable layers a piece: fewer make more sessions, more make more layers run twice."""
+"""The desired number of quantizable layers in a piece: with fewer, more sessions; with more, more layers run twice."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Piece:
     """Layers ``start`` to ``stop - 1``.
 
     Attributes:
-        reads: the tensors made before the piece, or the network's inputs, that it reads.
-        makes: the tensors made in it.
-        leaves: those of them that are read after it or are outputs of the network.
+        reads: its inputs: tensors of earlier layers, or inputs of the network.
+        makes: the tensors that its layers compute.
+        leaves: its outputs: those of them that later layers read or that are outputs of the network.
     """
 
     start: int
@@ -38,10 +38,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Which tensors live where.
+    """The layers between which each tensor is live.
 
     Attributes:
-        made: by tensor, the layer that makes it; -1 for the network's inputs.
+        made: by tensor, the layer that computes it; -1 for the network's inputs.
         last_read: by tensor, the last layer that reads it; the number of layers for an output of the network.
     """
 
@@ -51,7 +51,7 @@ class Boundaries:
 
     @classmethod
     def of(cls, network: Network) -> Boundaries:
-        """The boundaries of a network."""
+        """Computes the boundaries of a network."""
         made = {spec.name: -1 for spec in network.inputs}
         last_read: dict[str, int] = {}
         for layer in network.layers:
@@ -62,7 +62,7 @@ class Boundaries:
 
     @cached_property
     def live(self) -> tuple[tuple[str, ...], ...]:
-        """For every layer k the tensors made by a layer up to k and used after it, in the order they are made."""
+        """For every layer k the tensors computed up to layer k and read after it, in the order of their computation."""
         found: list[tuple[str, ...]] = []
         alive: list[str] = []
         for layer in self.layers:
@@ -80,13 +80,14 @@ class Boundaries:
 
 
 def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:
-    """The network in pieces of about that many quantizable ``layers``, cut where the live bytes are fewest.
+    """Cuts the network into pieces of about ``layers`` quantizable layers, where live tensors have the fewest bytes.
 
-    A piece begins with a quantizable layer and ends with those that follow the last one. A sum is not parted from the
-    layer before it that makes one of its terms, as engines fuse the two. The whole is one piece where it cannot be cut.
+    A piece begins with a quantizable layer and ends with those that follow the last one. There is no cut between an Add
+    and the layer right before it that computes one of its terms, as engines fuse the two. A network that cannot be cut
+    is one piece.
 
     Args:
-        facts: of the tensors; those that are not in it do not live across a cut.
+        facts: of the tensors; there is no cut where a tensor that is not in it is live.
     """
     boundaries = Boundaries.of(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
@@ -97,7 +98,7 @@ def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tup
 
 
 def _can_cut(network: Network, boundaries: Boundaries, k: int, facts: TensorFacts) -> bool:
-    """Whether a piece may begin with layer ``k``."""
+    """Returns true if a piece may begin with layer ``k``."""
     if any(name not in facts.shapes or _has_two_versions(network, boundaries, name) for name in boundaries.live[k - 1]):
         return False
     makers = (network.producers.get(name) for name in network.layers[k].inputs)
@@ -106,7 +107,7 @@ def _can_cut(network: Network, boundaries: Boundaries, k: int, facts: TensorFact
 
 
 def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> bool:
-    """Whether an output of the network is rounded as a result, and is also read inside, as it was before that."""
+    """Returns true for an output of the network that is rounded at the output, and is read unrounded by a layer."""
     rounded = any(r.at_output and r.tensor == tensor for r in network.producers[tensor].roundings)
     return rounded and any(tensor in layer.inputs for layer in boundaries.layers)
 
@@ -116,7 +117,17 @@ def _quantizable_before(network: Network, ends: Sequence[int]) -> list[int]:
 
 
 def _best_places(ends: Sequence[int], counts: Sequence[int], weights: Sequence[int], layers: int) -> list[int]:
-    """The cuts with the least live bytes; a piece that is larger or smaller than wanted costs bytes too."""
+    """The cuts with the least cost: live bytes, plus a share of the mean of them for sizes other than ``layers``.
+
+    Args:
+        ends: the first layers of possible pieces, and the end of the network.
+        counts: the quantizable layers before each of ``ends``.
+        weights: the live bytes at each of ``ends``.
+        layers: the desired number of quantizable layers in a piece.
+
+    Returns:
+        Indices into ``ends``, the first and the last included (dynamic programming over all cuts).
+    """
     usual = sum(weights) / max(len(weights), 1)
     cost = [0.0] + [float("inf")] * (len(ends) - 1)
     before = [0] * len(ends)

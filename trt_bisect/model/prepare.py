@@ -1,7 +1,8 @@
-"""From the user's file to the network that is measured: inlined, opset 13 or later, constants and BatchNorm folded.
+"""Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
 
-What TensorRT's parser and builder do to a graph before precision matters is done here once, so that every engine sees
-the same layers: constants are folded, BatchNormalization goes into the weights before it, Identity and Dropout vanish.
+TensorRT's parser and builder simplify a graph before they choose precisions. The same is done here once, so that every
+engine gets the same layers: constants are folded, BatchNormalization is folded into the weights before it, Identity and
+Dropout are removed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trt_bisect.model.file import attach_weights, detach_weights, subgraphs_of_a
 
 MIN_OPSET = 11
 QDQ_OPSET = 13
-"""Q/DQ per channel needs an axis, which ONNX has since opset 13."""
+"""Q/DQ per channel needs the attribute ``axis``, which ONNX has since opset 13."""
 
 QUANTIZE_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _FOLD_UNTIL_BYTES = 1 << 28
@@ -33,10 +34,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
-    """The graph of ``model``, ready to be seen as layers: every node named, nothing constant left to compute.
+    """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
-        model: as read from the file; used up.
+        model: as read from the file; it is changed and must not be used again.
         shapes: fixed shapes of inputs, by name.
         source: the file's name, for messages.
 
@@ -70,13 +71,13 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
-    """A few bytes may ask for any number of bytes (Expand, Range, Tile): they are not computed to find that out."""
+    """Raises BadInput for a constant node whose output is too large (Expand, Range, Tile), without computing it."""
     computed: set[int] = set()
     for node in graph.nodes:
         if not all(isinstance(tensor, gs.Constant) or id(tensor) in computed for tensor in node.inputs):
             continue
         computed |= {id(out) for out in node.outputs}
-        size = max([_asked(node), *map(_size, node.outputs)])
+        size = max([_computed_bytes(node), *map(_size, node.outputs)])
         if size > _COMPUTED_UNTIL_BYTES:
             raise BadInput(
                 f"'{source}' computes a constant of {size >> 20:,} MiB: {node.op} '{node.name}'.",
@@ -84,8 +85,8 @@ def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
             )
 
 
-def _asked(node: gs.Node) -> int:
-    """About how many bytes a node makes by the values of its constant inputs; 0 for all but those that grow."""
+def _computed_bytes(node: gs.Node) -> int:
+    """The approximate output bytes of an Expand, Tile, Range or ConstantOfShape with constant inputs; 0 for others."""
     values = [np.asarray(tensor.values).ravel() for tensor in node.inputs if isinstance(tensor, gs.Constant)]
     if len(values) != len(node.inputs) or any(array.dtype.kind not in "iuf" for array in values):
         return 0
@@ -99,7 +100,7 @@ def _asked(node: gs.Node) -> int:
 
 
 def _size(tensor: gs.Tensor) -> int:
-    """Bytes of a tensor, 0 where that is not known."""
+    """The bytes of a tensor; 0 if unknown."""
     shape, dtype = tensor.shape, tensor.dtype
     if shape is None or dtype is None or not all(isinstance(size, int) for size in shape):
         return 0
@@ -108,12 +109,12 @@ def _size(tensor: gs.Tensor) -> int:
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` without local functions: their nodes stand where they are called."""
+    """Returns ``model`` with its local functions replaced by their nodes."""
     return inliner.inline_local_functions(model) if model.functions else model
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` with the types and shapes of its tensors written in, as far as ONNX can tell them."""
+    """Returns ``model`` with the types and shapes of its tensors, as far as ONNX can infer them."""
     try:
         return shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
@@ -183,9 +184,9 @@ def _is_sorted(graph: gs.Graph) -> bool:
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Gives unnamed nodes the name TensorRT's parser gives them, ``node_of_<output>``, and makes every name unique.
+    """Gives unnamed nodes the names that TensorRT's parser gives them, ``node_of_<output>``, and makes names unique.
 
-    Source of the form: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
+    Source: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
     """
     taken: set[str] = set()
     for node in graph.node:
@@ -195,7 +196,7 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def use_default_domain(model: onnx.ModelProto) -> None:
-    """Writes the domain ``ai.onnx`` as the empty text that it stands for, which not every tool knows."""
+    """Replaces the domain ``ai.onnx`` by the equivalent empty text, in place, as not every tool knows the former."""
     for entry in (*model.opset_import, *(opset for function in model.functions for opset in function.opset_import)):
         entry.domain = "" if entry.domain == "ai.onnx" else entry.domain
     bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
@@ -206,7 +207,7 @@ def use_default_domain(model: onnx.ModelProto) -> None:
 
 
 def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
-    """Rewrites ``Shape(start, end)`` as Shape and Slice, bodies included: GraphSurgeon folds it as the whole shape."""
+    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon would fold it as the whole shape."""
     nodes = []
     for node in graph.node:
         for attribute in node.attribute:
@@ -229,7 +230,7 @@ def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
 
 
 def bypass_identities(graph: gs.Graph) -> None:
-    """Removes Identity and inference-time Dropout: their consumers read what they read."""
+    """Removes Identity and inference-time Dropout; their consumers then read their inputs."""
     for node in list(graph.nodes):
         out = node.outputs[0] if node.outputs else None
         if out is None or not _is_identity(node) or out in graph.outputs or _leaves_a_body(graph, out):
@@ -260,12 +261,12 @@ def _bodies(graph: gs.Graph) -> list[gs.Graph]:
 
 
 def tensor_names(graph: gs.Graph) -> set[str]:
-    """The names of all tensors of a graph, those of its bodies included."""
+    """The names of all tensors of a graph and of the bodies inside it."""
     return {name for each in (graph, *_bodies(graph)) for name in each.tensors(check_duplicates=False)}
 
 
 def unused_name(wanted: str, taken: set[str]) -> str:
-    """``wanted``, with a number behind it where it is taken; it is taken from then on."""
+    """Returns ``wanted``, with a number added if it is in ``taken``, and adds the result to ``taken``."""
     name, count = wanted, 1
     while name in taken:
         name, count = f"{wanted}_{count}", count + 1
@@ -274,7 +275,7 @@ def unused_name(wanted: str, taken: set[str]) -> str:
 
 
 def fold_batch_normalization(graph: gs.Graph) -> None:
-    """Folds each BatchNormalization into the convolution or Gemm right before it, as TensorRT does.
+    """Folds each BatchNormalization into the convolution or Gemm right before it, in place, as TensorRT does.
 
     ``y = (W x + b - mean) * s + beta`` with ``s = gamma / sqrt(var + epsilon)``, computed in float64.
     """
@@ -309,7 +310,7 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
 
 
 def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[str]) -> None:
-    """Scales a layer's weight and bias; a weight that others read too stays as it is beside the scaled one."""
+    """Scales a layer's weight and bias, in place; a weight that other layers read too is copied first."""
     weight = producer.inputs[1]
     shared = len(weight.outputs) > 1
     dtype = weight.values.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,16 +10,19 @@ import numpy as np
 INT8_MAX = 127
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
 
+Scales = Mapping[str, np.float32]
+"""The INT8 scale of each activation tensor by name."""
+
 
 @dataclass(frozen=True, eq=False)
 class Quantizer:
     """QuantizeLinear and DequantizeLinear with one scale.
 
     Attributes:
-        scale: float32, a scalar, or one a channel along ``axis``.
+        scale: float32; a scalar, or one for each channel along ``axis``.
         zero_point: int8 or uint8, of the scale's shape.
-        axis: the channel axis, or None for one scale for the whole tensor.
-        dtype: of the tensor before and behind, float32 or float16.
+        axis: the channel axis; None for one scale for the whole tensor.
+        dtype: of the input and the output, float32 or float16.
     """
 
     scale: np.ndarray
@@ -28,12 +31,12 @@ class Quantizer:
     dtype: np.dtype[np.generic] = FLOAT32
 
     def key(self) -> tuple[object, ...]:
-        """Equal for quantizers that round alike."""
+        """Returns a key that is equal for quantizers that round equally."""
         parameters = (self.scale.tobytes(), self.zero_point.tobytes(), self.zero_point.dtype.str, self.axis)
         return parameters if self.dtype == FLOAT32 else (*parameters, self.dtype.str)
 
     def symmetric(self) -> Quantizer:
-        """This quantizer where it is one that TensorRT takes, else the symmetric INT8 one that reaches as far.
+        """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 one with the same reach.
 
         The range of levels l..h about zero point z with scale s is s (l - z) to s (h - z), and that of symmetric INT8
         with scale t is -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
@@ -46,14 +49,14 @@ class Quantizer:
         return replace(self, scale=scale, zero_point=np.zeros(scale.shape, np.int8))
 
     def dequantized(self, levels: np.ndarray) -> np.ndarray:
-        """What stored integers stand for, in ``dtype``."""
+        """Returns the values of stored integers, in ``dtype``: (levels - zero point) * scale."""
         steps = levels.astype(np.int64) - self._broadcast(self.zero_point, levels).astype(np.int64)
         return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
-        """``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
+        """Returns ``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
-        The lowest level of a mask's scale is beyond float32, and becomes infinite as in an engine.
+        With the scale of a mask (about 1e36) the lowest level overflows float32 and becomes infinite, as in an engine.
 
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
         compute in float32, as ONNX Runtime does.
@@ -67,7 +70,7 @@ class Quantizer:
             return np.asarray(levels, self.dtype)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
-        """The integers that ``values`` are rounded to, float32, before those beyond eight bits are saturated."""
+        """Returns ``values`` rounded to integers, float32, before saturation to eight bits."""
         with np.errstate(over="ignore"):
             levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
         np.rint(levels, out=levels)
@@ -75,7 +78,7 @@ class Quantizer:
         return np.asarray(levels, np.float32)
 
     def steps(self, levels: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """How many steps of the scale the levels of ``values`` are from zero."""
+        """Returns the levels of ``values`` minus the zero point."""
         return np.asarray(levels - self._broadcast(self.zero_point, values))
 
     def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -85,22 +88,22 @@ class Quantizer:
 
 
 def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
-    """``values`` after each of the quantizers, first applied first; themselves without any."""
+    """Returns ``values`` after each of the quantizers, first applied first."""
     for quantizer in quantizers:
         values = quantizer.round_trip(values)
     return values
 
 
 def symmetric(scale: np.ndarray | np.float32, axis: int | None = None) -> Quantizer:
-    """The symmetric INT8 quantizer of TensorRT: zero point 0."""
+    """Returns TensorRT's symmetric INT8 quantizer: zero point 0."""
     scale = np.asarray(scale, dtype=np.float32)
     return Quantizer(scale, np.zeros(scale.shape, np.int8), axis)
 
 
 def weight_quantizer(weight: np.ndarray, axis: int | None) -> Quantizer:
-    """The scales of a weight: absmax / 127, one a channel along ``axis``.
+    """Returns the quantizer of a weight: scale absmax / 127, one for each channel along ``axis``.
 
-    A channel of zeros, which any scale rounds to zeros, has the largest of the other channels' scales, or 1 for none.
+    A channel of zeros is rounded to zeros by any scale. It gets the largest scale of the other channels, or 1.
     """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     largest = np.abs(weight.astype(np.float32)).max(axis=others)

@@ -1,14 +1,14 @@
-"""The sides of a residual sum: which comes from a convolution that TensorRT fuses the sum with, and stays bare.
+"""Finds the input of a residual Add that gets no Q/DQ pair because TensorRT fuses the Add with a convolution.
 
-Facts, with their sources:
+Facts and their sources:
 
-- TensorRT fuses a convolution with the sum behind it, and with pointwise layers in between, unless the sum broadcasts
+- TensorRT fuses a convolution with the Add after it, and with pointwise layers in between, unless the Add broadcasts
   over another axis than the batch ("Layer Fusion Catalog": Convolution and ElementWise, Convolution and Generic
-  Activation). In INT8 it does so where the other input of the sum is quantized and the convolution's own output is not
+  Activation). In INT8 it does so if the other input of the Add is quantized and the convolution's own output is not
   ("Working with Quantized Types": do not quantize the outputs of weighted layers; quantize the residual input).
-- Model-Optimizer writes it so (``build_non_residual_input_map``, pull requests 425 and 450): no pair on the branch that
-  comes from a convolution; where both do, none on the branch with the longer way from where they part, or on the second
-  where both are as long. NVIDIA's TensorFlow toolkit leaves one bare as well (``ResidualConnectionQDQCase``).
+- Model-Optimizer does the same (``build_non_residual_input_map``, pull requests 425 and 450): no pair on the branch
+  that comes from a convolution; if both do, none on the branch that is longer from the fork, or on the second if they
+  are equally long. NVIDIA's TensorFlow toolkit also leaves one without (``ResidualConnectionQDQCase``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POINTWISE = frozenset(
     "BatchNormalization Add Sub Mul Div Pow Sqrt Abs Neg Exp Log Erf Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid "
     "HardSwish Tanh Elu Selu Celu ThresholdedRelu Softplus Softsign Gelu Mish Swish".split()
 )
-"""What TensorRT computes element by element, BatchNormalization as a scale."""
+"""The operators that TensorRT computes element by element; BatchNormalization as a scale."""
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
 Shape = tuple[int | str | None, ...]
@@ -34,13 +34,13 @@ Shape = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Wiring:
-    """Who makes and who reads the tensors of a graph.
+    """The producers and readers of the tensors of a graph.
 
     Attributes:
-        makers: the node that makes each tensor.
-        uses: how many inputs read each tensor, those of bodies and the network's outputs among them.
+        makers: the node that computes each tensor.
+        uses: the number of inputs that read each tensor, including those of bodies; a network output counts as one.
         constants: the tensors that do not depend on the network's inputs.
-        shapes: as far as they are known.
+        shapes: those that are known.
     """
 
     makers: Mapping[str, onnx.NodeProto]
@@ -50,25 +50,26 @@ class Wiring:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> Wiring:
-        """The wiring of a graph with those constants."""
+        """Reads the wiring of a graph, given its constants and known shapes."""
         uses = Counter(name for node in graph.node for name in tensors_read(node))
         uses.update(value.name for value in graph.output)
         makers = {name: node for node in graph.node for name in node.output if name}
         return cls(makers, uses, constants, shapes)
 
     def activations(self, node: onnx.NodeProto) -> list[str]:
-        """The inputs of a node that are no constants, once for each slot."""
+        """The inputs of a node that are not constants, once for each slot."""
         return [name for name in node.input if name and name not in self.constants]
 
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
-        """The layer with weights that makes a tensor for its one reader, pointwise nodes of its own in between.
+        """Returns the convolution that can be fused with the reader of ``tensor``, or None.
 
-        All that is computed on the way is read on the way alone: a Mul of the output and its Sigmoid is on the way, a
-        Mul by what another layer makes is not. A sum of two activations is never on the way: it has pairs of its own.
+        Between the convolution and the tensor there are only pointwise nodes, and only they read the tensors between.
+        A Mul of the output and its Sigmoid is allowed, a Mul by the output of another layer is not. An Add of two
+        activations is not allowed: it has pairs of its own.
 
         Args:
-            tensor: the output of the last node on the way.
-            heads: operators of the layers that are looked for.
+            tensor: read by one node.
+            heads: the operators that count as convolutions.
         """
         reads, waiting = Counter([tensor]), [tensor]
         head: onnx.NodeProto | None = None
@@ -89,7 +90,7 @@ class Wiring:
         return head if all(self.uses[name] == count for name, count in reads.items()) else None
 
     def before(self, tensor: str) -> set[str]:
-        """The names of the layers that a tensor is computed by, Q/DQ left out."""
+        """The names of all layers that a tensor depends on, without Q/DQ nodes."""
         found: set[str] = set()
         waiting, seen = [tensor], {tensor}
         while waiting:
@@ -104,7 +105,7 @@ class Wiring:
         return found
 
     def broadcasts(self, one: str, other: str) -> bool:
-        """Whether a sum of two tensors repeats one of them along another axis than the batch, as far as is known."""
+        """Returns true if an Add of two tensors repeats one along another axis than the batch; false if unknown."""
         first, second = self.shapes.get(one), self.shapes.get(other)
         if first is None or second is None:
             return False
@@ -112,10 +113,10 @@ class Wiring:
         return len(first) != len(second) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
 
     def bare_side(self, sides: tuple[str, str]) -> int | None:
-        """The side of a sum that gets no pair: 0 or 1, or None where both get one.
+        """Returns the input of an Add that gets no pair: 0 or 1, or None if both get one.
 
-        Where both sides come from convolutions, the one with more layers of its own stays bare, the second where they
-        have as many: the other is the skip, a projection as a rule.
+        If both come from convolutions, it is the one with more layers of its own, or the second if they have equally
+        many: the other is the skip connection, usually a projection.
         """
         if self.broadcasts(*sides):
             return None

@@ -25,31 +25,21 @@ def make_session(
     threads: int | None = None,
     *,
     one_of_many: bool = False,
-    as_it_stands: bool = False,
+    unoptimised: bool = False,
 ) -> ort.InferenceSession:
-    """A session with Q/DQ fusion off and all other optimisations on, or none.
+    """Makes a session with Q/DQ fusion off and all other optimisations on.
 
     Args:
         written: the graph.
         provider: ONNX Runtime's execution provider.
-        threads: in one inference; None leaves ONNX Runtime's own.
-        one_of_many: its memory comes from an arena that all such sessions share, instead of one of its own.
-        as_it_stands: with no optimisation at all.
+        threads: for one inference; None for ``session_threads()``.
+        one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
+        unoptimised: true for no optimisation at all.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
     """
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
-    options.log_severity_level = 4
-    if as_it_stands:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if one_of_many and provider == CPU:
-        _share_arena()
-        options.add_session_config_entry("session.use_env_allocators", "1")
-    threads = session_threads() if threads is None else threads
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    options = _options(threads, shares_arena=one_of_many and provider == CPU, unoptimised=unoptimised)
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     if arrays:
@@ -61,9 +51,24 @@ def make_session(
         raise TrialFailed("build failed", first_line(error)) from error
 
 
+def _options(threads: int | None, *, shares_arena: bool, unoptimised: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    options.log_severity_level = 4
+    if unoptimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if shares_arena:
+        _share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    threads = session_threads() if threads is None else threads
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
+
+
 @cache
 def _share_arena() -> None:
-    """Registers, once a process, the arena of sessions that are one of many."""
+    """Registers the arena that sessions share, once in a process."""
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     as_requested = {"max_mem": 0, "arena_extend_strategy": 1}
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg(as_requested))

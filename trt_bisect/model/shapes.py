@@ -1,4 +1,4 @@
-"""Shapes for given feeds, and the same network with a free batch."""
+"""The shapes of tensors for given feeds, and networks with a dynamic batch axis."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trt_bisect.model.prepare import infer_shapes
 
 @dataclass(frozen=True)
 class FreeBatch:
-    """A network whose first input axis is free, as far as shape inference can tell.
+    """A network with a dynamic first axis, as far as shape inference can tell.
 
-    What it says is a guess until it was seen to hold on data: whoever stacks samples compares.
+    It is not proven to be right: code that stacks samples must compare the result with that of single samples.
 
     Attributes:
-        network: the network, Reshapes to a fixed batch repaired.
-        axes: the axis of each tensor that grows with the batch, None for a tensor that does not grow.
-        repaired: the indices of the layers that differ from the network's own.
+        network: the network; Reshapes to a fixed batch are changed.
+        axes: by tensor, the axis that grows with the batch; None for a tensor that does not grow.
+        repaired: the indices of the changed layers.
     """
 
     network: Network
@@ -34,7 +34,7 @@ class FreeBatch:
 
 
 def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
-    """Every tensor as it is when the network is run on ``feeds``: inferred, or seen where that does not do.
+    """Returns the shape and dtype of every tensor for ``feeds``: inferred, or else read from a run of the network.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or the feeds.
@@ -57,7 +57,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
 
 
 def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
-    """The network for any number of samples like ``feeds``, which hold one sample or one batch."""
+    """Returns the network for any number of samples of the shape of ``feeds``, which hold one sample or one batch."""
     model = _without_shapes(network)
     first = next((np.shape(feeds[spec.name]) for spec in network.inputs if np.ndim(feeds[spec.name])), ())
     batch = first[0] if first else 1
@@ -75,7 +75,7 @@ def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
 
 
 def _without_shapes(network: Network) -> onnx.ModelProto:
-    """A copy of the skeleton that says nothing of the shapes inside and of the outputs."""
+    """Returns a copy of the skeleton without the shapes of inner tensors and of outputs."""
     model = onnx.ModelProto()
     model.CopyFrom(network.skeleton)
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
@@ -90,7 +90,11 @@ def _without_shapes(network: Network) -> onnx.ModelProto:
 
 
 def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
-    """Frees the first axis of Reshapes to a fixed shape, in place: -1 where no other axis has it, else 0."""
+    """Makes the first axis of Reshapes to a fixed shape dynamic, in place: -1, or 0 if another axis is -1.
+
+    Returns:
+        The indices of the changed nodes.
+    """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     repaired = []
     for index, node in enumerate(graph.node):
@@ -118,7 +122,7 @@ def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
 
 
 def _axes(graph: onnx.GraphProto, symbol: str) -> dict[str, int | None]:
-    """Where the symbol stands in each tensor's shape; the first axis where the shape is not known."""
+    """The axis of each tensor that is named ``symbol``; None for a fixed shape, 0 for an unknown one."""
     axes: dict[str, int | None] = {}
     for value in (*graph.value_info, *graph.input, *graph.output):
         dims = value.type.tensor_type.shape.dim

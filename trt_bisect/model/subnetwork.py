@@ -1,4 +1,4 @@
-"""A piece as a network of its own, so that every builder can build it."""
+"""A piece as a separate network, so that every builder can build it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from onnx import helper
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.pieces import Piece
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
 
 
 def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
-    """The layers of a piece as a network: what it reads are its inputs, its leaves its outputs.
-
-    Names are kept, weights are shared, and layers are counted from 0.
+    """Returns the layers of a piece as a network. Names are kept, weights are shared, layers are numbered from 0.
 
     Args:
-        network: the whole.
-        piece: of it.
-        facts: for the inputs whose shape the network does not tell.
+        network: the whole network.
+        piece: its ``reads`` become the inputs, its ``leaves`` the outputs.
+        facts: used for inputs whose shape the network does not give.
     """
-    writer = PlanWriter(network, {}, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     written = writer.write_piece(piece, int8_set(len(network.layers), ()))
     for value in written.model.graph.input:
         if not value.type.tensor_type.HasField("shape"):
@@ -41,5 +39,5 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
 
 
 def sub_plan(plan: PrecisionPlan, piece: Piece) -> PrecisionPlan:
-    """What a plan of the whole network says of a piece."""
+    """Returns the part of a plan of the whole network that applies to a piece."""
     return PrecisionPlan(plan.precisions[piece.start : piece.stop])

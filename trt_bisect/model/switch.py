@@ -1,4 +1,4 @@
-"""One graph that runs any plan: an If at each quantizable layer holds the layer in INT8 and in high precision."""
+"""One graph that runs any plan: an If for each quantizable layer holds the layer in INT8 and in high precision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class WrittenSwitch(Written):
 
 
 def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
-    """The network of ``writer`` with both precisions of every quantizable layer, the others in ``high``."""
-    writing, names, graph = GraphWriting(writer), Names(), writer.network.skeleton.graph
+    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in ``high``."""
+    writing, names, graph = GraphWriting(writer.context), Names(), writer.network.skeleton.graph
     gates: dict[int, str] = {}
     for layer in writer.network.layers:
         if layer.quantizable:
@@ -36,16 +36,16 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
         else:
             writing.layer(layer, high, names)
     inputs = [*graph.input, *(helper.make_tensor_value_info(gate, TensorProto.BOOL, []) for gate in gates.values())]
-    model, weights = writer.assemble(writing, inputs, graph.output, [value.name for value in graph.output])
+    model, weights = writing.assemble(inputs, graph.output)
     return WrittenSwitch(model, weights, {}, gates)
 
 
 def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, gate: str, tag: str) -> onnx.NodeProto:
-    """The If of one layer; a tensor that is rounded as a result leaves it twice, as it is read and as the result."""
+    """The If of one layer. A tensor that is rounded only as an output of the network has two outputs: both versions."""
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
     bodies = {}
     for name, precision in (("then_branch", Precision.INT8), ("else_branch", high)):
-        inside = Names(f"{tag}switch{layer.index}{name[0]}", like=names)
+        inside = names.copy(f"{tag}switch{layer.index}{name[0]}")
         nodes = writing.body(layer, precision, inside)
         results = []
         for tensor in layer.outputs:

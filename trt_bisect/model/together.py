@@ -1,4 +1,4 @@
-"""Layers that move together: taking one of them out of INT8 alone costs a change of format beside it."""
+"""Groups of layers that change precision together: with only one of them changed, TensorRT adds a reformat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
-    """The quantizable layers in the groups that move together, each in execution order.
+    """Groups the quantizable layers that change precision together, each group in execution order.
 
-    ``layers``: each by itself. ``fused``: an Add with the convolution or product whose result it takes up, which
-    TensorRT fuses with it (developer guide, "Types of Fusions"), and layers with weights that read the same tensor:
-    rounded for one and not for another it would be kept in two formats.
+    Args:
+        together: ``layers``: each layer is a group. ``fused``: an Add is grouped with the convolution or matrix product
+            before it, which TensorRT fuses with it (developer guide, "Types of Fusions"), and so are layers with
+            weights that read the same tensor, which would otherwise be kept in two formats.
     """
     if together == LAYERS:
         return tuple((k,) for k in network.quantizable)
@@ -35,7 +36,7 @@ def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _sums(network: Network) -> list[tuple[int, int]]:
-    """Each quantizable Add with the latest layer with weights that makes one of its inputs for it alone."""
+    """Pairs each quantizable Add with the last layer with weights that computes an input for this Add only."""
     readers: dict[str, int] = {}
     for layer in network.layers:
         for tensor in layer.inputs:
@@ -56,7 +57,7 @@ def _sums(network: Network) -> list[tuple[int, int]]:
 
 
 def _siblings(network: Network) -> list[tuple[int, int]]:
-    """Layers with weights that read the same activation."""
+    """Pairs of layers with weights that read the same activation."""
     first: dict[str, int] = {}
     pairs = []
     for k in network.quantizable:

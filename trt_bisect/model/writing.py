@@ -1,10 +1,9 @@
-"""Layers written into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or casts it needs."""
+"""Writes layers into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or casts it needs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -13,57 +12,62 @@ from onnx import TensorProto, helper, numpy_helper
 from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.writing_context import WritingContext
 from trt_bisect.precision import Precision
-
-if TYPE_CHECKING:
-    from trt_bisect.model.qdq import PlanWriter
 
 _FP16_OPS = frozenset(
     "Conv ConvTranspose Gemm MatMul MaxPool AveragePool GlobalAveragePool Add Concat Sub Mul Div Relu LeakyRelu PRelu "
     "Clip Sigmoid HardSigmoid HardSwish Tanh Elu Softmax Gelu Erf Sqrt Pow Reshape Flatten Transpose Squeeze Unsqueeze "
     "Slice Split BatchNormalization ReduceMean".split()
 )
-"""Layers all of whose float inputs and outputs have one type, so that casts around them are all that FP16 needs."""
+"""Operators whose float inputs and outputs all have the same type: casts around them are enough for FP16."""
 
 
 class Names:
-    """What each tensor of the network is called in one copy of its layers.
+    """The names of the network's tensors in one copy of its layers. Tensors not listed keep their own names.
 
     Attributes:
-        suffix: of the names of all that the copy makes; empty for the names of the network itself.
-        read: for a tensor that is called otherwise by those who read it, its name.
-        final: for a tensor that is called otherwise as a result, its name.
+        suffix: added to the name of every tensor that the copy makes; empty for the network's own names.
+        read: by tensor, the name under which layers of the copy read it.
+        final: by tensor, the name that it has as an output of the graph.
     """
 
-    def __init__(self, suffix: str = "", like: Names | None = None) -> None:
+    def __init__(self, suffix: str = "") -> None:
         self.suffix = suffix
-        self.read: dict[str, str] = dict(like.read) if like else {}
-        self.final: dict[str, str] = dict(like.final) if like else {}
+        self.read: dict[str, str] = {}
+        self.final: dict[str, str] = {}
+
+    def copy(self, suffix: str) -> Names:
+        """The same names for another copy of the layers, whose new tensors get ``suffix``."""
+        other = Names(suffix)
+        other.read.update(self.read)
+        other.final.update(self.final)
+        return other
 
     def make(self, tensor: str) -> str:
-        """The name of a tensor that the copy makes."""
+        """Returns the name of a tensor that the copy makes, and notes it."""
         if self.suffix:
             self.read[tensor] = self.final[tensor] = f"{tensor}{self.suffix}"
         return self.final.get(tensor, tensor)
 
 
 class GraphWriting:
-    """A graph that is being written: the nodes so far, and the versions of each tensor that they made."""
+    """A graph that is being written: its nodes so far, and the rounded and FP16 copies of tensors that they make."""
 
-    def __init__(self, writer: PlanWriter) -> None:
-        self._writer = writer
-        self._network = writer.network
+    def __init__(self, context: WritingContext) -> None:
+        self._context = context
+        self._network = context.network
         self.nodes: list[onnx.NodeProto] = []
-        self.small: list[onnx.TensorProto] = []
-        self.large: Weights = {}
-        self.shapes: list[onnx.ValueInfoProto] = []
-        self._versions: dict[tuple[object, ...], str] = {}
+        self._small: list[onnx.TensorProto] = []
+        self._large: Weights = {}
+        self._shapes: list[onnx.ValueInfoProto] = []
+        self._rounded_names: dict[tuple[object, ...], str] = {}
         self._times_rounded: Counter[str] = Counter()
         self._times_halved: Counter[str] = Counter()
-        self._half: dict[str, str] = {}
+        self._half_names: dict[str, str] = {}
 
     def layer(self, layer: Layer, precision: Precision, names: Names) -> tuple[str, ...]:
-        """Writes one layer, and returns the tensors that are rounded for it."""
+        """Writes one layer; returns the names of the tensors that are rounded for it."""
         node = onnx.NodeProto()
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         _rename_reads(node, names)
@@ -82,12 +86,12 @@ class GraphWriting:
         return ()
 
     def body(self, layer: Layer, precision: Precision, names: Names) -> list[onnx.NodeProto]:
-        """The nodes of one layer for a body of their own: they share no version of a tensor with any other."""
-        outside = self.nodes, self._versions, self._half
-        self.nodes, self._versions, self._half = [], {}, {}
+        """Returns the nodes of one layer for the body of an If; they share no rounded tensor with other layers."""
+        outside = self.nodes, self._rounded_names, self._half_names
+        self.nodes, self._rounded_names, self._half_names = [], {}, {}
         self.layer(layer, precision, names)
         inside = self.nodes
-        self.nodes, self._versions, self._half = outside
+        self.nodes, self._rounded_names, self._half_names = outside
         return inside
 
     def _write_int8(
@@ -95,7 +99,7 @@ class GraphWriting:
     ) -> tuple[str, ...]:
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
         for rounding in roundings:
-            quantizers = self._writer.quantizers(layer, rounding)
+            quantizers = self._context.roundings.quantizers(layer, rounding)
             if rounding.at_output:
                 final = node.output[rounding.slot]
                 raw = self._new(final, "unrounded")
@@ -109,44 +113,45 @@ class GraphWriting:
             self._chain(raw, quantizers, final, like=rounding.tensor)
         return tuple(rounding.tensor for rounding in roundings)
 
-    def _new(self, name: str, what: str) -> str:
-        """The name of a version of a tensor; no tensor of the network has it."""
-        return f"{name}{self._writer.tag}{what}"
+    def _new(self, name: str, word: str) -> str:
+        """A new name for a rounded, FP16 or unrounded copy of a tensor; no tensor of the network has it."""
+        return f"{name}{self._context.tag}{word}"
 
     def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
-        """The version of a tensor after its quantizers, made at its first use."""
+        """The name of a tensor after its quantizers. It is written at the first use."""
         key = (name, *(quantizer.key() for quantizer in quantizers))
-        if key not in self._versions:
+        if key not in self._rounded_names:
             again = self._times_rounded[name]
             final = self._new(name, f"int8_{again}" if again else "int8")
             self._times_rounded[name] += 1
-            self._versions[key] = final
-            if self._writer.folds and self._writer.is_constant(name):
-                self._add_constant(final, self._writer.rounded_constant(rounding.tensor, quantizers))
+            self._rounded_names[key] = final
+            if self._context.emulates and self._context.is_constant(name):
+                self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers))
             else:
                 self._chain(name, quantizers, final, like=rounding.tensor)
-        return self._versions[key]
+        return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
-        """Tells the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer them."""
-        known = self._writer.shapes.get(like)
+        """Adds the shape of a new tensor. ONNX Runtime makes a session twice as fast if it need not infer shapes."""
+        known = self._context.types.get(like)
         if known is not None:
             shape = renamed(known, name)
             if dtype is not None:
                 shape.type.tensor_type.elem_type = dtype
-            self.shapes.append(shape)
+            self._shapes.append(shape)
 
     def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, like: str) -> None:
+        """Writes a Q/DQ pair for each quantizer between tensors ``name`` and ``final``, of the shape of ``like``."""
         for step, quantizer in enumerate(quantizers):
             last = step == len(quantizers) - 1
             out = final if last else f"{final}_step{step}"
             parameters = [f"{out}_scale", f"{out}_zero_point"]
-            self.small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), parameters[0]))
-            self.small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
+            self._small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), parameters[0]))
+            self._small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
             axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
             self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
             self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
-            if not last or out not in self._writer.shapes:
+            if not last or out not in self._context.types:
                 self._give_shape(out, helper.np_dtype_to_tensor_dtype(quantizer.dtype), like)
             self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like)
             name = out
@@ -154,29 +159,30 @@ class GraphWriting:
     def _write_fp16(self, layer: Layer, node: onnx.NodeProto) -> None:
         original = self._network.skeleton.graph.node[layer.index]
         for slot, tensor in enumerate(original.input):
-            if tensor in self._writer.float_tensors:
+            if tensor in self._context.float_tensors:
                 node.input[slot] = self._to_half(node.input[slot])
-        finals = {slot: node.output[slot] for slot, t in enumerate(original.output) if t in self._writer.float_tensors}
+        finals = {slot: node.output[slot] for slot, t in enumerate(original.output) if t in self._context.float_tensors}
         for slot, final in finals.items():
             node.output[slot] = self._new(final, "half")
         self.nodes.append(node)
         for final in finals.values():
             raw = self._new(final, "half")
-            if self._writer.folds:
+            if self._context.emulates:
                 self._add("Cast", [raw], self._new(final, "halved"), to=TensorProto.FLOAT16)
                 self._add("Cast", [self._new(final, "halved")], final, to=TensorProto.FLOAT)
-                self._half[final] = final
+                self._half_names[final] = final
             else:
-                self._half[final] = raw
+                self._half_names[final] = raw
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
     def _to_half(self, name: str) -> str:
-        if name not in self._half:
-            emulated = self._writer.folds
+        """The name of a tensor in FP16, or rounded to FP16 if emulated. It is written at the first use."""
+        if name not in self._half_names:
+            emulated = self._context.emulates
             again = self._times_halved[name]
             self._times_halved[name] += 1
-            final = self._half[name] = self._new(name, f"fp16_{again}" if again else "fp16")
-            if self._writer.is_constant(name):
+            final = self._half_names[name] = self._new(name, f"fp16_{again}" if again else "fp16")
+            if self._context.is_constant(name):
                 with np.errstate(over="ignore"):
                     values = self._network.constant(name).astype(np.float16)
                 self._add_constant(final, values.astype(np.float32) if emulated else values)
@@ -185,7 +191,7 @@ class GraphWriting:
                 self._add("Cast", [f"{final}_halved"], final, to=TensorProto.FLOAT)
             else:
                 self._add("Cast", [name], final, to=TensorProto.FLOAT16)
-        return self._half[name]
+        return self._half_names[name]
 
     def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:
         node = helper.make_node(op, inputs, [output], f"{output}_{op}")
@@ -194,22 +200,42 @@ class GraphWriting:
 
     def _add_constant(self, name: str, values: np.ndarray) -> None:
         if values.nbytes >= DETACH_FROM_BYTES:
-            self.large[name] = values
-            self.small.append(detached_tensor(name, values))
+            self._large[name] = values
+            self._small.append(detached_tensor(name, values))
         else:
-            self.small.append(numpy_helper.from_array(values, name))
+            self._small.append(numpy_helper.from_array(values, name))
 
-    def constants(self, results: Iterable[str]) -> tuple[list[onnx.TensorProto], Weights]:
-        """The constants that the nodes and ``results`` use: as they stand in the graph, and the detached weights."""
+    def assemble(
+        self, inputs: Iterable[onnx.ValueInfoProto], outputs: Iterable[onnx.ValueInfoProto]
+    ) -> tuple[onnx.ModelProto, Weights]:
+        """Returns the model made of the nodes written so far, and the detached weights that it uses."""
+        skeleton = self._network.skeleton
+        model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
+        model.opset_import.extend(skeleton.opset_import)
+        model.graph.name = skeleton.graph.name or "network"
+        model.graph.node.extend(self.nodes)
+        model.graph.input.extend(inputs)
+        model.graph.output.extend(outputs)
+        results = [value.name for value in model.graph.output]
+        constants, weights = self._used_constants(results)
+        model.graph.initializer.extend(constants)
+        inner = dict.fromkeys(name for node in self.nodes for name in node.output if name not in results)
+        types = self._context.types
+        model.graph.value_info.extend(types[name] for name in inner if name in types)
+        model.graph.value_info.extend(value for value in self._shapes if value.name in inner)
+        return model, weights
+
+    def _used_constants(self, results: Iterable[str]) -> tuple[list[onnx.TensorProto], Weights]:
+        """The constants that the nodes and ``results`` use: the graph's initializers, and the detached weights."""
         used = dict.fromkeys([*(name for node in self.nodes for name in tensors_read(node)), *results])
-        own = {tensor.name: tensor for tensor in self.small}
-        kept = [tensor for name in used if (tensor := self._writer.initializers.get(name) or own.get(name)) is not None]
+        known = {tensor.name: tensor for tensor in self._small} | dict(self._context.initializers)
+        kept = [known[name] for name in used if name in known]
         weights = {name: self._network.weights[name] for name in used if name in self._network.weights}
-        return kept, {**weights, **{name: array for name, array in self.large.items() if name in used}}
+        return kept, {**weights, **{name: array for name, array in self._large.items() if name in used}}
 
 
 def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
-    """A type and shape under another name; axes that are named stay open, as equal names would mean equal sizes."""
+    """Returns a type and shape under another name. Names of axes are removed, as equal names would mean equal sizes."""
     info = onnx.ValueInfoProto()
     info.CopyFrom(known)
     info.name = name
@@ -220,14 +246,14 @@ def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
 
 
 def _rounds(precision: Precision, rounding: Rounding) -> bool:
-    """Whether a layer in that precision rounds so."""
+    """Returns true if a layer in ``precision`` does this rounding."""
     if precision is Precision.INT8_WEIGHT:
         return rounding.is_weight
     return precision is Precision.INT8 or (precision is Precision.INT8_ACTIVATION and not rounding.is_weight)
 
 
 def _rename_reads(node: onnx.NodeProto, names: Names) -> None:
-    """Renames what a node reads, in its bodies too, in place."""
+    """Renames the inputs of a node and of its bodies, in place."""
     if not names.read:
         return
     for slot, name in enumerate(node.input):

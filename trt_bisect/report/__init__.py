@@ -1,1 +1,1 @@
-"""What a run found, for people and for other tools: table, words, JSON, CSV, recipe files."""
+"""The presentation of results: screen, page, notebook, TensorBoard, Markdown and JUnit."""

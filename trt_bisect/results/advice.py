@@ -1,4 +1,4 @@
-"""The advice on a culprit: the evidence in a paragraph, and the remedies in order of what they cost."""
+"""The advice on a culprit: the evidence in a paragraph, and the remedies, the cheapest first."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ _SHARED = ("shared weight", "shared layer")
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy as it was measured, on the judged inputs, everything else in INT8.
+    """A remedy that was measured on the judged inputs, with everything else in INT8.
 
     Attributes:
-        culprit: for whom; None for the network as a whole.
-        remedy: one of the remedies' names.
-        what: what was done, in words.
+        culprit: the layer; None for the whole network.
+        remedy: its name.
+        what: a description of what was done.
         similarity: the metric on the worst output; None where it could not be measured.
-        loss: how bad that is; None where it could not be measured.
-        meets: whether that is within the threshold.
-        calibrator: that was tried, None for another remedy.
-        cache: where the run folder has the calibration cache, of ranges that meet and that no calibrator gives.
-        ranges: those of the cache.
+        loss: of that similarity; None where it could not be measured.
+        meets: true if the loss is within the threshold.
+        calibrator: the one that was tried; None for another remedy.
+        cache: the path, in the run folder, of a calibration cache with ranges that meet the threshold and that no
+            calibrator gives; empty without one.
+        ranges: of the cache.
     """
 
     culprit: str | None
@@ -65,14 +66,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Remedy:
-    """One thing to do about a culprit.
+    """A remedy for a culprit.
 
     Attributes:
         remedy: its name.
-        why: why it may help.
-        speed: what it costs in speed, in words.
-        commands: that do it, by tool.
-        tried: how it did here; of several tries the best.
+        why: the reason why it may help.
+        speed: its cost in speed, as a phrase.
+        commands: that apply it, one a tool.
+        tried: its measurement in this run, the best of several; None where it was not measured.
     """
 
     remedy: str
@@ -84,13 +85,13 @@ class Remedy:
 
 @dataclass(frozen=True)
 class CulpritAdvice:
-    """Why a layer is a culprit, and what to do.
+    """The evidence against a culprit and the remedies for it.
 
     Attributes:
         evidence: a paragraph.
-        reasons: of the advisor and the structure check, the most telling first; may be empty.
+        reasons: of the advisor and the structure check, the strongest first; may be empty.
         blame: ``weight``, ``activation``, ``both``, or None where that is not known.
-        remedies: in order of cost.
+        remedies: the cheapest first.
     """
 
     culprit: str
@@ -102,12 +103,12 @@ class CulpritAdvice:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the remedies depend on beside the evidence.
+    """The properties of a layer that its remedies depend on, besides the evidence.
 
     Attributes:
-        reach: the largest magnitude that goes in or out of the layer in FP32.
-        per_tensor: one of its weights is rounded with a single scale.
-        share: its part of the network's multiply-adds.
+        reach: the largest magnitude of its inputs and outputs in FP32.
+        per_tensor: one of its weights has a single scale.
+        share: the layer's fraction of the network's multiply-adds.
     """
 
     reach: float
@@ -116,16 +117,16 @@ class Facts:
 
 
 def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterable[Tried]) -> CulpritAdvice:
-    """The advice on one culprit.
+    """Returns the advice on one culprit.
 
     Args:
-        evidence: what speaks against it.
-        facts: on the layer.
+        evidence: against it.
+        facts: the layer's.
         setting: the run, for the commands.
-        tried: what was tried, for any culprit.
+        tried: the remedies that were measured, for any culprit.
     """
-    mine = [each for each in tried if each.culprit in (None, evidence.layer.name)]
-    best = {each.remedy: each for each in sorted(mine, key=_merit)}
+    own = [each for each in tried if each.culprit in (None, evidence.layer.name)]
+    best = {each.remedy: each for each in sorted(own, key=_merit)}
     remedies = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in _remedies(evidence, facts, setting, best)]
     return CulpritAdvice(
         culprit=evidence.layer.name,
@@ -137,7 +138,7 @@ def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterabl
 
 
 def _merit(tried: Tried) -> tuple[bool, bool, float]:
-    """The best comes last; where several meet, what is done for the whole network, since that is one command."""
+    """Returns a sort key, the best last. Among those that meet, one for the whole network wins: it is one command."""
     return tried.meets, tried.meets and tried.culprit is None, -math.inf if tried.loss is None else -tried.loss
 
 
@@ -145,34 +146,38 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
     refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
     shared = next((finding for finding in evidence.structure if finding.kind in _SHARED), None)
     if evidence.has(NOT_NORMALISED):
-        yield Remedy("the network's own preprocessing", "The input is not as the network was trained on.", _NOTHING)
+        yield Remedy(
+            "the network's own preprocessing",
+            "The input is not scaled like the data that the network was trained on.",
+            _NOTHING,
+        )
     if refused is not None:
         yield Remedy("quantize again", refused.remedy, _NOTHING, requantizing(setting))
     if evidence.has(RESULT_QUANTIZED):
         yield Remedy(
-            "leave the result unrounded", "No layer after it gains speed by the pair on the network's output.", _NOTHING
+            "leave the result unrounded", "The Q/DQ pair on the network's output makes no layer faster.", _NOTHING
         )
-    yield from _ranges(evidence, setting, best.get(CALIBRATOR))
+    yield from _range_remedies(evidence, setting, best.get(CALIBRATOR))
     if facts.per_tensor and evidence.blame != ACTIVATION:
-        why = "All of its output channels share one scale; one for each costs nothing in TensorRT."
+        why = "All of its output channels share one scale. One scale for each channel costs nothing in TensorRT."
         yield Remedy(PER_CHANNEL, why, _NOTHING, requantizing(setting))
     if shared is not None:
         yield Remedy("a weight of its own", shared.remedy, _NOTHING)
     if evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
-        why = "Factors moved between the layer and the one before it make the channels alike; FP32 stays as it is."
+        why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
         yield Remedy(EQUALISATION, why, _NOTHING, equalising())
-    yield from _high(evidence.layer, facts, setting)
-    why = "Training with the roundings in place moves the weights to where INT8 can express them."
+    yield from _high_remedies(evidence.layer, facts, setting)
+    why = "Training with the INT8 roundings in place moves the weights to values that INT8 can express."
     yield Remedy(QAT, why, "none; it takes training", training())
 
 
-def _ranges(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
-    """Other ranges, where one is to blame, or where a calibrator was tried and helps."""
+def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
+    """Yields another calibrator, or other data, where a range is to blame or a calibrator that was tried helps."""
     starved = evidence.has(STARVED, ACTIVATION) or evidence.has(ONE_CHANNEL, ACTIVATION)
     clipped = evidence.has(SATURATION, ACTIVATION) and not starved
     suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
     if clipped and setting.calibrator == "minmax":
-        why = "Even min-max clips it: nothing in the calibration data is as large. Calibrate with inputs like this one."
+        why = "Even min-max clips it: the calibration data has no value as large. Calibrate with inputs like this one."
         yield Remedy("other calibration data", why, _NOTHING)
         return
     if not (clipped or starved or suspected or (tried is not None and tried.meets)):
@@ -182,7 +187,7 @@ def _ranges(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterat
     elif clipped:
         why = "The range is too narrow: the largest magnitude (min-max) or a higher percentile clips less."
     else:
-        why = "A range chosen otherwise may suit what this input makes of it."
+        why = "Another calibrator may choose a range that suits this input better."
     if tried is not None and tried.cache:
         commands = with_cache(setting, tried.cache)
     elif tried is not None and tried.calibrator is not None:
@@ -193,20 +198,20 @@ def _ranges(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterat
 
 
 def _narrower(calibrator: str) -> Calibrator:
-    """One that clips more than ``calibrator``, as ranges name it."""
+    """Returns a calibrator that clips more than ``calibrator``, which is named as in ``Ranges.origin``."""
     if calibrator == "minmax":
         return Calibrator("entropy")
     return Calibrator("percentile", 99.0 if calibrator == "percentile 99.9" else 99.9)
 
 
-def _high(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Remedy]:
+def _high_remedies(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Remedy]:
     reasons = {
-        Precision.FP16: "Eleven bits where INT8 has eight, and no range to choose.",
-        Precision.FP32: "No rounding that counts.",
+        Precision.FP16: "FP16 has eleven significant bits, INT8 has eight. FP16 needs no range.",
+        Precision.FP32: "FP32 has no rounding that matters.",
     }
     if facts.reach > _FP16_LARGEST:
         del reasons[Precision.FP16]
-        reasons[Precision.FP32] = f"It reaches {facts.reach:.3g}, more than FP16 can hold."
+        reasons[Precision.FP32] = f"Its values reach {facts.reach:.3g}, more than FP16 can hold."
     in_half = layer.dtype == "float16" and Precision.FP16 in reasons
     if in_half:
         del reasons[Precision.FP32]

@@ -1,7 +1,7 @@
 """A baseline: the figures of a few runs of each network, as small JSON files that can be kept with the sources.
 
-A folder with a file a network. A layer takes a line, so that a diff shows the layers that moved; repeats that are equal
-stand there once.
+The folder has one file for each network. Each layer is one line, so that a diff shows the layers that changed. Equal
+runs are written once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _KIND = "trt-bisect baseline"
 
 @dataclass(frozen=True)
 class NetworkBaseline:
-    """What one network is compared with.
+    """The runs that one network is compared with.
 
     Attributes:
         name: the network's in the suite.
-        origin: what the runs are made of (see ``analyzer.differences.origin``).
-        repeats: how many runs were made.
-        runs: those of them that differ.
+        origin: the parts that the runs are made of (see ``analyzer.differences.origin``).
+        repeats: the number of runs.
+        runs: the runs, equal ones once.
     """
 
     name: str
@@ -38,7 +38,7 @@ class NetworkBaseline:
 
 
 def baseline_of(name: str, origin: Mapping[str, Any], runs: Iterable[Figures]) -> NetworkBaseline:
-    """A baseline of runs, equal ones once."""
+    """Returns the baseline of a network's runs."""
     made = list(runs)
     different: list[Figures] = []
     for run in made:
@@ -48,7 +48,7 @@ def baseline_of(name: str, origin: Mapping[str, Any], runs: Iterable[Figures]) -
 
 
 def write_baseline(folder: Path, files: Mapping[str, NetworkBaseline]) -> None:
-    """Writes baselines by their files' stems; those of other networks are taken out of the folder.
+    """Writes baselines by their files' stems, and removes the files of other networks from the folder.
 
     Raises:
         BadInput: the folder cannot be written, or it holds JSON that is no baseline.
@@ -62,7 +62,7 @@ def write_baseline(folder: Path, files: Mapping[str, NetworkBaseline]) -> None:
 
 
 def read_baseline(folder: Path) -> dict[str, NetworkBaseline]:
-    """The networks' baselines in a folder, by name; none where there is no folder.
+    """Returns the baselines in a folder by the networks' names; empty where there is no folder.
 
     Raises:
         BadInput: a JSON file in it is no baseline.
@@ -104,7 +104,7 @@ def _no_baseline(path: Path, why: str) -> BadInput:
 
 
 def _text(network: NetworkBaseline) -> str:
-    """JSON with a line a layer."""
+    """Returns JSON with one line for each layer."""
     head = {"kind": _KIND, "schema": _SCHEMA, "name": network.name, "repeats": network.repeats}
     runs = ",\n".join(_run_text(run) for run in network.runs)
     return f'{_dumps({**head, "origin": dict(network.origin)})[:-2]},\n "runs": [\n{runs}\n ]\n}}\n'

@@ -1,22 +1,18 @@
-"""What ``compare`` found: tensors, weights and their channels side by side, and the advice."""
+"""The result of ``compare``: tensors, weights and their channels in FP32 and INT8, and the advice."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.errors import BadInput
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import csv_text, write_json
-
-if TYPE_CHECKING:
-    import pandas as pd
+from trt_bisect.results.saving import Tabular
+from trt_bisect.support.plain_json import csv_text
 
 SCHEMA = 1
 COMPARISON = "compare.json"
@@ -36,17 +32,22 @@ _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "roun
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """The tensors of an FP32 and an INT8 run.
 
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
         arithmetic: of the INT8 run: ``emulated`` or ``saved``.
-        source: where the samples come from; ``samples`` how many there were.
+        source: a description of where the samples come from.
+        samples: their number.
         tensors: in execution order.
-        weights: whole ones; ``channels`` theirs, one a row.
-        notes: what else is to be said, a sentence each.
+        weights: as a whole.
+        channels: of the weights, one a row.
+        notes: further remarks, a sentence each.
     """
+
+    JSON = COMPARISON
+    CSV = TENSORS
 
     model: str
     arithmetic: str
@@ -59,57 +60,49 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[Compared, ...]:
-        """The tensors, or the weights, the worst by a column first; by ``index`` in execution order.
+        """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
 
         Raises:
             BadInput: there is no such column of numbers.
         """
         return sorted_rows(self.weights if weights else self.tensors, column)
 
-    def table(self) -> pd.DataFrame:
-        """The tensors as a pandas table, one a row."""
-        import pandas as pd
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the tensors, one a row."""
+        return [each.record() for each in self.tensors]
 
-        table: pd.DataFrame = pd.DataFrame([each.record() for each in self.tensors])
-        return table
+    def csv_files(self) -> Mapping[str, str]:
+        """Returns ``tensors.csv``, ``weights.csv``, ``channels.csv`` and ``advice.csv``, by their names."""
+        return {
+            **super().csv_files(),
+            WEIGHTS: csv_text(each.record() for each in self.weights),
+            CHANNELS: csv_text(each.record() for each in self.channels),
+            ADVICE: csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__),
+        }
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but the channels, which are in ``channels.csv``."""
+        """Returns the content of ``compare.json``; the channels are in ``channels.csv`` only."""
         return {
             "schema": SCHEMA,
             "model": self.model,
             "arithmetic": self.arithmetic,
             "source": self.source,
             "samples": self.samples,
-            "tensors": [each.record() for each in self.tensors],
+            "tensors": self.records(),
             "weights": [each.record() for each in self.weights],
             "advice": [asdict(each) for each in self.advice],
             "notes": list(self.notes),
         }
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``compare.json``, ``tensors.csv``, ``weights.csv``, ``channels.csv`` and ``advice.csv``.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
-        for name, rows in ((TENSORS, self.tensors), (WEIGHTS, self.weights), (CHANNELS, self.channels)):
-            write_whole(path / name, csv_text(each.record() for each in rows).encode())
-        advice = csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__)
-        write_whole(path / ADVICE, advice.encode())
-        write_json(path / COMPARISON, self.to_json())
-        return path
-
 
 def check_sort(column: str) -> None:
-    """Raises BadInput where nothing can be sorted by a column."""
+    """Raises BadInput if rows cannot be sorted by a column."""
     if column not in SORTED_BY:
         raise BadInput(f"Nothing can be sorted by '{column}'.", f"Use one of {', '.join(SORTED_BY)}.")
 
 
 def sorted_rows(rows: Sequence[Compared], column: str) -> tuple[Compared, ...]:
-    """Rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+    """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
 
     Raises:
         BadInput: there is no such column of numbers.

@@ -17,7 +17,7 @@ from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, RECOVER, LayerRow,
 
 
 def empty_report(model: str) -> Report:
-    """The report of a run of which nothing but its network's name is known."""
+    """Returns the report of a run that has nothing but its network's name."""
     return Report(
         model=model,
         engine="",
@@ -49,7 +49,7 @@ def empty_report(model: str) -> Report:
 
 
 def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]:
-    """A row a layer, nothing tried yet, all in the ``high`` precision."""
+    """Returns one row for each layer, not tried yet and in the ``high`` precision."""
     return tuple(
         LayerRow(
             index=layer.index,
@@ -71,11 +71,11 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
 
 
 def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report:
-    """What ``recover`` found as a report without a curve, where no ``run`` has made one.
+    """Returns a recovery as a report without a curve, for a folder in which no ``run`` was made.
 
     Args:
         found: the recovery.
-        graph: what ``network_facts`` gives, of the same network; without it there are no layers.
+        graph: the value of ``network_facts`` for the same network; without it there are no layers.
     """
     high = {row.layer: row.precision for row in found.high}
     return replace(
@@ -105,7 +105,7 @@ def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report
 
 
 def _recovered_rows(found: Recovery, graph: Mapping[str, Any], high: Mapping[str, str]) -> tuple[LayerRow, ...]:
-    """A row a layer; those that can be in INT8 are all that the plan with nothing in it names."""
+    """Returns one row for each layer. Those that can be in INT8 are those that the plan without INT8 names."""
     movable = next((point.high for point in found.front if ALL_HIGH in point.names), high)
     layers, tensors = graph.get("layers", ()), graph.get("tensors", {})
     return tuple(

@@ -1,4 +1,4 @@
-"""Why the culprits are culprits: every tensor in FP32 and in full INT8, what each layer costs alone, and the advice."""
+"""The reasons for the culprits: every tensor in FP32 and in full INT8, each layer's loss alone, and the advice."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.advisor import LOUD, Advice
-from trt_bisect.analyzer.blame import Alone
+from trt_bisect.analyzer.blame import LossAlone
 from trt_bisect.analyzer.compared import Compared, channels_first, input_axis
-from trt_bisect.analyzer.histograms import Histogram
+from trt_bisect.analyzer.histograms import TensorHistogram
 from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensors import Moments, Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
@@ -32,10 +32,10 @@ class Channels:
     """The channels of a weight in FP32.
 
     Attributes:
-        axis: along which they lie: that of the outputs, or that of the inputs where the outlier is among these.
-        min: of each channel, as ``max`` and ``std``.
-        outlier: the channel that reaches ``LOUD`` times the median of the others, or more; None without one.
-        times: how many times.
+        axis: of the output channels, or of the input channels where the outlier is one of these.
+        min: of each channel, as are ``max`` and ``std``.
+        outlier: the channel that reaches at least ``LOUD`` times the median of the others; None without one.
+        times: the outlier's largest magnitude divided by that median.
     """
 
     axis: int
@@ -47,11 +47,11 @@ class Channels:
 
 
 def channels_of(values: np.ndarray, compared: Compared) -> Channels | None:
-    """The channels of a weight, None where it has none.
+    """Returns the channels of a weight, None if it has none.
 
     Args:
-        values: float, of any shape.
-        compared: what the comparison found of it.
+        values: the weight, float, of any shape.
+        compared: its comparison.
     """
     axis, loud = compared.origin.channel_axis, compared.loud
     if axis is None:
@@ -79,17 +79,17 @@ class ExplainedTensor:
     """A tensor or a weight in FP32 and in full INT8.
 
     Attributes:
-        compared: as its layer made it; a weight after its rounding.
-        histogram: as the INT8 layers read it; None where there is no finite value.
+        compared: the values that its layer makes; of a weight those after its rounding.
+        histogram: of the values that the INT8 layers read; None where no value is finite.
         channels: of a weight.
     """
 
     compared: Compared
-    histogram: Histogram | None
+    histogram: TensorHistogram | None
     channels: Channels | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As the contract of ``explanation.json`` has it."""
+        """Returns the entry of ``explanation.json``."""
         compared = self.compared
         origin = compared.origin
         first = origin.quantizers[0] if origin.quantizers else None
@@ -127,20 +127,21 @@ class ExplainedLayer:
     """One layer.
 
     Attributes:
-        macs: its multiply-adds for one inference; ``share`` its part of the network's.
-        sensitivity: its losses alone, None where they were not measured.
+        macs: its multiply-adds for one inference.
+        share: its fraction of the network's multiply-adds.
+        sensitivity: its losses alone; None where they were not measured.
         outputs: the floating-point tensors that it makes.
         weights: those that INT8 would round.
     """
 
     macs: int
     share: float
-    sensitivity: Alone | None
+    sensitivity: LossAlone | None
     outputs: tuple[ExplainedTensor, ...]
     weights: tuple[ExplainedTensor, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As the contract of ``explanation.json`` has it."""
+        """Returns the entry of ``explanation.json``."""
         return {
             "macs": self.macs,
             "share": self.share,
@@ -152,16 +153,16 @@ class ExplainedLayer:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the network loses accuracy in INT8, and what to do about it.
+    """The reasons why the network loses accuracy in INT8, and the remedies.
 
     Attributes:
-        samples: inputs observed.
+        samples: the number of inputs observed.
         layers: by name, those that make a floating-point tensor or have a weight.
         inputs: the network's.
         findings: the advisor's, in execution order.
         advice: on each culprit, in the report's order.
-        tried: the remedies that were tried, for a culprit or for the network as a whole.
-        cache_header: the first line of the calibration caches of what was tried.
+        tried: the remedies that were measured, for a culprit or for the whole network.
+        cache_header: the first line of the calibration caches of these remedies.
     """
 
     samples: int
@@ -173,7 +174,7 @@ class Explanation:
     cache_header: str = DEFAULT_HEADER
 
     def to_json(self) -> dict[str, Any]:
-        """``explanation.json``: JSON types only, no NaN and no infinity, floats of 6 significant digits."""
+        """Returns the content of ``explanation.json``: JSON types, no NaN and no infinity, floats of 6 digits."""
         record = {
             "schema": SCHEMA,
             "samples": self.samples,
@@ -194,7 +195,7 @@ class Explanation:
         return types
 
     def save(self, folder: Path) -> None:
-        """Writes ``explanation.json``, and the caches of what was tried; raises BadInput where that cannot be done."""
+        """Writes ``explanation.json`` and the caches of the remedies; raises BadInput if that cannot be done."""
         for each in self.tried:
             if each.ranges is not None:
                 path = folder / each.cache
@@ -214,7 +215,7 @@ def _tried(tried: Tried) -> dict[str, Any]:
 
 
 def _short(value: Any, name: str = "") -> Any:
-    """``value`` in JSON's types, its floats rounded: what is near 1 to 12 places, since its distance from 1 counts."""
+    """Returns ``value`` in JSON's types with rounded floats: a cosine to 12 decimals, since it is near 1."""
     if isinstance(value, Mapping):
         return {str(key): _short(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,24 +1,25 @@
-"""The report's layers and figures: before anything is measured, and from what was."""
+"""The rows and figures of a report, from the trials."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
-from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report, RoundedTensor
+from trt_bisect.results.run_report import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, Report, RoundedTensor
 from trt_bisect.results.search_result import Measured
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]
-"""What is rounded at a culprit."""
+"""Returns the tensors and weights that a culprit rounds."""
 
 
 def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds) -> Report:
-    """A blank report with the figures that were measured: all of them, or as far as a search has come."""
+    """Returns a blank report with the figures that were measured, of a finished search or of one under way."""
     plans, builds, inferences = counts(measured.trials.values())
     return replace(
         blank,
@@ -43,19 +44,18 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
 
 
 def exit_code(measured: Measured, rule: Rule) -> int:
-    """0 if full INT8 meets the threshold, 1 if not; 3 if no plan could be measured, or full INT8 not at this moment.
+    """Returns 0 if full INT8 meets the threshold, 1 if not, 3 if no plan or not full INT8 could be measured.
 
-    Pieces that are other engines than the whole do not count.
+    Trials of pieces that are other engines than the whole network do not count.
     """
-    mark = measured.mark
-    wholes = [trial for key, trial in measured.trials.items() if not mark or not key.startswith(mark)]
+    wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
     return 0 if rule.meets(measured.full) else 1
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
-    """How many plans, engines and inferences trials stand for."""
+    """Returns the number of plans, engines built and inferences of trials."""
     return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
 
 
@@ -67,49 +67,80 @@ def _figures(trial: Trial) -> dict[str, Mapping[str, float]]:
     return {name: dict(figures.values) for name, figures in trial.outputs.items()}
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """The search's result at one boundary.
+
+    Attributes:
+        trial: with the layer and all before it in INT8, but for earlier culprits; None where none was measured.
+        outcome: as ``LayerRow`` has it.
+        drop: the loss that the layer added; None where it is not known.
+        step: of the search, that ends at the layer; None where the search asked for none, or has no trial of it.
+    """
+
+    trial: Trial | None
+    outcome: str
+    drop: float | None
+    step: Step | None = None
+
+    def trial_after(self, before: Trial | None) -> Trial | None:
+        """Returns the trial that holds for a layer that follows: ``before`` if this layer stays high or failed."""
+        if self.step is not None and self.trial is not None and (self.step.culprit or self.trial.failed):
+            return before
+        return self.trial
+
+
 def _filled_rows(measured: Measured, blank: Sequence[LayerRow], rule: Rule, rounds: Rounds) -> tuple[LayerRow, ...]:
-    at_boundary: dict[int, Step] = {step.layers[-1]: step for step in measured.findings.steps}
-    set_aside = set(measured.findings.set_aside)
-    standing: Trial | None = measured.nothing if not measured.nothing.failed else None
+    """Returns the rows with what was measured, in execution order."""
+    steps = {step.layers[-1]: step for step in measured.findings.steps}
+    before = None if measured.nothing.failed else measured.nothing
     rows = []
     for row in blank:
-        step = at_boundary.get(row.index)
-        trial = measured.trial_of_step(step) if step else None
-        if step is None and not row.quantizable:
-            filled = _filled(measured, row, rule, standing, FOLLOWS, 0.0 if standing else None)
-        elif step is None or trial is None:
-            standing = None
-            outcome = "not judged" if row.index in set_aside else NOT_TRIED
-            filled = _filled(measured, row, rule, None, outcome, None)
-        else:
-            drop = step.drop if len(step.layers) == 1 and step.loss is not None else None
-            filled = _filled(measured, row, rule, trial, trial.outcome, drop)
-            if step.plan.precisions[row.index] is Precision.INT8:
-                filled = replace(filled, asked=str(Precision.INT8))
-            if not step.culprit and not trial.failed:
-                standing = trial
-        obeyed = filled.ran == filled.asked if filled.quantizable and filled.ran else None
-        rows.append(replace(filled, obeyed=obeyed, rounds=rounds(filled) if filled.culprit and step else ()))
+        judged = _judged(measured, row, steps.get(row.index), before)
+        rows.append(_filled(measured, row, rule, judged, rounds))
+        before = judged.trial_after(before)
     return tuple(rows)
 
 
-def _filled(
-    measured: Measured, row: LayerRow, rule: Rule, trial: Trial | None, outcome: str, drop: float | None
-) -> LayerRow:
-    kept = row.index in measured.recipe.kept or not row.quantizable
-    return replace(
+def _judged(measured: Measured, row: LayerRow, step: Step | None, before: Trial | None) -> _Judged:
+    """Returns the search's result at a layer.
+
+    Args:
+        measured: the findings and the trials.
+        row: the layer's.
+        step: of the search, that ends at the layer.
+        before: the trial that holds for the layer before; None where that was not measured.
+    """
+    trial = measured.trial_of_step(step) if step is not None else None
+    if step is not None and trial is not None:
+        is_alone = len(step.layers) == 1 and step.loss is not None
+        return _Judged(trial, trial.outcome, step.drop if is_alone else None, step)
+    if step is None and not row.quantizable:
+        return _Judged(before, FOLLOWS, None if before is None else 0.0)
+    return _Judged(None, NOT_JUDGED if row.index in measured.findings.set_aside else NOT_TRIED, None)
+
+
+def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, rounds: Rounds) -> LayerRow:
+    trial, step = judged.trial, judged.step
+    is_kept = row.index in measured.recipe.kept or not row.quantizable
+    is_int8 = step is not None and step.plan.precisions[row.index] is Precision.INT8
+    asked, ran = str(Precision.INT8) if is_int8 else row.asked, trial.ran.get(row.index, "") if trial else ""
+    filled = replace(
         row,
         similarity=rule.similarity(trial),
-        drop=drop,
+        drop=judged.drop,
         culprit=row.index in measured.findings.culprits,
-        outcome=outcome,
-        ran=trial.ran.get(row.index, "") if trial else "",
+        outcome=judged.outcome,
+        asked=asked,
+        ran=ran,
+        obeyed=ran == asked if row.quantizable and ran else None,
         sqnr=_worst_sqnr(rule, trial),
         output=_deciding_output(rule, trial),
-        recipe=row.recipe if kept else str(Precision.INT8),
+        recipe=row.recipe if is_kept else str(Precision.INT8),
         message=trial.message if trial and trial.outcome != MEASURED else "",
         whole=_on_whole_engines(measured, row.index, rule),
     )
+    return replace(filled, rounds=rounds(filled)) if filled.culprit and step is not None else filled
 
 
 def _on_whole_engines(measured: Measured, layer: int, rule: Rule) -> dict[str, float | None] | None:

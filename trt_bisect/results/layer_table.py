@@ -1,4 +1,4 @@
-"""The layers as a pandas table that knows how to be shown."""
+"""The layers as a pandas table with a style for notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.results.figure_text import figure_text
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -16,7 +16,7 @@ _QUIET = "color: #6b7580"
 
 
 class LayerTable(pd.DataFrame):
-    """A DataFrame whose ``style`` marks culprits, writes similarities as the screen does, and escapes names.
+    """A DataFrame whose ``style`` highlights culprits, writes similarities as the screen does, and escapes names.
 
     ``attrs["metric"]`` names the metric of the column ``similarity``.
     """
@@ -27,7 +27,7 @@ class LayerTable(pd.DataFrame):
 
     @property
     def style(self) -> Styler:
-        """The table for a notebook; names are text, whatever they hold."""
+        """The styled table for a notebook; names are escaped."""
         metric = str(self.attrs.get("metric", ""))
 
         def text(value: Any) -> str:
@@ -35,18 +35,11 @@ class LayerTable(pd.DataFrame):
 
         known: dict[Any, Any] = {"similarity": text} if "similarity" in self.columns else {}
         styler: Styler = super().style
-        styler.format(known, escape="html", na_rep="", precision=6).apply(_look, axis=1)
+        styler.format(known, escape="html", na_rep="", precision=6).apply(_cell_styles, axis=1)
         return styler
 
 
-def _look(row: pd.Series[Any]) -> list[str]:
-    look = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
-    return [look] * len(row)
-
-
-def figure_text(metric: str, value: float | None) -> str:
-    """A metric's value for a person; ``-`` where there is none."""
-    if value is None:
-        return "-"
-    known = BUILT_IN.get(metric)
-    return known.text(value) if known else f"{value:.6g}"
+def _cell_styles(row: pd.Series[Any]) -> list[str]:
+    """Returns the CSS of each cell of a row."""
+    style = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
+    return [style] * len(row)

@@ -1,4 +1,4 @@
-"""What a run asks, written as ``run.json`` before it measures, so that others can tell what its trials mean."""
+"""The manifest of a run, ``run.json``: its question, written before it measures, so that its trials can be read."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from typing import Any
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import metric_of_facts
 from trt_bisect.driver.culprits.search import Question
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.type_checks import checked
 
-ASKED = "run.json"
+MANIFEST = "run.json"
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class RunManifest:
-    """A run that begins to measure.
+    """The question of a run, known before it measures.
 
     Attributes:
-        blank: the report, nothing measured yet.
-        rule: judges the trials.
-        every_boundary: the driver asks every boundary, not only those that the verdict needs.
-        mark: before the plan's key of trials that were measured in pieces which are other engines than the whole.
-        started: when, in seconds since the epoch.
+        blank: the report, with nothing measured.
+        rule: that judges the trials.
+        every_boundary: true if the driver measures every boundary, false if only those that the verdict needs.
+        measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
+        started: the time of its start, in seconds since the epoch.
     """
 
     blank: Report
     rule: Rule
     every_boundary: bool
-    mark: str
+    measured_in: str
     started: float
 
     @property
     def question(self) -> Question:
-        """The question, as the drivers take it."""
+        """The question for the drivers."""
         quantizable = tuple(row.index for row in self.blank.layers if row.quantizable)
         high = Precision(self.blank.precision)
         return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high)
 
     def answered_by(self, report: Report) -> bool:
-        """Whether a report is that of this run, or of one that asked the same."""
+        """Returns true if a report is of this run or of one with the same question."""
         same = ("fingerprint", "metric", "threshold", "share", "strategy")
         return all(getattr(report, name) == getattr(self.blank, name) for name in same)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of ``run.json``."""
+        """Returns the content of ``run.json``."""
         return {
             "schema": _SCHEMA,
             "started": self.started,
             "every_boundary": self.every_boundary,
-            "mark": self.mark,
+            "mark": TrialKey("", self.measured_in).text,
             "metric": self.rule.metric.facts(),
             "outputs": list(self.rule.outputs),
             "report": self.blank.to_json(),
@@ -64,18 +65,19 @@ class RunManifest:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RunManifest:
-        """What ``to_json`` wrote.
+        """Returns the manifest of a ``run.json``.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is none, or of another schema.
+            KeyError, TypeError, ValueError: the record is not one of this schema.
         """
         if record["schema"] != _SCHEMA:
             raise ValueError(f"a run of schema {record['schema']}, this version reads {_SCHEMA}")
         blank = Report.from_json(record["report"])
         metric = metric_of_facts(record["metric"])
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
-        return checked(cls(blank, rule, record["every_boundary"], record["mark"], record["started"]))
+        measured_in = TrialKey.from_text(record["mark"]).measured_in
+        return checked(cls(blank, rule, record["every_boundary"], measured_in, record["started"]))
 
     def save(self, folder: Path) -> None:
-        """Writes ``run.json``; raises BadInput where it cannot be written."""
-        write_whole(folder / ASKED, json.dumps(self.to_json(), allow_nan=False).encode())
+        """Writes ``run.json``; raises BadInput if it cannot be written."""
+        write_whole(folder / MANIFEST, json.dumps(self.to_json(), allow_nan=False).encode())

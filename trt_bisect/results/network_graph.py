@@ -1,4 +1,4 @@
-"""The network as the page draws it: layers, tensors, attributes, scales."""
+"""The network's layers, tensors, attributes and scales, as the page draws them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import onnx
 from onnx import AttributeProto, helper
 
 from trt_bisect.data.datasets import TensorSpec
-from trt_bisect.model.layers import Layer, Shape, TensorTypes
+from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.residual import Shape
 
 NETWORK = "network.json"
 _LONGEST_TEXT = 200
 
 
 def network_facts(network: Network, scales: Mapping[str, np.float32]) -> dict[str, Any]:
-    """The contract of ``network.json``, in JSON's types.
+    """Returns the content of ``network.json``, in JSON's types.
 
     Args:
-        network: its graph, with names as the report has them.
-        scales: of activations, by tensor name; pairs that the network holds itself need none.
+        network: with the layer names of the report.
+        scales: of activations, by tensor name; not needed for Q/DQ pairs that the network holds itself.
 
     Returns:
         ``layers``: index, name, op_type, inputs (constants too), outputs, attributes as text. ``tensors``: by name
-        shape (of a layer's first output the layer's, on the judged input), dtype, and the INT8 scale, the largest where
-        there is one a channel, or None. ``inputs`` and ``outputs``: names.
+        shape (a layer's first output has the layer's shape on the judged input), dtype, and the INT8 scale (the largest
+        of a per-channel scale) or None. ``inputs`` and ``outputs``: names.
     """
     nodes = network.skeleton.graph.node
     layers = [_layer(layer, nodes[layer.index]) for layer in network.layers]
@@ -61,7 +62,7 @@ def _layer(layer: Layer, node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def _text(attribute: AttributeProto) -> str:
-    """An attribute for a person: numbers as they are, a tensor by its type and shape, a body by its size."""
+    """Returns an attribute as text: a tensor as its type and shape, a subgraph as its number of nodes."""
     if attribute.type == AttributeProto.TENSOR:
         dtype = helper.tensor_dtype_to_np_dtype(attribute.t.data_type)
         return f"{dtype} {list(attribute.t.dims)}"

@@ -1,4 +1,4 @@
-"""Rule 5 of the design, asked is not done: where an engine ran a layer in another precision than its plan asked."""
+"""Comparison of the precisions that plans requested with those that engines ran."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 
@@ -13,11 +14,11 @@ NAMED = 5
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """By index of the quantizable layers whose precision is known and not the plan's: what was asked, and what ran.
+    """Returns, by layer index, the requested precision and the one that ran, where they differ.
 
-    A word before the plan's key, which says that no whole engine was measured, makes no difference.
+    It makes no difference which engines the plan was measured on.
     """
-    asked = PrecisionPlan.from_key(trial.plan.split()[-1]).precisions
+    asked = PrecisionPlan.from_key(TrialKey.from_text(trial.plan).plan).precisions
     return {
         k: (str(asked[k]), trial.ran[k])
         for k in network.quantizable
@@ -26,12 +27,12 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[str]:
-    """What is to be said of trials whose precisions were not obeyed.
+    """Returns the notes on trials whose precisions were not obeyed; empty if there are none.
 
     Args:
-        network: whose layers they are.
-        trials: all of the run.
-        deciding: by culprit, the trial that convicts it.
+        network: the network.
+        trials: all trials of the run.
+        deciding: for each culprit, the trial that shows it to be one.
     """
     tried = [trial for trial in trials if trial.ran]
     wrong = [found for found in (disobeyed(network, trial) for trial in tried) if found]
@@ -49,7 +50,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
         if found:
             others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(found.items())[:NAMED])
             notes.append(
-                f"the trial that convicts '{network.layers[culprit].name}' was not obeyed: it ran {others}; "
-                "'--force-int8', or strong typing, asks more strictly"
+                f"the engine did not obey the trial that makes '{network.layers[culprit].name}' a culprit: it ran "
+                f"{others}; '--force-int8' or strong typing is stricter"
             )
     return notes

@@ -1,4 +1,4 @@
-"""The one door from a result to its presentation, which lies in ``report`` above it."""
+"""The import by name through which a result uses its presentation in ``report``, a room above ``results``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Presentable:
-    """Base of results with files or views that ``report`` makes.
+    """Base of results of which ``report`` makes files or views.
 
     Attributes:
-        PRESENTER: the module of ``report.presenters`` that shows it, imported at its first use.
+        PRESENTER: the name of the module in ``report.presenters``, imported at its first use.
     """
 
     PRESENTER: ClassVar[str]
@@ -28,7 +28,7 @@ class Plottable(Presentable):
     """Base of results that notebooks plot and show."""
 
     def plot(self, *, log: bool = True) -> Figure:
-        """The result's curve as a Plotly figure.
+        """Returns the result's curve as a Plotly figure.
 
         Args:
             log: the loss is on a logarithmic axis.
@@ -39,6 +39,6 @@ class Plottable(Presentable):
         return self._present("plot", log=log)
 
     def _repr_html_(self) -> str:
-        """Returns the view that a notebook shows."""
+        """Returns the HTML that a notebook shows."""
         html: str = self._present("html")
         return html

@@ -1,17 +1,12 @@
-"""What ``profile`` found: the tensors of one network, layer by layer."""
+"""The result of ``profile``: the tensors of a network, layer by layer."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.analyzer.tensors import Spread
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import csv_text, write_json
-
-if TYPE_CHECKING:
-    import pandas as pd
+from trt_bisect.results.saving import Tabular
 
 SCHEMA = 1
 PROFILE, TENSORS = "profile.json", "profile.csv"
@@ -23,9 +18,9 @@ class ProfiledTensor:
 
     Attributes:
         role: ``input``, ``output``, ``weight``, ``bias`` or ``constant``.
-        slot: its position among the layer's inputs, or outputs.
-        quantized_dtype: what INT8 rounds it to for this layer, empty where it does not; ``scale`` its scale then, the
-            largest where there is one a channel.
+        slot: its position among the layer's inputs or outputs.
+        quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
+        scale: of that rounding, the largest of a per-channel scale; None where it is not rounded.
         shape: on the first sample.
         spread: None where no data was given.
     """
@@ -43,20 +38,24 @@ class ProfiledTensor:
     spread: Spread | None
 
     def record(self) -> dict[str, Any]:
-        """All of it by column, flat."""
+        """Returns the values by column."""
         columns = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "spread"}
         known = asdict(self.spread) if self.spread else dict.fromkeys(Spread.__dataclass_fields__)
         return {**columns, **known}
 
 
 @dataclass(frozen=True)
-class Profile:
-    """The tensors of the layers that were asked for, in execution order.
+class Profile(Tabular):
+    """The tensors of the selected layers, in execution order.
 
     Attributes:
-        source: where the samples come from; ``samples`` how many there were.
-        notes: what else is to be said, a sentence each.
+        source: a description of where the samples come from.
+        samples: their number.
+        notes: further remarks, a sentence each.
     """
+
+    JSON = PROFILE
+    CSV = TENSORS
 
     model: str
     source: str
@@ -64,27 +63,17 @@ class Profile:
     tensors: tuple[ProfiledTensor, ...]
     notes: tuple[str, ...] = ()
 
-    def table(self) -> pd.DataFrame:
-        """The tensors as a pandas table, one a row."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame([each.record() for each in self.tensors])
-        return table
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the tensors, one a row."""
+        return [each.record() for each in self.tensors]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns the content of ``profile.json``."""
         return {
             "schema": SCHEMA,
             "model": self.model,
             "source": self.source,
             "samples": self.samples,
-            "tensors": [each.record() for each in self.tensors],
+            "tensors": self.records(),
             "notes": list(self.notes),
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``profile.json`` and ``profile.csv``; raises BadInput where the folder cannot be written."""
-        path = make_folder(Path(folder))
-        write_whole(path / TENSORS, csv_text(each.record() for each in self.tensors).encode())
-        write_json(path / PROFILE, self.to_json())
-        return path

@@ -1,4 +1,4 @@
-"""The recipe in the forms that other tools read."""
+"""The recipe as files that other tools read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 import numpy as np
 import onnx
@@ -18,12 +19,14 @@ from trt_bisect.calibration.cache import TensorRTVersion, format_cache
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import flags_file, flags_of, refusals
 from trt_bisect.support.files import make_folder, write_whole
 
+FOLDER = "recipe"
+"""The folder of the files, in a run folder."""
 QDQ_NETWORK = "network.qdq.onnx"
 CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"
@@ -33,21 +36,61 @@ PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
-"""Every file of a recipe that may be there, the networks apart."""
+"""The names of a recipe's text files; not every recipe has them all."""
 
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "int8"}
 
 
+_POSTPROCESS = Template('''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
+
+polygraphy convert $network $options \\
+    --trt-network-postprocess-script $script -o model.engine
+"""
+
+import tensorrt as trt
+
+# (layer, the precision it computes in, the type of each of its outputs); None leaves the choice to TensorRT
+CONSTRAINTS = $constraints
+MUST_BE_THERE = $required
+
+
+def postprocess(network):
+    told = {name: (precision, types) for name, precision, types in CONSTRAINTS}
+    seen = set()
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        if layer.name not in told:
+            continue
+        if layer.name in seen:
+            raise RuntimeError(f"the network has two layers {layer.name!r}")
+        seen.add(layer.name)
+        precision, types = told[layer.name]
+        if precision is not None:
+            layer.precision = getattr(trt, precision)
+        for slot, kind in enumerate(types[: layer.num_outputs]):
+            if kind is not None:
+                layer.set_output_type(slot, getattr(trt, kind))
+    for index in range(network.num_outputs):
+        tensor = network.get_output(index)
+        if tensor.dtype in (trt.float32, trt.float16):
+            tensor.dtype = trt.float32
+    missing = [name for name in MUST_BE_THERE if name not in seen]
+    if missing:
+        raise RuntimeError(f"the network has no layers {missing}: it is not the one that was measured")
+''')
+"""The script for Polygraphy's ``--trt-network-postprocess-script``."""
+
+
 @dataclass(frozen=True)
 class RecipeFiles:
-    """The recipe's files: small ones as text, the networks apart.
+    """The recipe's files: texts and networks.
 
     Attributes:
         texts: by file name.
-        network: the Q/DQ network with the layers left high without pairs.
-        measured: the network in floats as it was measured, which the flags and the script are for; None where the
-            network came with Q/DQ pairs.
-        notes: what the report has to say of the files.
+        network: the Q/DQ network, without pairs at the layers left high.
+        measured: the float network that was measured, for the flags and the script; None where the network came with
+            Q/DQ pairs.
+        notes: for the report.
     """
 
     texts: Mapping[str, str]
@@ -56,7 +99,7 @@ class RecipeFiles:
     notes: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
-        """Writes the files, and takes those away that an earlier recipe had and this one has not.
+        """Writes the files, and removes files of an earlier recipe that this one lacks.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -92,18 +135,18 @@ def recipe_files(
     weak: WeakPlan,
     trt_version: TensorRTVersion,
 ) -> RecipeFiles:
-    """The files of a plan.
+    """Returns the files of a plan.
 
-    A network that came with Q/DQ pairs has its scales in them, and TensorRT takes precisions from pairs alone: there is
-    neither a cache nor flags nor a script for it.
+    A network that came with Q/DQ pairs gets no cache, flags or script: the pairs hold the scales, and TensorRT takes
+    precisions from pairs alone.
 
     Args:
         network: that was measured.
         scales: of all activations, for the calibration cache and the Q/DQ network.
-        plan: as the recipe has it.
+        plan: the recipe's.
         high: the precision of the layers that are never in INT8.
         weak: the plan under weak typing.
-        trt_version: of the TensorRT that is to read the calibration cache.
+        trt_version: of the TensorRT that will read the calibration cache.
     """
     in_int8 = {layer.index for layer in network.layers if layer.quantizable} & plan.int8
     kept = {
@@ -112,7 +155,7 @@ def recipe_files(
         if layer.roundings and layer.index not in in_int8
     }
     texts = {PLAN: plan_json(network, kept, high), MODELOPT: modelopt_list(list(kept))}
-    written = PlanWriter(network, scales, Target.TENSORRT).write(plan)
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     if network.has_pairs:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
     int8, fp16 = bool(plan.int8), bool(plan.fp16)
@@ -129,77 +172,47 @@ def _refused_note(refused: list[str]) -> tuple[str, ...]:
     if not refused:
         return ()
     return (
-        f"trtexec cannot be told of this recipe, so {TRTEXEC} makes it fail ({listed(tuple(refused), 3)}): use "
+        f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(tuple(refused), 3)}): use "
         f"{POLYGRAPHY} or {QDQ_NETWORK}",
     )
 
 
 def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision) -> str:
-    """The precision of every layer that INT8 would round at, by name."""
+    """Returns ``plan.json``: by name the precision of every layer with an INT8 rounding."""
     layers = {layer.name: str(kept.get(layer.name, Precision.INT8)) for layer in network.layers if layer.roundings}
     return json.dumps({"model": network.source, "high": str(high), "layers": layers}, indent=1) + "\n"
 
 
 def modelopt_list(kept: list[str]) -> str:
-    """``nodes_to_exclude`` for ``modelopt.onnx.quantization.quantize``, which takes patterns, not names.
+    """Returns ``nodes_to_exclude`` for ``modelopt.onnx.quantization.quantize``, which takes patterns, not names.
 
-    They may be matched at the beginning of a name alone, so each ends where its name does: ``conv1`` is not ``conv10``.
+    A pattern may match at the beginning of a name only. It ends with ``$`` so that ``conv1`` does not match ``conv10``.
     """
     return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
 
 
 def polygraphy_script(weak: WeakPlan, named: list[str], *, int8: bool, fp16: bool) -> str:
-    """A script for Polygraphy's ``--trt-network-postprocess-script``, for ``--precision-constraints obey``.
+    """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
     Args:
         weak: the plan under weak typing.
-        named: the layers that the plan leaves high: the script fails where TensorRT's network lacks one. So it does for
-            every layer where the constraints are of TensorRT's own layers.
+        named: the layers that the plan leaves high. The script fails if TensorRT's network lacks one of them, or any
+            constrained layer if the constraints name TensorRT's own layers.
         int8: layers run in INT8.
         fp16: layers run in FP16.
     """
-    told = [
+    constraints = [
         (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
     ]
-    must = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
+    required = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
     options = [*(["--int8", f"--calibration-cache {CACHE}"] if int8 else []), *(["--fp16"] if fp16 else [])]
-    return f'''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
-
-polygraphy convert {FLOAT_NETWORK} {" ".join([*options, "--precision-constraints obey"])} \\
-    --trt-network-postprocess-script {POLYGRAPHY} -o model.engine
-"""
-
-import tensorrt as trt
-
-# (layer, the precision it computes in, the type of each of its outputs); None leaves the choice to TensorRT
-CONSTRAINTS = {_python_list(told)}
-MUST_BE_THERE = {_python_list(must)}
-
-
-def postprocess(network):
-    told = {{name: (precision, types) for name, precision, types in CONSTRAINTS}}
-    seen = set()
-    for index in range(network.num_layers):
-        layer = network.get_layer(index)
-        if layer.name not in told:
-            continue
-        if layer.name in seen:
-            raise RuntimeError(f"the network has two layers {{layer.name!r}}")
-        seen.add(layer.name)
-        precision, types = told[layer.name]
-        if precision is not None:
-            layer.precision = getattr(trt, precision)
-        for slot, kind in enumerate(types[: layer.num_outputs]):
-            if kind is not None:
-                layer.set_output_type(slot, getattr(trt, kind))
-    for index in range(network.num_outputs):
-        tensor = network.get_output(index)
-        if tensor.dtype in (trt.float32, trt.float16):
-            tensor.dtype = trt.float32
-    missing = [name for name in MUST_BE_THERE if name not in seen]
-    if missing:
-        raise RuntimeError(f"the network has no layers {{missing}}: it is not the one that was measured")
-'''
+    return _POSTPROCESS.substitute(
+        network=FLOAT_NETWORK,
+        options=" ".join([*options, "--precision-constraints obey"]),
+        script=POLYGRAPHY,
+        constraints=_python_list(constraints),
+        required=_python_list(required),
+    )
 
 
 def _python_list(items: Sequence[object]) -> str:
@@ -211,15 +224,15 @@ def _trt_type(kind: Precision | str | None) -> str | None:
 
 
 def readme(network: Network, weak: WeakPlan, refused: list[str], version: TensorRTVersion) -> str:
-    """What the files are for, and how they are used."""
-    whose = (
-        f"They name the layers of {weak.parser}'s parser, all that the measured engine was told of."
+    """Returns the recipe's README: the purpose and the use of each file."""
+    names = (
+        f"They name the layers of {weak.parser}'s parser, with all constraints of the measured engine."
         if weak.parser
         else "They name the nodes of the network. Layers that TensorRT's parser adds to a node are left to TensorRT: "
         "no TensorRT with weak typing was in use here to name them."
     )
-    how = (
-        f"trtexec cannot be told of this recipe ({'; '.join(refused)}). `{TRTEXEC}` makes it fail and say so."
+    flags = (
+        f"trtexec cannot express this recipe ({'; '.join(refused)}). `{TRTEXEC}` makes it fail and say so."
         if refused
         else f"`grep -v '^#' {TRTEXEC} | xargs trtexec --onnx={FLOAT_NETWORK}`"
     )
@@ -229,14 +242,14 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
 | --- | --- |
 | `{QDQ_NETWORK}` | strong typing: `trtexec --onnx={QDQ_NETWORK} --stronglyTyped` |
 | `{FLOAT_NETWORK}` | what was measured, in floats, made of `{_in_table(network.source)}`: the next three are for it |
-| `{TRTEXEC}` | weak typing: {_in_table(how)} |
+| `{TRTEXEC}` | weak typing: {_in_table(flags)} |
 | `{POLYGRAPHY}` | the same for Polygraphy; its first lines have the command |
 | `{CACHE}` | the scales for TensorRT {version} ({version.why}) |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
-| `{PLAN}` | the precision of every layer that INT8 would round at |
+| `{PLAN}` | the precision of every layer that INT8 would round |
 
 The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
-TensorRT. {whose}
+TensorRT. {names}
 
 TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr". `--trt-version` writes
 it for another one: `trt-bisect run ... --trt-version 10.3.0`.
@@ -244,14 +257,14 @@ it for another one: `trt-bisect run ... --trt-version 10.3.0`.
 
 
 def readme_of_pairs(network: Network) -> str:
-    """The same for a network that came with Q/DQ pairs."""
+    """Returns the README for a network that came with Q/DQ pairs."""
     return f"""# Recipe
 
 | file | use |
 | --- | --- |
 | `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`; before TensorRT 10 `--int8` instead |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
-| `{PLAN}` | the precision of every layer that INT8 would round at |
+| `{PLAN}` | the precision of every layer that INT8 would round |
 
 `{_in_table(network.source)}` came with Q/DQ pairs: TensorRT takes precisions and scales from pairs alone. So there are
 no scales apart, and no constraints on layers.

@@ -1,25 +1,20 @@
-"""What ``recover`` found: the plan, and the front of accuracy against cost that it lies on."""
+"""The result of ``recover``: the plan, and the front of accuracy against cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.presentable import Plottable
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import csv_text, plain, write_json
+from trt_bisect.results.saving import WithRecipe
+from trt_bisect.support.plain_json import csv_text, plain
 from trt_bisect.support.type_checks import checked
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SCHEMA = 1
-JSON, CSV = "recovery.json", "front.csv"
+RECOVERY, FRONT = "recovery.json", "front.csv"
 ACCURACY = "accuracy"
 ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
 ALL_INT8_ANEW = "all INT8 with other scales"
@@ -31,8 +26,8 @@ class LeftHigh:
 
     Attributes:
         cost: the share of INT8's gain in speed that it gives up.
-        back: what the plan measures when this layer, with what moves together with it, goes back to INT8; None where
-            that was not measured.
+        back: the plan's figure with this layer, and the layers grouped with it, back in INT8; None where that was not
+            measured.
     """
 
     layer: str
@@ -48,10 +43,10 @@ class FrontPoint:
 
     Attributes:
         cost: the share of INT8's gain in speed that it gives up.
-        figure: what it measures: the similarity, or the accuracy.
-        loss: how bad that is.
-        names: what it is known as, such as ``recipe`` or ``knee``.
-        high: by layer that is not in INT8 its precision.
+        figure: the measured similarity or accuracy.
+        loss: of that figure.
+        names: the plan's, such as ``recipe`` or ``knee``; may be empty.
+        high: the precision of each layer that is not in INT8, by its name.
     """
 
     cost: float
@@ -63,7 +58,7 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Move:
-    """A scale that was chosen anew, at no cost in speed."""
+    """A scale that was chosen again, by another calibrator, at no cost in speed."""
 
     tensor: str
     calibrator: str
@@ -72,30 +67,32 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Recovery(Plottable):
+class Recovery(WithRecipe):
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
     Attributes:
-        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` that
-            of FP32; ``most`` the largest cost where that was asked for.
-        figure: what is measured, such as ``cosine`` or ``accuracy``.
-        costs: where the costs come from: ``macs``, ``measured`` or a file.
-        measured: by ``int8``, ``recipe`` and ``high`` the figure.
+        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` the
+            figure of FP32; ``most`` the largest cost, where one was given.
+        figure: the name of the figure, such as ``cosine`` or ``accuracy``.
+        costs: the source of the costs: ``macs``, ``measured`` or a file.
+        measured: the figures of ``int8``, ``recipe`` and ``high``.
         meets: the plan meets the target.
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
-        front: with the recipe's scales, but for ``all INT8``, which has the scales as they came, as ``measured`` has.
-        plans: how many were measured.
-        started: when it began, in seconds since the epoch; 0 in older ones.
-        stopped: it was stopped when the recipe was found, before other scales were tried, or before the front and the
+        front: with the recipe's scales, except ``all INT8``, which has the original scales, as in ``measured``.
+        plans: the number of plans measured.
+        started: the time of its start, in seconds since the epoch; 0 in older files.
+        stopped: it was stopped after the recipe was found, before other scales were tried or before the front and the
             latencies were measured; the same command completes it.
-        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives of the
-            similarity; empty where an accuracy decides.
-        files: of the recipe, by name; None in a recovery read from a file.
-        graph: what ``network_facts`` gives; None in a recovery read from a file.
+        by_input: where several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
+            empty where an accuracy decides.
+        files: of the recipe; None in a recovery read from a file.
+        graph: the value of ``network_facts``; None in a recovery read from a file.
     """
 
     PRESENTER = "recovery"
+    JSON = RECOVERY
+    CSV = FRONT
 
     model: str
     engine: str
@@ -129,14 +126,8 @@ class Recovery(Plottable):
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
-    def table(self) -> pd.DataFrame:
-        """The front as a pandas table, the cheapest plan first."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._records())
-        return table
-
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the plans of the front, the cheapest first."""
         return [
             {
                 "cost": point.cost,
@@ -149,12 +140,16 @@ class Recovery(Plottable):
             for point in self.front
         ]
 
+    def text(self, value: float | None) -> str:
+        """Returns a value of ``figure`` as text: an accuracy in per cent, a metric as ``figure_text`` writes it."""
+        return f"{value:.4%}" if value is not None and self.figure == ACCURACY else figure_text(self.figure, value)
+
     def to_csv(self) -> str:
-        """The front as CSV."""
-        return csv_text(self._records(), ("cost", self.figure, "loss", "names", "layers", "high"))
+        """Returns the front as CSV."""
+        return csv_text(self.records(), ("cost", self.figure, "loss", "names", "layers", "high"))
 
     def to_json(self) -> dict[str, Any]:
-        """The whole as JSON's types, no NaN and no infinity."""
+        """Returns the content of ``recovery.json``: JSON types, no NaN and no infinity."""
         record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
         lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
         types = plain({**record, **lists})
@@ -163,10 +158,10 @@ class Recovery(Plottable):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Recovery:
-        """What ``to_json`` wrote; a loss that is not known is infinite.
+        """Returns the recovery of a ``recovery.json``; an unknown loss is infinite.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: the record is none of this schema.
+            AttributeError, KeyError, TypeError, ValueError: the record is not one of this schema.
         """
         if record["schema"] != SCHEMA:
             raise ValueError(f"recovery of schema {record['schema']}, this version reads {SCHEMA}")
@@ -181,24 +176,6 @@ class Recovery(Plottable):
         if not all(value is None or isinstance(value, (int, float)) for value in figures):
             raise TypeError(f"figures that are no numbers: {figures!r:.80}")
         return found
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``recovery.json``, ``front.csv``, the recipe's files, ``network.json`` and ``report.html``.
-
-        The page is that of the run in the folder, where there is one on the same network.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
-        if self.files is not None:
-            self.files.write(path / "recipe")
-        write_whole(path / CSV, self.to_csv().encode())
-        if self.graph is not None:
-            write_json(path / NETWORK, self.graph)
-        write_json(path / JSON, self.to_json())
-        self._present("write_page", path)
-        return path
 
 
 def _point(record: Mapping[str, Any]) -> FrontPoint:

@@ -1,61 +1,56 @@
-"""The verdict of `recover` in sentences."""
+"""The verdict of ``recover`` in sentences."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import replace
 
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.summary import listed, over_inputs
 
-_NAMED = 12
+NAMED = 12
+"""The most layers or tensors that are named."""
 
 
-def recovery_summary(found: Recovery, text: Callable[[float], str]) -> Recovery:
-    """``found`` with a paragraph on it.
+def recovery_summary(found: Recovery) -> str:
+    """Returns the paragraph on a recovery: full INT8, the recipe and its cost, and the target."""
+    parts = [f"Full INT8 measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found), *_target(found)]
+    return " ".join(parts)
 
-    Args:
-        text: of the similarity's figures.
-    """
-    say = figure_text(found) if found.figure == "accuracy" else text
 
-    def figure(value: float | None) -> str:
-        return "no figure" if value is None else say(value)
+def _figure(found: Recovery, value: float | None) -> str:
+    return "no figure" if value is None else found.text(value)
 
-    def measured(plan: str) -> str:
-        return figure(found.measured[plan]) + over_inputs(found.by_input.get(plan), say)
 
-    parts = [f"Full INT8 measures {measured('int8')} ({found.figure})."]
-    with_moves, left = "", "All layers in INT8"
-    if found.moves:
-        with_moves = (
-            f"With other scales for {listed([move.tensor for move in found.moves], _NAMED)}, at no cost in speed, "
-        )
-        left = "all layers in INT8"
-    if found.high:
-        left = f"{listed([row.layer for row in found.high], _NAMED)} left high"
-        left = left if with_moves else f"With {left}"
-    gives_up = f"gives up {found.cost:.2%} of INT8's gain in speed by {_costs(found)}"
-    parts.append(f"{with_moves}{left} the network measures {measured('recipe')} and {gives_up}.")
-    least = figure(found.target["least"])
+def _measured(found: Recovery, plan: str) -> str:
+    return _figure(found, found.measured[plan]) + over_inputs(found.by_input.get(plan), found.text)
+
+
+def _recipe(found: Recovery) -> str:
+    """Returns the sentence on the recipe's changes, its figure and its cost."""
+    scales = listed([move.tensor for move in found.moves], NAMED) if found.moves else ""
+    changed = f"other scales for {scales} (at no cost in speed) and " if scales else ""
+    left = f"{listed([row.layer for row in found.high], NAMED)} left high" if found.high else "all layers in INT8"
+    return (
+        f"With {changed}{left}, the network measures {_measured(found, 'recipe')} and gives up "
+        f"{found.cost:.2%} of INT8's gain in speed by {_costs(found)}."
+    )
+
+
+def _target(found: Recovery) -> list[str]:
+    """Returns the sentences on the target."""
+    least = _figure(found, found.target["least"])
     if "most" in found.target:
-        parts.append(f"No plan that was tried within {found.target['most']:.2%} is more accurate.")
-        parts.append(f"The target is {least}: {'met' if found.meets else 'missed'}.")
-    elif not found.meets:
+        return [
+            f"No plan that was tried within {found.target['most']:.2%} is more accurate.",
+            f"The target is {least}: {'met' if found.meets else 'missed'}.",
+        ]
+    if not found.meets:
         high = found.measured["high"]
-        all_high = "" if high is None else f"; all layers high measure {figure(high)}"
-        parts.append(f"That misses the target of {least}{all_high}.")
-    else:
-        parts.append(f"That meets the target of {least}.")
-        if found.high and found.minimal:
-            parts.append("Each of them alone back in INT8 was measured, and misses it.")
-    return replace(found, summary=" ".join(parts))
+        all_high = "" if high is None else f"; all layers high measure {_figure(found, high)}"
+        return [f"That misses the target of {least}{all_high}."]
+    met = [f"That meets the target of {least}."]
+    if found.high and found.minimal:
+        met.append("Each of them alone back in INT8 was measured, and misses it.")
+    return met
 
 
 def _costs(found: Recovery) -> str:
     return {"macs": "multiply-adds", "measured": "the times measured"}.get(found.costs, f"'{found.costs}'")
-
-
-def figure_text(found: Recovery) -> Callable[[float], str]:
-    """How a figure is written: accuracies and cosines in per cent."""
-    return (lambda value: f"{value:.4%}") if found.figure in ("accuracy", "cosine", "top1") else (lambda v: f"{v:.6g}")

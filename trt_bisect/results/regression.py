@@ -1,4 +1,4 @@
-"""What a night found against its baseline, as the contract of ``regression.json`` has it."""
+"""The result of ``regress``: the networks of a nightly run against their baselines, and ``regression.json``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from trt_bisect.analyzer.figures import Figures
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.results.baseline import NetworkBaseline
 from trt_bisect.results.presentable import Presentable
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import plain, write_json
+from trt_bisect.results.saving import Saved
+from trt_bisect.support.files import write_whole
+from trt_bisect.support.plain_json import plain
 
 SCHEMA = 1
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
@@ -24,19 +25,20 @@ PASSED, FAILED, ERROR = "passed", "failed", "error"
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """One network tonight.
+    """One network of a nightly run.
 
     Attributes:
-        name: as the suite has it.
-        run: the run folder, relative to the night's.
-        seconds: what measuring it took, repeats included.
-        figures: None where nothing could be measured; then ``message`` says why.
-        baseline: what it was compared with; None for a network that is new.
-        changes: those that a repeat confirmed, and missed targets.
-        noise: changes that the repeat did not show again.
-        differs: what the two runs are made of, as far as it differs; None where that is not known.
-        accepted: the changes are taken as they are, only a target fails.
-        targets: by ``int8`` and ``recipe``.
+        name: in the suite.
+        run: the run folder, relative to the nightly folder.
+        seconds: the time measuring it took, repeats included.
+        figures: None where nothing could be measured; ``message`` has the reason.
+        baseline: the runs that it was compared with; None for a new network.
+        changes: the changes that a repeat confirmed, and missed targets.
+        noise: changes that the repeat did not confirm.
+        differs: the parts that differ between the two runs; None where they are not known.
+        accepted: the changes are accepted, so that only a missed target fails.
+        targets: of ``int8`` and ``recipe``.
+        message: the reason why nothing could be measured.
     """
 
     name: str
@@ -53,7 +55,7 @@ class NetworkResult:
 
     @property
     def failures(self) -> tuple[Change, ...]:
-        """The changes that fail the night."""
+        """The changes that fail the nightly run."""
         return tuple(change for change in self.changes if change.fails_even_if(self.accepted))
 
     @property
@@ -64,12 +66,12 @@ class NetworkResult:
         return FAILED if self.failures else PASSED
 
     def range_of(self, plan: str) -> tuple[float, ...]:
-        """The baseline's similarities of ``int8`` or ``recipe``, those that were measured."""
+        """Returns the similarities of ``int8`` or ``recipe`` that were measured in the baseline."""
         runs = self.baseline.runs if self.baseline else ()
         return tuple(value for run in runs if (value := run.similarity.get(plan)) is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """In JSON's types; of the figures the overall ones, the layers' are in the run folder."""
+        """Returns the entry of ``regression.json``: the overall figures; those of layers are in the run folder."""
         return {
             "name": self.name,
             "status": self.status,
@@ -87,22 +89,24 @@ class NetworkResult:
 
 
 @dataclass(frozen=True)
-class Regression(Presentable):
-    """A night.
+class Regression(Saved, Presentable):
+    """A nightly run.
 
     Attributes:
         suite: the path of its file.
-        folder: the night's.
-        number: of the night in its folder.
-        began: in UTC, ISO 8601.
-        baseline: what it was compared with, for a person; empty where there was nothing.
-        accepted: the night was taken as a baseline, by ``--update-baseline`` or because it is the first one.
+        folder: of this nightly run.
+        number: of the nightly run in its folder.
+        began: the time of its start in UTC, ISO 8601.
+        baseline: a description of the baseline; empty without one.
+        accepted: this run became the baseline, by ``--update-baseline`` or because it is the first one.
         networks: in the suite's order.
-        gone: networks of the baseline that the suite has no longer.
-        baseline_folder: that ``--baseline`` named, to be updated; None for ``latest``, a run, a report or a night.
+        gone: networks of the baseline that the suite no longer has.
+        baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
+            report or a nightly run.
     """
 
     PRESENTER = "regression"
+    JSON = REGRESSION
 
     suite: str
     folder: Path
@@ -116,26 +120,26 @@ class Regression(Presentable):
 
     @property
     def status(self) -> str:
-        """``failed`` where a network failed, else ``error`` where one could not be measured, else ``passed``."""
+        """``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``."""
         found = {result.status for result in self.networks}
         return next((status for status in (FAILED, ERROR) if status in found), PASSED)
 
     @property
     def exit_code(self) -> int:
-        """0 passed; 1 worse than the baseline, or a target missed; 3 a network could not be measured, none is worse."""
+        """0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse."""
         return {PASSED: 0, FAILED: 1, ERROR: NothingMeasured.exit_code}[self.status]
 
     @property
     def is_worse(self) -> bool:
-        """Whether something is worse than in the baseline, which ``--update-baseline`` would accept."""
+        """True if a figure is worse than in the baseline, which ``--update-baseline`` would accept."""
         return any(change.kind != TARGET for result in self.networks for change in result.failures)
 
     def named(self, status: str) -> tuple[str, ...]:
-        """The networks of a status."""
+        """Returns the names of the networks with a status."""
         return tuple(result.name for result in self.networks if result.status == status)
 
     def to_json(self) -> dict[str, Any]:
-        """The contract of ``regression.json``: JSON types only, no NaN and no infinity."""
+        """Returns the content of ``regression.json``: JSON types, no NaN and no infinity."""
         record = {
             "schema": SCHEMA,
             "suite": self.suite,
@@ -153,17 +157,15 @@ class Regression(Presentable):
         assert isinstance(types, dict)
         return types
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``regression.json``, ``junit.xml`` and ``summary.md``; raises BadInput where it cannot."""
-        path = make_folder(Path(folder))
-        write_json(path / REGRESSION, self.to_json())
-        write_whole(path / JUNIT, self._present("junit_xml"))
-        write_whole(path / SUMMARY, self._present("markdown").encode())
-        return path
+    def _write_files(self, folder: Path) -> None:
+        """Writes ``regression.json``, ``junit.xml`` and ``summary.md``."""
+        super()._write_files(folder)
+        write_whole(folder / JUNIT, self._present("junit_xml"))
+        write_whole(folder / SUMMARY, self._present("markdown").encode())
 
 
 def of_kinds(changes: Sequence[Change], *kinds: str) -> list[Change]:
-    """The changes of some kinds, in their order."""
+    """Returns the changes of the given kinds, in their order."""
     return [change for change in changes if change.kind in kinds]
 
 

@@ -1,4 +1,4 @@
-"""What does a remedy: the command or the lines of configuration, for each tool.
+"""The commands, or lines of configuration, that apply a remedy with each tool.
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
 ``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
@@ -35,7 +35,7 @@ _FLOAT_NETWORK = "FP32.onnx"
 
 @dataclass(frozen=True)
 class Command:
-    """One way to do something: the ``tool``, and what it is given, as ``text``."""
+    """A command: the ``tool`` and the ``text`` to type."""
 
     tool: str
     text: str
@@ -46,11 +46,11 @@ class Setting:
     """The run that commands are made for.
 
     Attributes:
-        model: its file.
-        calibration: the data or the cache that was given; empty where it has no name.
+        model: the network's file.
+        calibration: the data or the cache; empty where it has no name.
         has_data: the calibration is data, not a cache.
-        calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; anything else for a cache.
-        has_pairs: the network holds Q/DQ pairs: tools that make them want the network as it was before.
+        calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; any other text for a cache.
+        has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
         high: the precision of layers not in INT8.
         folder: the run folder; empty where there is none.
         options: of the command line that ask for this run, the data among them.
@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def float_network(self) -> str:
-        """The FP32 network's file, as far as it is known."""
+        """The FP32 network's file, or a placeholder."""
         return _FLOAT_NETWORK if self.has_pairs else self.model
 
     @property
@@ -78,21 +78,21 @@ class Setting:
         return self.calibration if self.has_data and self.calibration else _DATA
 
     def path(self, *parts: str) -> str:
-        """A file of the run folder."""
+        """Returns the path of a file in the run folder."""
         return "/".join((self.folder, *parts) if self.folder else parts)
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Ranges by another calibrator: the run that judges it and writes its cache, and the tools that read that."""
+    """Returns the run with another calibrator, which writes its cache, and the commands that read that cache."""
     folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
     cache = f"{folder}/recipe/{CACHE}"
-    how = {"--calibration": (setting.data,), "--calibrator": (calibrator.method,)}
+    changed = {"--calibration": (setting.data,), "--calibrator": (calibrator.method,)}
     if calibrator.method == "percentile":
-        how["--percentile"] = (f"{calibrator.percentile:g}",)
+        changed["--percentile"] = (f"{calibrator.percentile:g}",)
     own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
     by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
     return (
-        _run(setting, {**how, "--output": (folder,)}),
+        _run(setting, {**changed, "--output": (folder,)}),
         _modelopt(setting, *(by_data if own else ["--calibration_cache_path", cache])),
         _polygraphy(setting, cache),
         _trtexec(setting, "--int8", f"--calib={cache}"),
@@ -100,7 +100,7 @@ def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]
 
 
 def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Ranges that no calibrator gives, from a calibration cache in the run folder."""
+    """Returns the commands that use a calibration cache of the run folder."""
     path = setting.path(cache)
     return (
         _run(setting, {"--calibration": (path,), "--output": (path.removesuffix(".cache"),)}),
@@ -111,10 +111,10 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 
 
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
-    """One layer in high precision, the others in INT8.
+    """Returns the commands that leave one layer in high precision, and the others in INT8.
 
-    In the run's own precision: what does that for all culprits, the recipe in its forms, and the search for a cheaper
-    one. In another precision: the run that finds the recipe there.
+    In the run's own high precision: the recipe, which does so for all culprits, for each tool, and the search for a
+    cheaper recipe. In another precision: the run that finds the recipe in that precision.
     """
     cache = setting.path("recipe", CACHE)
     by_data = setting.has_data or setting.has_pairs
@@ -129,7 +129,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
 
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:
-    """The recipe of the run, by each tool that reads it."""
+    """Returns the commands of each tool that reads the recipe."""
     folder = setting.path("recipe")
     strong = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{QDQ_NETWORK}", "--stronglyTyped"]))
     if setting.has_pairs:
@@ -143,9 +143,9 @@ def _recipe(setting: Setting) -> tuple[Command, ...]:
 
 
 def _run(setting: Setting, changed: Options, *, network: str = "", command: str = "run") -> Command:
-    """A command of trt-bisect with the run's own options, but for those that are changed.
+    """Returns a trt-bisect command with the run's own options, except those in ``changed``.
 
-    Where the ranges do not come from data, and nothing was given to judge on, there is data to be filled in.
+    It has a placeholder for data to judge on if the ranges do not come from data and no inputs were given.
     """
     options = {**(setting.recover_options if command == "recover" else setting.options), **changed}
     if not setting.has_pairs or not network:
@@ -179,7 +179,7 @@ def _trtexec(setting: Setting, *options: str) -> Command:
 
 
 def requantizing(setting: Setting) -> tuple[Command, ...]:
-    """Symmetric INT8 pairs with a scale for each output channel, made anew from the network in FP32."""
+    """Returns the commands that quantize the FP32 network again: symmetric, with a scale for each output channel."""
     return (
         _run(setting, {"--calibration": (setting.data,), "--output": ("trt-bisect-symmetric",)}),
         _modelopt(setting, "--calibration_data_path", setting.data),
@@ -193,7 +193,7 @@ def requantizing(setting: Setting) -> tuple[Command, ...]:
 
 
 def equalising() -> tuple[Command, ...]:
-    """Channels made alike before quantization: convolutions by AIMET, matrix products by ModelOpt's SmoothQuant."""
+    """Returns the commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
     return (
         Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
         Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
@@ -201,5 +201,5 @@ def equalising() -> tuple[Command, ...]:
 
 
 def training() -> tuple[Command, ...]:
-    """Training with the roundings in place."""
+    """Returns the commands for quantization-aware training."""
     return (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)

@@ -16,13 +16,13 @@ Facts = TypeVar("Facts")
 
 
 def recovered_in(path: Path) -> Report | None:
-    """The report that a ``recovery.json`` stands for where there is no run's, None where there is none to be read."""
+    """Returns a ``recovery.json`` as a report, for a folder without a run's; None if it cannot be read."""
     graph = read_record(path.with_name(NETWORK))
     return read_as(lambda record: recovered_report(Recovery.from_json(record), graph), path)
 
 
 def read_as(parse: Callable[[Mapping[str, Any]], Facts], path: Path) -> Facts | None:
-    """What ``parse`` makes of a file's JSON object, None where it can make nothing of it or there is none."""
+    """Returns ``parse`` of a file's JSON object; None if there is no such object or ``parse`` fails on it."""
     record = read_record(path)
     if record is None:
         return None
@@ -32,24 +32,24 @@ def read_as(parse: Callable[[Mapping[str, Any]], Facts], path: Path) -> Facts | 
         return None
 
 
-def recovering(found: Recovery | None, report: Report) -> Recovery | None:
-    """``found`` where it is of the report's network, else None."""
+def recovery_for(found: Recovery | None, report: Report) -> Recovery | None:
+    """Returns the recovery if it is of the report's network, else None."""
     if found is None or Path(found.model).name != Path(report.model).name:
         return None
     named = {row.layer for row in found.high}.union(*(point.high for point in found.front))
     return found if report.strategy == RECOVER or named <= {row.name for row in report.layers} else None
 
 
-def fitting(graph: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:
-    """``graph`` where it is of the report's network, else None: a folder may have been used for another one before."""
+def graph_for(graph: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:
+    """Returns the graph if it is of the report's network, else None: an earlier run may have left it."""
     if graph is None or not isinstance(layers := graph.get("layers"), list):
         return None
     names = [layer.get("name") for layer in layers if isinstance(layer, dict)]
     return graph if names == [row.name for row in report.layers] else None
 
 
-def explaining(explanation: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:
-    """``explanation`` where it is of the report's network, else None."""
+def explanation_for(explanation: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:
+    """Returns the explanation if it is of the report's network, else None."""
     if explanation is None or not isinstance(layers := explanation.get("layers"), dict):
         return None
     return explanation if set(layers) <= {row.name for row in report.layers} else None

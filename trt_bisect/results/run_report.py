@@ -1,10 +1,7 @@
-"""The report of a run, as the contract of ``report.json`` has it."""
+"""The report of a run, and its file ``report.json``."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.presentable import Plottable
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import plain, write_json
+from trt_bisect.results.saving import WithRecipe
+from trt_bisect.support.json_files import read_record
+from trt_bisect.support.plain_json import plain
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
@@ -27,18 +23,19 @@ REPORT = "report.json"
 LAYERS = "layers.csv"
 FOLLOWS = "follows"
 NOT_TRIED = "not tried"
+NOT_JUDGED = "not judged"
 RECOVER = "recover"
-"""The strategy of a report that holds no more than what ``recover`` found."""
+"""The strategy of a report that is made from a recovery alone."""
 
 
 @dataclass(frozen=True)
 class RoundedTensor:
-    """One rounding of a culprit: the tensor or weight, who makes it, who reads it, with which scale.
+    """One rounding of a culprit: the tensor or weight, its producer, its consumer and its scale.
 
     Attributes:
         kind: ``activation``, ``weight`` or ``output``.
-        scale: the largest where a weight has one a channel.
-        also_for: other INT8 layers that read the same tensor rounded alike.
+        scale: of the rounding, the largest of a per-channel scale.
+        also_for: other INT8 layers that read the same rounded tensor.
     """
 
     tensor: str
@@ -60,14 +57,15 @@ class LayerRow:
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
             ``not tried`` where the strategy did not need it.
-        asked: the precision that the trial asked for.
-        ran: the precision that the engine says it ran in; empty where it does not say.
-        obeyed: whether the engine did what was asked; None where that is not known.
+        asked: the precision that the trial requested.
+        ran: the precision that the engine reports; empty where it reports none.
+        obeyed: true if the engine ran the requested precision; None where that is not known.
         recipe: the layer's precision in the recipe.
+        why_not: the reason why the layer is not quantizable; empty for one that is.
         message: of a failed trial.
-        rounds: for a culprit, what is rounded.
-        whole: for a layer that was blamed where pieces are other engines, the similarity on whole engines ``without``
-            and ``with`` it in INT8.
+        rounds: the roundings of a culprit.
+        whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
+            by pieces that are other engines; else None.
     """
 
     index: int
@@ -92,33 +90,37 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Report(Plottable):
-    """What a run found.
+class Report(WithRecipe):
+    """The result of a run.
 
     Attributes:
         similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst input, None where not
             measured.
         outputs: for ``int8`` and ``recipe``, by output, every metric on the input where it is worst.
         recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
-        inputs: which samples were judged, and the distribution over the data set if it was searched.
-        notes: what else is to be said, a sentence each.
+        inputs: the samples that were judged, and the distribution over the data set if it was searched.
+        notes: further remarks, a sentence each.
         summary: the closing paragraph.
-        plans: how many were measured; ``builds``: the engines built for that, of the whole network or of pieces.
-        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None where that could not
-            be built; None as a whole without a GPU.
+        plans: the number of plans measured.
+        builds: the number of engines built, of the whole network or of pieces.
+        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None for an engine that
+            could not be built; None without a GPU.
         peak_bytes: the most memory that the process held.
-        command: that made it, as it was typed; empty where it was called from Python.
-        started: when the run began, in seconds since the epoch; 0 in older reports.
-        made_of: what the fingerprint is the digest of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
+        command: the command line; empty for a run from Python.
+        started: the time of the start, in seconds since the epoch; 0 in older reports.
+        made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         budget: the loss that the threshold allows; None in older reports.
-        by_input: where several inputs were judged, for ``int8`` and ``recipe`` what ``ByInput.facts`` gives.
-        files: of the recipe, by name; empty in a report read from a file.
-        graph: what ``network_facts`` gives; None in a report read from a file.
-        explanation: why the culprits are culprits; None where none was made, and in a report read from a file.
+        by_input: where several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
+        files: of the recipe; None in a report read from a file.
+        graph: the value of ``network_facts``; None in a report read from a file.
+        explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
     """
 
     PRESENTER = "run"
+    JSON = REPORT
+    CSV = LAYERS
+    COLUMNS = tuple(LayerRow.__dataclass_fields__)
 
     model: str
     engine: str
@@ -159,22 +161,22 @@ class Report(Plottable):
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:
-        """Why each culprit is one and what to do, in their order; empty without an explanation."""
+        """The evidence and the remedies for each culprit, in their order; empty without an explanation."""
         return self.explanation.advice if self.explanation else ()
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """What the engine of ``plan`` takes for the engine layers that do a layer's work; None where that is not known.
+        """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.
 
         Args:
             plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
-            layer: a name; layers that are fused share their time.
+            layer: its name; fused layers share one time.
         """
         timed = (self.latency or {}).get(plan) or {}
         found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
         return sum(found) if found else None
 
     def table(self) -> LayerTable:
-        """The layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
+        """Returns the layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
         import pandas as pd
 
         from trt_bisect.results.layer_table import LayerTable
@@ -186,9 +188,9 @@ class Report(Plottable):
         return table
 
     def to_json(self) -> dict[str, Any]:
-        """The contract of ``report.json``: JSON types only, no NaN and no infinity."""
-        apart = ("files", "graph", "layers", "explanation")
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
+        """Returns the content of ``report.json``: JSON types, no NaN and no infinity."""
+        left_out = ("files", "graph", "layers", "explanation")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
         layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
         record = {"schema": self.schema, **fields, "layers": layers}
         types = plain(record)
@@ -197,10 +199,10 @@ class Report(Plottable):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Report:
-        """The report that ``to_json`` wrote.
+        """Returns the report of a ``report.json``.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is no report of this schema.
+            KeyError, TypeError, ValueError: the record is not one of this schema.
         """
         if record["schema"] != SCHEMA:
             raise ValueError(f"report of schema {record['schema']}, this version reads {SCHEMA}")
@@ -209,50 +211,29 @@ class Report(Plottable):
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))
 
-    def to_csv(self) -> str:
-        """The layers as CSV, the same rows as in ``report.json``; a culprit's tensors separated by spaces."""
-        text = io.StringIO()
-        names = list(LayerRow.__dataclass_fields__)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        for row in self.layers:
-            values = {name: getattr(row, name) for name in names}
-            values["shape"] = "" if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape)
-            values["rounds"] = " ".join(rounded.tensor for rounded in row.rounds)
-            values["whole"] = " ".join(f"{side}={value}" for side, value in (row.whole or {}).items())
-            writer.writerow(["" if value is None else value for value in values.values()])
-        return text.getvalue()
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
+        return [
+            {
+                **vars(row),
+                "shape": None if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape),
+                "rounds": " ".join(rounded.tensor for rounded in row.rounds),
+                "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
+            }
+            for row in self.layers
+        ]
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``report.json``, ``layers.csv``, ``explanation.json``, ``report.html`` and the recipe's files.
-
-        An explanation that is there is of this report where ``report.json`` is this one; else it is taken away.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
-        path = make_folder(Path(folder))
-        if self.files is not None:
-            self.files.write(path / "recipe")
-        content = (json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    def _write_files(self, folder: Path) -> None:
+        """Writes ``explanation.json`` too; without an explanation, removes that of another report."""
         if self.explanation is not None:
-            self.explanation.save(path)
-        elif not _holds(path / REPORT, content):
-            (path / EXPLANATION).unlink(missing_ok=True)
-        write_whole(path / LAYERS, self.to_csv().encode())
-        write_whole(path / REPORT, content)
-        if self.graph is not None:
-            write_json(path / NETWORK, self.graph)
-        self._present("write_page", path)
-        return path
+            self.explanation.save(folder)
+        elif read_record(folder / REPORT) != self.to_json():
+            (folder / EXPLANATION).unlink(missing_ok=True)
+        super()._write_files(folder)
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""
         printer.text(self._present("text"))
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
 
 
 def _row(record: Mapping[str, Any]) -> LayerRow:

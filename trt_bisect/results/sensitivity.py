@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.support.files import make_folder, write_whole
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from trt_bisect.results.saving import Tabular
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
-"""What of a layer is rounded, and the precision that stands for it."""
-JSON, CSV = "sensitivity.json", "sensitivity.csv"
+"""The rounded parts of a layer, and the precision of each."""
+SENSITIVITY, LAYERS = "sensitivity.json", "sensitivity.csv"
 
 
 @dataclass(frozen=True)
 class SensitiveOp:
-    """One layer, in one way.
+    """The sensitivity of one layer, with one of its parts rounded.
 
     Attributes:
         op_name: the layer.
-        sensitive_type: ``both``, ``weight`` or ``activation``: what of it is rounded, while all else is high.
-        metrics: every metric of the final outputs' worst, by name.
-        loss: how bad that is by the metric asked for; None where it could not be measured.
-        gain: for ``both``: the loss that full INT8 is rid of when this layer alone stays high.
-        macs: the layer's multiply-adds for one inference; ``share`` its part of the network's.
+        sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
+        metrics: by name, each metric on the worst final output.
+        loss: by the metric of the run; None where it could not be measured.
+        gain: for ``both``: the loss of full INT8 minus the loss with this layer alone high.
+        macs: the layer's multiply-adds for one inference.
+        share: its fraction of the network's multiply-adds.
     """
 
     index: int
@@ -47,7 +40,7 @@ class SensitiveOp:
     share: float
 
     def figure(self, name: str) -> float | None:
-        """``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None where there is none."""
+        """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
         if name in ("loss", "gain", "worth", "macs"):
             value: float | None = getattr(self, name)
             return value
@@ -55,18 +48,21 @@ class SensitiveOp:
 
     @property
     def worth(self) -> float | None:
-        """The gain for each share of the multiply-adds that go back to high precision; None where one is not known."""
+        """The gain divided by ``share``; None if one of them is not known."""
         return None if self.gain is None or not self.share else self.gain / self.share
 
 
 @dataclass(frozen=True)
-class Sensitivity:
-    """The layers of a network by how much INT8 hurts them.
+class Sensitivity(Tabular):
+    """The layers of a network, ordered by their losses in INT8.
 
     Attributes:
-        ops: a row a layer and way, the worst first.
+        ops: one row for each layer and rounded part, the worst first.
         full: the loss of full INT8.
     """
+
+    JSON = SENSITIVITY
+    CSV = LAYERS
 
     model: str
     metric: str
@@ -75,12 +71,12 @@ class Sensitivity:
     ops: tuple[SensitiveOp, ...]
 
     def sorted_by(self, figure: str, *, descending: bool = True, way: str | None = None) -> tuple[SensitiveOp, ...]:
-        """The rows by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, those without that figure last.
+        """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
 
         Args:
             figure: one of these.
             descending: the largest first.
-            way: only the rows of this one.
+            way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
 
         Raises:
             BadInput: no row has such a figure.
@@ -92,31 +88,17 @@ class Sensitivity:
         sign = -1.0 if descending else 1.0
         return tuple(sorted(rows, key=lambda op: _place(op.figure(figure), sign)))
 
-    def table(self) -> pd.DataFrame:
-        """All rows as a pandas table, a column a metric."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._records())
-        return table
-
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the rows; each metric is a column."""
         flat = []
         for op in self.ops:
             record = asdict(op)
-            flat.append({**record, **record.pop("metrics"), "worth": op.worth})
-        return [{name: value for name, value in record.items() if name != "metrics"} for record in flat]
-
-    def to_csv(self) -> str:
-        """The rows as CSV."""
-        records = self._records()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(name for r in records for name in r)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v is None else v for k, v in record.items()} for record in records)
-        return text.getvalue()
+            metrics = record.pop("metrics")
+            flat.append({**record, **metrics, "worth": op.worth})
+        return flat
 
     def to_json(self) -> dict[str, Any]:
-        """The whole as JSON's types."""
+        """Returns the content of ``sensitivity.json``."""
         return {
             "schema": 1,
             "model": self.model,
@@ -125,13 +107,6 @@ class Sensitivity:
             "full": self.full,
             "ops": [{**asdict(op), "worth": op.worth} for op in self.ops],
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes ``sensitivity.json`` and ``sensitivity.csv``; raises BadInput where the folder cannot be written."""
-        path = make_folder(Path(folder))
-        write_whole(path / CSV, self.to_csv().encode())
-        write_whole(path / JSON, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-        return path
 
 
 def _place(value: float | None, sign: float) -> tuple[bool, float]:

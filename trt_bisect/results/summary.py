@@ -1,9 +1,9 @@
-"""The verdict in plain words."""
+"""The verdict of a run in sentences."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
@@ -35,7 +35,7 @@ def summary(
     similarity: Mapping[str, float | None],
     by_input: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """A paragraph: full INT8, the culprits or that there are none, the recipe and what it was measured to give.
+    """Returns a paragraph: full INT8, the culprits or that there are none, the recipe and its figure.
 
     Args:
         network: whose layers are named.
@@ -45,67 +45,64 @@ def summary(
         similarity: as ``Report`` has it.
         by_input: likewise.
     """
-
-    def text(plan: str) -> str:
-        value = similarity[plan]
-        figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
-        return figure + over_inputs(by_input.get(plan), rule.metric.text)
-
+    int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     threshold = rule.metric.text(rule.threshold)
-    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {text('int8')}"
+    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
     if findings.full is not None and findings.full <= rule.budget:
         return f"{figure}, within the threshold of {threshold}: no layer is to blame."
-    parts = [
-        f"{figure}, which misses the threshold of {threshold}."
-        if findings.full is not None
-        else "Full INT8 could not be built or run."
-    ]
+    misses = f"{figure}, which misses the threshold of {threshold}."
+    parts = [misses if findings.full is not None else "Full INT8 could not be built or run."]
+    return " ".join([*parts, *_blamed(network, rule, findings), *_restored(network, recipe, restored)])
+
+
+def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
+    figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
+    return figure + over_inputs(by_input, rule.metric.text)
+
+
+def _blamed(network: Network, rule: Rule, findings: Findings) -> Iterator[str]:
+    """Yields the sentences on the culprits and on the layers that could not be judged."""
     names = [network.layers[k].name for k in findings.culprits]
-    if names:
-        blamed = (
-            "is the culprit"
-            if len(names) == 1
-            else "are the culprits, each judged with those before it in high precision"
-        )
-        parts.append(f"{listed(names)} {blamed}.")
+    if len(names) == 1:
+        yield f"{listed(names)} is the culprit."
+    elif names:
+        yield f"{listed(names)} are the culprits. Each was judged with the earlier ones in high precision."
     elif findings.full is not None and not findings.set_aside:
-        parts.append(_accumulates(network, rule, findings))
+        yield _accumulates(network, rule, findings)
     if findings.set_aside:
         aside = listed([network.layers[k].name for k in findings.set_aside])
-        parts.append(f"{aside} could not be judged: no engine with it in INT8 could be measured there.")
+        yield f"{aside} could not be judged: no engine with it in INT8 could be measured."
+
+
+def _restored(network: Network, recipe: Recipe, figure: str) -> Iterator[str]:
+    """Yields the sentences on the recipe, which measures ``figure``."""
+    left = _left_high(network, recipe)
     if recipe.meets:
-        parts.append(f"With {_what_is_left_high(network, recipe)} the network measures {text('recipe')}.")
+        yield f"With {left} the network measures {figure}."
     else:
-        parts.append(
-            f"No plan that was tried meets the threshold; the best leaves {_what_is_left_high(network, recipe)} and "
-            f"measures {text('recipe')}."
-        )
+        yield f"No plan that was tried meets the threshold. The best one, with {left}, measures {figure}."
     if recipe.added:
-        parts.append(
-            f"Of these, {listed([network.layers[k].name for k in recipe.added])} cost less than a culprit each and "
-            "were added because the rest did not suffice."
-        )
-    return " ".join(parts)
+        added = listed([network.layers[k].name for k in recipe.added])
+        verb = "is" if len(recipe.added) == 1 else "are"
+        yield f"The culprits alone do not suffice, so {added} {verb} left high too."
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[str]:
-    """A note on trials that ran out of memory, if there are any."""
+    """Returns a note on the trials that ran out of memory; empty without such trials."""
     short = [trial for trial in trials if trial.outcome == OUT_OF_MEMORY]
     if not short:
         return []
-    who = "1 plan" if len(short) == 1 else f"{len(short)} plans"
+    plans = "1 plan" if len(short) == 1 else f"{len(short)} plans"
     message = short[0].message.splitlines()[0] if short[0].message else "no message"
-    return [
-        f"{who} ran out of memory, which says nothing of the accuracy; the same command tries them again: {message}"
-    ]
+    return [f"{plans} ran out of memory, without a verdict; the same command tries again: {message}"]
 
 
 def over_inputs(facts: Mapping[str, Any] | None, text: Callable[[float], str]) -> str:
-    """What stands behind the figure of the worst of several inputs; nothing where there was one.
+    """Returns the text that follows the figure of the worst of several inputs; empty for one input.
 
     Args:
-        facts: what ``ByInput.facts`` gives.
-        text: writes a figure.
+        facts: the value of ``ByInput.facts``.
+        text: returns a figure as text.
     """
     if not facts:
         return ""
@@ -121,10 +118,10 @@ def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
     largest = [
         f"{_span([network.layers[k].name for k in step.layers])} ({step.rise:.3g})" for step in steps[:LARGEST_STEPS]
     ]
-    said = f" The largest steps are {', '.join(largest)}." if largest else ""
+    steps_text = f" The largest steps are {', '.join(largest)}." if largest else ""
     return (
         f"No single layer costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the loss "
-        f"accumulates over many layers.{said}"
+        f"accumulates over many layers.{steps_text}"
     )
 
 
@@ -132,13 +129,13 @@ def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} together"
 
 
-def _what_is_left_high(network: Network, recipe: Recipe) -> str:
+def _left_high(network: Network, recipe: Recipe) -> str:
     names = [network.layers[k].name for k in recipe.kept]
     return f"{listed(names)} left in high precision" if names else "nothing left in high precision"
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names in quotes, as a sentence has them; of many the first ones and how many more there are."""
+    """Returns names in quotes for a sentence; of more than ``most``, the first ones and the number of the others."""
     shown = [f"'{name}'" for name in names[:most]]
     if len(names) > most:
         return ", ".join(shown) + f" and {len(names) - most} more"

@@ -1,10 +1,10 @@
-"""A plan as flags of trtexec, or the reason why trtexec cannot be told of it.
+"""A plan as flags of trtexec, or the reason why trtexec cannot express it.
 
 Source of the rules: ``sampleOptions.cpp``, ``sampleEngines.cpp`` and ``sampleUtils.cpp`` in ``samples/common`` of
 NVIDIA/TensorRT, 8.4 to 10.13. A list is split at every comma, and an entry at its last colon. Apostrophes quote, and
-are taken out of every name. From 10.0 on the first ``*`` in a name stands for any text, for layers that no entry names
+are removed from every name. From 10.0 on, the first ``*`` in a name matches any text, for layers that no entry names
 exactly. Types of outputs are joined by ``+``: one for each output of the layer, or one for all of them, integers
-included. A name that no layer has is passed over without a word.
+included. A name that no layer has is ignored silently.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from trt_bisect.precision import Precision
 
 _SPLITS = ",'\n"
 _MOST_BYTES = 100_000
-"""xargs starts a second trtexec with the rest where all flags and the environment are over 128 KiB."""
+"""The limit for all flags. Above 128 KiB with the environment, xargs starts a second trtexec with the rest."""
 
 _TYPES = {kind: kind for kind in map(str, Precision)} | {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16"}
 _TYPES |= {kind.upper(): kind for kind in ("int32", "int64", "bool", "uint8", "int8")}
-"""trtexec's words for types of outputs, by a precision or by TensorRT's own name."""
+"""trtexec's names of output types, by precision or by TensorRT's own name."""
 
 REFUSED = "--refused-by-trt-bisect"
-"""No flag of trtexec: it prints it as an unknown option, with its value, and fails."""
+"""A flag that trtexec does not have: it prints it as an unknown option, with its value, and fails."""
 
 
 def flags_of(weak: WeakPlan, *, int8: bool, fp16: bool, cache: str) -> list[str]:
-    """The flags that build the plan.
+    """Returns the flags that build the plan.
 
     Args:
         weak: the plan's constraints.
@@ -59,17 +59,17 @@ def _types_outputs(constraint: Constraint) -> bool:
 
 
 def _types(constraint: Constraint) -> str:
-    """The types of a layer's outputs: one for all where all are the same."""
+    """Returns the types of a layer's outputs: one for all if they are the same."""
     kinds = [_TYPES.get(str(kind), "") for kind in constraint.outputs]
     return kinds[0] if len(set(kinds)) == 1 else "+".join(kinds)
 
 
 def flags_file(flags: list[str], refused: list[str]) -> str:
-    """The text of a file of flags, one a line, quoted for ``xargs``.
+    """Returns the text of a file of flags, one a line, quoted for ``xargs``.
 
     Args:
         flags: from ``flags_of``.
-        refused: from ``refusals``; with any, the file holds one line that makes trtexec fail and say them.
+        refused: from ``refusals``. If there are any, the file holds one line that makes trtexec fail and print them.
     """
     if refused:
         return shlex.quote(f"{REFUSED}={'; '.join(_plain(why) for why in refused)}") + "\n"
@@ -77,12 +77,12 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """``text`` without what ``xargs`` reads as the end of a line, or as a quote."""
+    """Returns ``text`` without the characters that ``xargs`` reads as line ends or quotes."""
     return "".join("`" if letter == "'" else letter if letter.isprintable() else "?" for letter in text)
 
 
 def refusals(weak: WeakPlan, flags: list[str]) -> list[str]:
-    """Why trtexec cannot be told of a plan whole, a clause for each layer; empty where it can."""
+    """Returns the reasons why trtexec cannot express a plan, a clause for each layer; empty if it can."""
     found = [f"layer '{each.layer}': {why}" for each in weak.constraints for why in _why_not(each, weak)]
     length = sum(len(flag.encode()) for flag in flags)
     if not found and length > _MOST_BYTES:
@@ -106,6 +106,6 @@ def _why_not(constraint: Constraint, weak: WeakPlan) -> Iterator[str]:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """A pattern has one wildcard, its first ``*``."""
+    """Returns true if a name matches a pattern, whose first ``*`` is its only wildcard."""
     start, star, end = pattern.partition("*")
     return bool(star) and len(name) >= len(start) + len(end) and name.startswith(start) and name.endswith(end)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -16,35 +14,39 @@ from trt_bisect.analyzer.distribution import Distribution, distribution_of, verd
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.errors import BadInput
-from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.results.saving import Tabular
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
 WORST_JSON, WORST_CSV, WORST = "worst.json", "worst.csv", "worst"
-_COLUMNS = ("rank", "sample", "value", "loss", "faint")
 
 
 @dataclass(frozen=True)
-class WorstReport:
-    """The worst inputs of a data set, and how the metric is spread over it.
+class WorstReport(Tabular):
+    """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
         arithmetic: ``emulated`` or ``measured``.
-        metric: its name, and in ``order`` how it goes from the worst to the best: ``ascending`` or ``descending``.
+        metric: its name.
+        order: of the metric from the worst to the best: ``ascending`` or ``descending``.
         threshold: the worst value that is still good; None where the metric has none.
         allowed: the loss that the threshold allows.
         high: the layers that were left in high precision.
         source: the data set.
         values: the metric on each sample; None where INT8 gave no finite output.
-        losses: how far each is from perfect; None for infinite.
-        faint: samples passed over because FP32's output is almost zero there.
-        places: of the worst samples, worst first.
+        losses: of these values; None for infinite.
+        faint: samples left out because FP32's output on them is almost zero.
+        places: indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
-        notes: what else is to be said, a sentence each.
+        notes: further remarks, a sentence each.
         inputs: the worst samples, worst first.
     """
+
+    JSON = WORST_JSON
+    CSV = WORST_CSV
+    COLUMNS = ("rank", "sample", "value", "loss", "faint")
 
     model: str
     engine: str
@@ -66,40 +68,31 @@ class WorstReport:
 
     @cached_property
     def distribution(self) -> Distribution:
-        """Over all samples but the faint ones; over all where there are no others."""
-        aside = frozenset(self.faint)
-        told = [place for place in range(len(self.values)) if place not in aside] or list(range(len(self.values)))
-        values = [math.nan if (value := self.values[place]) is None else value for place in told]
-        losses = [math.inf if (loss := self.losses[place]) is None else loss for place in told]
+        """The distribution over the samples that are not faint; over all samples if all are faint."""
+        faint = frozenset(self.faint)
+        counted = [place for place in range(len(self.values)) if place not in faint] or list(range(len(self.values)))
+        values = [math.nan if (value := self.values[place]) is None else value for place in counted]
+        losses = [math.inf if (loss := self.losses[place]) is None else loss for place in counted]
         return distribution_of(values, losses, self.allowed)
 
     @property
     def verdict(self) -> str:
-        """Whether it is the inputs or the network, in words."""
+        """A sentence that says if the inputs or the network cause the loss."""
         return verdict(self.distribution)
 
     def table(self) -> pd.DataFrame:
-        """Every sample, one row each, in the order of the data set; ``rank`` 1 is the worst that was kept."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self._rows(), columns=list(_COLUMNS)).set_index("sample")
+        """Returns the samples as a pandas table, in the order of the data set; ``rank`` 1 is the worst one."""
+        table: pd.DataFrame = super().table().set_index("sample")
         return table
 
     def to_json(self) -> dict[str, Any]:
-        """JSON types only, no NaN and no infinity."""
+        """Returns the content of ``worst.json``: JSON types, no NaN and no infinity."""
         names = [name for name in self.__dataclass_fields__ if name != "inputs"]
         record = {"schema": SCHEMA, **{name: getattr(self, name) for name in names}}
         return {**record, "distribution": asdict(self.distribution), "verdict": self.verdict}
 
-    def to_csv(self) -> str:
-        """Every sample, one row each, in the order of the data set."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._rows())
-        return text.getvalue()
-
-    def _rows(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the samples, one a row, in the order of the data set."""
         ranks = {place: rank for rank, place in enumerate(self.places, 1)}
         faint = frozenset(self.faint)
         return [
@@ -116,15 +109,11 @@ class WorstReport:
         Raises:
             BadInput: it cannot be written.
         """
-        made = make_folder(Path(folder))
-        saved = save_samples(made, WORST, self.inputs)
-        write_whole(made / WORST_JSON, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-        write_whole(made / WORST_CSV, self.to_csv().encode())
-        return saved
+        return save_samples(super().save(folder), WORST, self.inputs)
 
     @classmethod
     def load(cls, folder: str | Path) -> WorstReport:
-        """The report that ``save`` wrote, its samples included.
+        """Returns the report that ``save`` wrote, with its samples.
 
         Raises:
             BadInput: there is none in the folder, or it cannot be read.
@@ -148,12 +137,12 @@ def _tupled(value: Any) -> Any:
 
 
 def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:
-    """``values`` with None for what is not finite."""
+    """Returns ``values`` with None in place of values that are not finite."""
     return tuple(value if math.isfinite(value) else None for value in values)
 
 
 def description(report: WorstReport) -> Mapping[str, str]:
-    """What was searched and how, by title."""
+    """Returns the data, the INT8 network and the metric of a search, as text by title."""
     left = ", ".join(report.high)
     return {
         "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",

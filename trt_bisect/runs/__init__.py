@@ -1,1 +1,1 @@
-"""Run folders: the journal of trials, fingerprints, what a run keeps so that it can go on after any stop."""
+"""Run folders: the journal of trials, stored ranges and inputs, the lock, the progress file."""

@@ -1,4 +1,4 @@
-"""What a run folder keeps beside the journal: the ranges and the inputs, each under the key of what made it."""
+"""The ranges and the inputs that a run folder stores beside the journal, each under a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import DAMAGED, Feeds, digest_of_feeds, read_archive
+from trt_bisect.data.array_files import DAMAGED, read_archive
+from trt_bisect.data.datasets import Feeds, digest_of_feeds
 from trt_bisect.support.files import whole_file, write_whole
 from trt_bisect.support.json_files import read_record
 
@@ -21,23 +22,23 @@ INPUTS_ABOUT = "inputs.json"
 
 
 def fingerprint(parts: Any) -> str:
-    """SHA-256 over ``parts`` as JSON, whatever the order of their keys."""
+    """Returns the SHA-256 of ``parts`` as JSON. The order of their keys does not matter."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:
-    """Keeps the ranges of the calibration that ``key`` stands for."""
+    """Stores the ranges of a calibration under ``key``."""
     record = {
         "origin": ranges.origin,
         "scales": {name: np.float32(scale).tobytes().hex() for name, scale in ranges.scales.items()},
         "unusable": dict(ranges.unusable),
     }
-    _keep(folder / RANGES, key, record)
+    _store(folder / RANGES, key, record)
 
 
 def load_ranges(folder: Path, key: str) -> Ranges | None:
-    """The ranges kept under ``key``, their bits as they were, or None."""
-    record = _kept(folder / RANGES, key)
+    """Returns the ranges stored under ``key``, bit for bit; None if there are none."""
+    record = _load(folder / RANGES, key)
     if record is None:
         return None
     scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
@@ -45,7 +46,14 @@ def load_ranges(folder: Path, key: str) -> Ranges | None:
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
-    """Keeps the inputs that are judged: ``inputs.npz`` can be given as ``--input`` where all have one shape."""
+    """Stores the judged inputs under ``key``. If all have one shape, the user can give ``inputs.npz`` as ``--input``.
+
+    Args:
+        folder: the run folder.
+        key: a digest of everything that decides the inputs.
+        inputs: one dictionary of arrays for each input.
+        about: facts on the inputs, in JSON types.
+    """
     inputs = [{name: _without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
     alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)
@@ -56,7 +64,7 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
     with whole_file(folder / INPUTS) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
     samples = [digest_of_feeds(feeds) for feeds in inputs]
-    _keep(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
+    _store(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
 
 
 def _without_objects(array: np.ndarray) -> np.ndarray:
@@ -64,8 +72,8 @@ def _without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:
-    """The inputs kept under ``key`` and what was noted of them, or None; not those that another run wrote since."""
-    record = _kept(folder / INPUTS_ABOUT, key)
+    """Returns the inputs stored under ``key`` and the facts on them; None if there are none or they were changed."""
+    record = _load(folder / INPUTS_ABOUT, key)
     if record is None:
         return None
     samples = record["samples"]
@@ -86,12 +94,12 @@ def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
     return feeds
 
 
-def _keep(path: Path, key: str, record: Mapping[str, Any]) -> None:
+def _store(path: Path, key: str, record: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps({"key": key, "digest": fingerprint(record), "kept": record}, indent=1).encode())
 
 
-def _kept(path: Path, key: str) -> Any:
-    """What was kept under ``key``, None where there is nothing, or where it was altered since."""
-    record = read_record(path) or {}
-    kept = record.get("kept")
-    return kept if record.get("key") == key and record.get("digest") == fingerprint(kept) else None
+def _load(path: Path, key: str) -> Any:
+    """Returns the record stored under ``key``; None if there is none, or if it was changed."""
+    file = read_record(path) or {}
+    record = file.get("kept")
+    return record if file.get("key") == key and file.get("digest") == fingerprint(record) else None

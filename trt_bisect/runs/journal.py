@@ -1,9 +1,9 @@
-"""The journal: every trial appended, and on disk, before the next begins.
+"""The journal: every trial is appended and on disk before the next one begins.
 
-``journal.jsonl`` holds one JSON object a line: the fingerprint of the run, and either what the fingerprint is made of,
-with an ``id`` that no other journal has, or a trial. A line that was cut off by a stop is dropped when the journal is
-opened again. Trials under other fingerprints stay in the file and are never taken, and one that timed out, ran out of
-memory, or was lost with its worker, is tried again.
+``journal.jsonl`` has one JSON object in each line, with the fingerprint of the run. A line holds either a trial, or the
+parts of the fingerprint and a unique ``id`` of the journal. A line that was cut off by a stop is removed when the
+journal is opened again. Trials with other fingerprints stay in the file and are not used. A trial that timed out, ran
+out of memory, or was lost with its worker is measured again.
 """
 
 from __future__ import annotations
@@ -27,29 +27,40 @@ JOURNAL = "journal.jsonl"
 
 
 class MemoryStore:
-    """Trials of a run that has no folder."""
+    """The trials of a run without a folder."""
 
     def __init__(self) -> None:
         self.trials: dict[str, Trial] = {}
         self._others: dict[str, MemoryStore] = {}
 
     def find(self, plan: str) -> Trial | None:
-        """The trial of a plan, or None."""
+        """Returns the trial of a plan, or None."""
         return self.trials.get(plan)
 
     recall = find
 
     def keep(self, *trials: Trial) -> None:
-        """Keeps trials."""
+        """Stores trials."""
         self.trials.update({trial.plan: trial for trial in trials})
 
     def under(self, fingerprint: str, _about: Mapping[str, Any]) -> MemoryStore:
-        """The trials of another fingerprint."""
+        """Returns the store of the trials with another fingerprint."""
         return self._others.setdefault(fingerprint, MemoryStore())
 
 
 class Journal:
-    """The trials of one fingerprint in a run folder, which ``working_in`` has locked.
+    """The trials of one fingerprint in a run folder. The folder must be locked by ``working_in``.
+
+    Args:
+        folder: the run folder.
+        fingerprint: of the run.
+        about: the parts of the fingerprint, in JSON types.
+        file: the journal's file if it is open already.
+
+    Attributes:
+        path: of the file.
+        trials: by plan.
+        resumed: the number of trials read from the file.
 
     Raises:
         BadInput: the folder cannot be written.
@@ -72,7 +83,7 @@ class Journal:
             self._append({"run": fingerprint, "about": dict(about), "id": uuid4().hex})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
-        """The trials of another fingerprint in the same file, as long as this journal is open."""
+        """Returns the journal of another fingerprint in the same file. It is usable while this journal is open."""
         if fingerprint == self._fingerprint:
             return self
         if fingerprint not in self._others:
@@ -80,14 +91,14 @@ class Journal:
         return self._others[fingerprint]
 
     def find(self, plan: str) -> Trial | None:
-        """The trial of a plan, or None."""
+        """Returns the trial of a plan, or None."""
         trial = self.trials.get(plan)
         if trial is not None:
             self._wanted.add(plan)
         return trial
 
     def recall(self, plan: str) -> Trial | None:
-        """The trial of a plan that was found or kept since the journal was opened, or None."""
+        """Returns the trial of a plan if it was found or stored since the journal was opened, else None."""
         return self.trials.get(plan) if plan in self._wanted else None
 
     def keep(self, *trials: Trial) -> None:
@@ -109,9 +120,12 @@ class Journal:
 
 
 def opened(path: Path) -> FileIO:
-    """The journal at ``path``, made if need be.
+    """Opens the journal at ``path``; creates it if there is none.
 
-    It has no buffer: what could not be written is not tried again when the file is closed.
+    The file has no buffer, so that closing it does not try a failed write again.
+
+    Raises:
+        BadInput: the file cannot be written.
     """
     try:
         path.touch()
@@ -121,7 +135,11 @@ def opened(path: Path) -> FileIO:
 
 
 def append(file: FileIO, path: Path, lines: bytes) -> None:
-    """Writes whole lines to the end of a journal, and waits until they are on disk; raises BadInput where it cannot."""
+    """Writes whole lines to the end of a journal and waits until they are on disk.
+
+    Raises:
+        BadInput: the file cannot be written; it is left as it was.
+    """
     end = file.seek(0, os.SEEK_END)
     left = memoryview(lines)
     try:
@@ -135,17 +153,22 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
 
 
 def _whole_records(file: FileIO) -> list[dict[str, Any]]:
-    """The records in a journal; a line that was not written to its end is cut off the file."""
+    """Returns the records in a journal; removes a line at the end that was not written completely."""
     file.seek(0)
     content = file.read()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        file.truncate(whole)
-    return list(records_of(content[:whole].splitlines()))
+    whole = complete_lines(content)
+    if len(whole) < len(content):
+        file.truncate(len(whole))
+    return list(records_of(whole.splitlines()))
+
+
+def complete_lines(content: bytes) -> bytes:
+    """Returns the content of a journal without a line at the end that was not written completely."""
+    return content[: content.rfind(b"\n") + 1]
 
 
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The records in whole lines of a journal; what is none is passed over."""
+    """Yields the records in complete lines of a journal. Lines that are not a record are skipped."""
     for line in lines:
         record = record_of(line)
         if record is not None:
@@ -153,7 +176,7 @@ def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def trial_of(record: Mapping[str, Any]) -> Trial | None:
-    """The trial that a record holds, None where it holds none."""
+    """Returns the trial in a record; None if there is none."""
     try:
         return Trial.from_json(record["trial"])
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""A folder for one process at a time."""
+"""A lock that gives a folder to one process at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trt_bisect.support.files import unwritable
 
 @contextmanager
 def locked(folder: Path, option: str = "--output") -> Iterator[None]:
-    """The folder itself is locked: no lock file is left behind, and the system frees it when the process ends.
+    """Locks an existing folder. There is no lock file, and the system releases the lock when the process ends.
 
     Args:
-        folder: which exists.
-        option: named it.
+        folder: the folder.
+        option: the option that named it, for messages.
 
     Raises:
-        BadInput: another process works in it, or it cannot be opened.
+        BadInput: another process has locked the folder, or it cannot be opened.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""The progress of a run in its folder, once a second, for those who look on: ``progress.json``."""
+"""The progress of a run, written into ``progress.json`` in its folder once a second for other processes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from trt_bisect.support.progress import Progress
 
 PROGRESS = "progress.json"
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
-"""What can be told of a run from its folder."""
-BEAT = 1.0
-"""Seconds between two writings."""
-_SILENCE = 30.0
-"""Seconds without one after which a run on another machine is taken for dead."""
+"""The states of a run, as seen from its folder."""
+HEARTBEAT = 1.0
+"""Seconds between two writes."""
+_TIMEOUT = 30.0
+"""Seconds without a write after which a run on another machine counts as dead."""
 
 
 class Heartbeat:
-    """Shows progress, and writes it into a run folder from a thread of its own. It never breaks the run.
+    """Shows progress and writes it into a run folder from its own thread. An error in it does not stop the run.
 
-    The file is there as long as the run goes on; what a killed run leaves is told by ``is_running``.
+    The file exists while the run goes on. ``is_running`` recognises the file that a killed run leaves.
     """
 
     def __init__(self, folder: Path, shown: Progress) -> None:
@@ -43,7 +43,7 @@ class Heartbeat:
         self._set(stage="", total=None, done=0, what="")
         self._write()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="trt-bisect progress", daemon=True)
+        self._thread = threading.Thread(target=self._write_often, name="trt-bisect progress", daemon=True)
         self._thread.start()
 
     def stage(self, title: str, total: int | None) -> None:
@@ -53,18 +53,18 @@ class Heartbeat:
         self._set(stage=title, total=total, done=0, what="")
 
     def step(self, what: str, size: int = 1) -> None:
-        """Moves on; what was being done before is done."""
+        """Begins the next step of ``size`` units; the step before is done."""
         self._shown.step(what, size)
         done, total = self._stage["done"] + self._doing, self._stage["total"]
         self._doing = size
         self._set(done=done, what=what, total=None if total is None else max(total, done + size))
 
     def say(self, text: str) -> None:
-        """Shown, and not written."""
+        """Shows a message. It is not written into the file."""
         self._shown.say(text)
 
     def close(self) -> None:
-        """Ends the display, and takes the file away."""
+        """Ends the display and removes the file."""
         self._shown.close()
         self._ended.set()
         self._thread.join()
@@ -74,8 +74,8 @@ class Heartbeat:
     def _set(self, **changed: Any) -> None:
         self._stage = {**self._stage, **changed, "seconds": round(perf_counter() - self._began, 1)}
 
-    def _beat(self) -> None:
-        while not self._ended.wait(BEAT):
+    def _write_often(self) -> None:
+        while not self._ended.wait(HEARTBEAT):
             self._write()
 
     def _write(self) -> None:
@@ -89,20 +89,20 @@ class Heartbeat:
 
 
 def is_running(progress: Mapping[str, Any], silent: float) -> bool:
-    """Whether the run that wrote a progress file goes on.
+    """Returns true if the run that wrote a progress file is running.
 
     Args:
         progress: the file's content.
-        silent: seconds since it was written.
+        silent: seconds since the file was written.
     """
     if progress.get("host") != socket.gethostname():
-        return silent < _SILENCE
+        return silent < _TIMEOUT
     pid = progress.get("pid")
     return isinstance(pid, int) and pid > 0 and _is_alive(pid) and _born(pid) == progress.get("born")
 
 
 def runs_in(folder: Path) -> bool:
-    """Whether a run goes on in a folder."""
+    """Returns true if a run is running in a folder."""
     path = folder / PROGRESS
     try:
         progress, written = read_record(path), path.stat().st_mtime
@@ -122,9 +122,9 @@ def _is_alive(pid: int) -> bool:
 
 
 def _born(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the machine was; None where that is not known, or it is dead.
+    """Returns the start time of a process in clock ticks since the machine started; None if not known or if it ended.
 
-    Source: field 22 of ``/proc/<pid>/stat`` in proc(5); field 3 is ``Z`` for one that has ended and was not waited for.
+    Source: field 22 of ``/proc/<pid>/stat`` in proc(5). Field 3 is ``Z`` for a process that ended and is not reaped.
     """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

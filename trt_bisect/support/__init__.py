@@ -1,1 +1,1 @@
-"""Helpers that know nothing of networks: progress, the machine, JSON files, files written whole."""
+"""Helpers without knowledge of networks: progress, the machine, JSON, CSV, files written completely or not at all."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from trt_bisect.errors import MAKE_ROOM, BadInput
 
 
 def make_folder(folder: Path, option: str = "--output") -> Path:
-    """The folder that ``option`` names, made if need be.
+    """Makes a folder if it does not exist, and returns it.
+
+    Args:
+        folder: its path.
+        option: the option that names it, for the message.
 
     Raises:
-        BadInput: it cannot be made or written.
+        BadInput: the folder cannot be made, or not be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,10 +32,10 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file such that a stop leaves the old one or the new one.
+    """Writes a file. After a stop at any moment, either the old or the complete new file exists.
 
     Raises:
-        BadInput: it cannot be written.
+        BadInput: the file cannot be written.
     """
     with whole_file(path) as file:
         file.write(content)
@@ -39,24 +43,24 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written; only when it is whole it takes the place of the old one.
+    """Opens a temporary file to write to, and replaces ``path`` by it at the end of the block.
 
     Raises:
-        BadInput: it cannot be written.
+        BadInput: the file cannot be written.
     """
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             yield file
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise BadInput(f"'{path}' cannot be written: {error.strerror or error}.", MAKE_ROOM) from error
 
 
 def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:
-    """The error for a folder that cannot be written, which ``option`` named."""
+    """Returns the error for a folder, named by ``option``, that cannot be written to."""
     return BadInput(
         f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
     )

@@ -1,4 +1,4 @@
-"""JSON objects in files that a stop, a full disk or somebody may have spoiled."""
+"""Reads JSON objects from files that may be damaged or incomplete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def record_of(text: bytes | str) -> dict[str, Any] | None:
-    """The JSON object that a text is, None where it is none."""
+    """Parses a JSON object; returns None if the text is anything else."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -17,7 +17,7 @@ def record_of(text: bytes | str) -> dict[str, Any] | None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, None where there is none that can be read."""
+    """Reads the JSON object in a file; returns None if the file cannot be read or holds anything else."""
     try:
         return record_of(path.read_bytes())
     except OSError:

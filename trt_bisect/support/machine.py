@@ -1,4 +1,4 @@
-"""What the machine gives: processors, memory."""
+"""The machine: processors and memory."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
-_most: int | None = None
+_limit: int | None = None
 
 
 def use_at_most(processors: int) -> None:
-    """Has this process take no more for its threads, where it shares a machine with others of its kind."""
-    global _most
-    _most = processors
+    """Limits the threads of this process, for one of several workers on a machine."""
+    global _limit
+    _limit = processors
 
 
 def session_threads() -> int | None:
-    """The threads of an ONNX Runtime session that is given none; None leaves ONNX Runtime's own."""
-    return _most
+    """Returns the default number of threads of a session; None for ONNX Runtime's own default."""
+    return _limit
 
 
 def cores() -> int:
-    """The processors that this process may run on."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(there, _most or there)
+    """Returns the number of processors that this process may use."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, _limit or available)
 
 
 def processor() -> str:
-    """The architecture, and those vector extensions by which kernels are chosen: float sums depend on them.
+    """Returns the architecture and the vector extensions that libraries choose kernels by: float sums depend on them.
 
     Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
     """
@@ -43,10 +43,10 @@ def processor() -> str:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held.
+    """Returns the peak memory of this process in bytes.
 
-    Source: VmHWM in proc(5), in KiB. getrusage(2) serves where there is no such file: on Linux its figure includes what
-    the parent held when it started this process; macOS counts in bytes.
+    Source: VmHWM in proc(5), in KiB; without that file, getrusage(2), in bytes on macOS and in KiB elsewhere. On Linux
+    the latter includes the memory of the parent when it started this process.
     """
     status = Path("/proc/self/status")
     if status.is_file():

@@ -1,4 +1,4 @@
-"""Results as plain JSON and CSV."""
+"""Writes results as plain JSON and CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trt_bisect.support.files import write_whole
 
 
 def plain(value: Any) -> Any:
-    """``value`` in JSON's types; None for a float that is not finite."""
+    """Converts a value to JSON's types. Floats that are not finite become None, tuples become lists."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -25,27 +25,34 @@ def plain(value: Any) -> Any:
 
 
 def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
-    """One row a record: nothing for None and NaN, shapes as ``1x3x8``, lists of names separated by spaces.
+    """Returns CSV with one row for each record.
+
+    None and NaN are empty, shapes are written as ``1x3x8``, other tuples separated by spaces.
 
     Args:
-        records: all with the same columns.
+        records: one a row; a record without one of the columns has an empty cell there.
         columns: the header where there are no records.
     """
     rows = list(records)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else list(columns), lineterminator="\n")
+    header = list(dict.fromkeys(name for row in rows for name in row) if rows else columns)
+    writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(name, value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Writes a record as JSON; raises BadInput where the file cannot be written."""
+    """Writes a record as JSON.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
     write_whole(path, (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
 
 
 def shape_text(shape: Iterable[int | str | None]) -> str:
-    """``1x3x8``; ``scalar`` where there is no axis."""
+    """Returns a shape as text: ``1x3x8``, ``?`` for unknown sizes, ``scalar`` for no axes."""
     return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
 
 

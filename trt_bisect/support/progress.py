@@ -1,25 +1,24 @@
-"""Progress of long work, shown by Rich in a terminal, by tqdm in a notebook, or not at all."""
+"""Progress displays: Rich in a terminal, tqdm in a notebook, or none."""
 
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Any, Protocol
 
 
 class Progress(Protocol):
-    """Stages one after another, each with a number of steps."""
+    """The interface of a progress display: one stage after another, each with a number of steps."""
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage of ``total`` steps, as far as that can be foreseen; None where it cannot."""
+        """Begins a stage of about ``total`` steps; None if unknown."""
         ...
 
     def step(self, what: str, size: int = 1) -> None:
-        """Says what is being done now, and as how many steps it counts; what was being done before is done."""
+        """Begins a step named ``what`` that counts as ``size`` steps; the step before it is done."""
         ...
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Shows a permanent line."""
         ...
 
     def close(self) -> None:
@@ -28,23 +27,23 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def stage(self, title: str, total: int | None) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def step(self, what: str, size: int = 1) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class RichProgress:
-    """A bar with the layer, the count and the time left, on stderr; plain lines where stderr is no terminal."""
+    """A bar with the step, the count and the time left, on stderr; plain lines if stderr is no terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -66,66 +65,66 @@ class RichProgress:
         )
         self._bar.start()
         self._task: Any = None
-        self._doing = 0
+        self._current_size = 0
 
     def stage(self, title: str, total: int | None) -> None:
-        """A bar of its own."""
+        """Begins a stage with a new bar."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         if not self._console.is_terminal:
             self.say(title)
         self._task = self._bar.add_task(title, total=total, what="")
-        self._doing = 0
+        self._current_size = 0
 
     def step(self, what: str, size: int = 1) -> None:
-        """Moves the bar."""
+        """Begins a step and moves the bar by the step before it."""
         task = next(task for task in self._bar.tasks if task.id == self._task)
-        grown = None if task.total is None else max(task.total, task.completed + self._doing + size)
-        self._bar.update(self._task, advance=self._doing, total=grown, what=what)
-        self._doing = size
+        grown = None if task.total is None else max(task.total, task.completed + self._current_size + size)
+        self._bar.update(self._task, advance=self._current_size, total=grown, what=what)
+        self._current_size = size
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Prints a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         self._bar.stop()
 
 
 class NotebookProgress:
-    """A tqdm bar."""
+    """A tqdm bar in a notebook."""
 
     def __init__(self) -> None:
         self._bar: Any = None
 
     def stage(self, title: str, total: int | None) -> None:
-        """A bar of its own."""
+        """Begins a stage with a new bar."""
         from tqdm.auto import tqdm
 
         self.close()
         self._bar = tqdm(total=total, desc=title, leave=False)
-        self._doing = 0
+        self._current_size = 0
 
     def step(self, what: str, size: int = 1) -> None:
-        """Moves the bar."""
-        self._bar.update(self._doing)
-        self._doing = size
+        """Begins a step and moves the bar by the step before it."""
+        self._bar.update(self._current_size)
+        self._current_size = size
         self._bar.set_postfix_str(what)
 
     def say(self, text: str) -> None:
-        """Printed."""
+        """Prints a line."""
         print(text)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
-class Named:
-    """A display with a name before each stage; it stays open when what is named ends."""
+class PrefixedProgress:
+    """Another display with a name before each stage and line; ``close`` leaves that display open."""
 
     def __init__(self, shown: Progress, name: str) -> None:
         self._shown = shown
@@ -136,32 +135,17 @@ class Named:
         self._shown.stage(f"{self._name}: {title}", total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Moves on."""
+        """Begins a step."""
         self._shown.step(what, size)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Shows a permanent line."""
         self._shown.say(f"{self._name}: {text}")
 
     def close(self) -> None:
-        """Nothing: others follow."""
-
-
-class Showing:
-    """Closes a display on the way out."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def __enter__(self) -> Progress:
-        return self.progress
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.close()
+        """Does nothing: the other display stays open."""
 
 
 def default_progress() -> Progress:
-    """tqdm in a notebook, else nothing."""
+    """Returns the display for a call from Python: tqdm in a notebook, else none."""
     return NotebookProgress() if "ipykernel" in sys.modules else Silent()

@@ -1,4 +1,4 @@
-"""Facts that were read from a file hold what their dataclass declares."""
+"""Checks the types of dataclass fields that were read from a file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _hints: Callable[[Any], Mapping[str, Any]] = cache(get_type_hints)
 
 
 def checked(facts: Facts) -> Facts:
-    """The instance of a dataclass, if every field's value is of the declared type; whole numbers do for floats.
+    """Returns an instance of a dataclass if every field has a value of its declared type; int is accepted for float.
 
     Raises:
-        TypeError: one is not.
+        TypeError: a field has a value of another type.
     """
     hints = _hints(type(facts))
     for name in type(facts).__dataclass_fields__:  # type: ignore[attr-defined]

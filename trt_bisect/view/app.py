@@ -1,4 +1,4 @@
-"""The application: a run's page and its live data, and the list of runs."""
+"""The web application: the page of a run with its live data, and the list of runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FindState = Callable[[Request], State]
 
 
 def make_app(folder: Path) -> Starlette:
-    """The application for one run folder, or for all those directly under a folder. It lets anybody in.
+    """Returns the application for a run folder, or for the run folders directly under a folder.
 
-    What all viewers share is found out on the event loop: they never wait for each other's copy of the same work.
+    It checks no token; ``TokenAuth`` does. A run's state is made on the event loop, once for all viewers.
     """
     if is_run_folder(folder):
-        known = Throttled(LiveRun(folder).state)
-        routes = _run_routes("/", lambda _: known())
+        state = Throttled(LiveRun(folder).state)
+        routes = _run_routes("/", lambda _: state())
     else:
         routes = _index_routes(Runs(folder))
     app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing, Gone: _nothing, Exception: _fault})
@@ -45,7 +45,7 @@ def _run_routes(path: str, find: FindState) -> list[Route]:
         state = find(request)
         zips = "gzip" in request.headers.get("accept-encoding", "")
         headers = {"content-encoding": "gzip"} if zips else {}
-        return _unless_known(request, state.etag, state.zipped if zips else state.body, "application/json", headers)
+        return _unless_cached(request, state.etag, state.zipped if zips else state.body, "application/json", headers)
 
     return [Route(path, page), Route(f"{path}{LIVE}", live)]
 
@@ -70,13 +70,13 @@ def _index_routes(runs: Runs) -> list[Route]:
 
     async def table(request: Request) -> Response:
         body = rows()
-        return _unless_known(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
+        return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
 
     return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name}/", state)]
 
 
-def _unless_known(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
-    """The body; 304 without one for who has it already."""
+def _unless_cached(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    """Returns the body, or 304 without a body if the request's ``If-None-Match`` is ``etag``."""
     headers = {**headers, "etag": etag, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)

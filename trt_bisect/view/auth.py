@@ -1,4 +1,4 @@
-"""Who is let in: those who have the token, by a name that belongs to this machine. All others are told nothing."""
+"""Access control: a request needs the token and a host name of this machine; others get 403 and no content."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class TokenAuth:
-    """Lets requests with the right token through to an application; the others get 403 and nothing else.
+    """Passes requests with the right token to an application; other requests get 403 and no content.
 
-    The token is taken from ``?token=`` or ``Authorization: token ...``. After a page was opened with it, a cookie with
-    another secret does as well.
+    The token comes in ``?token=`` or ``Authorization: token ...``. The answer sets a cookie with another secret, which
+    later requests may have instead of the token.
     """
 
     def __init__(self, app: ASGIApp, token: str, *, names: frozenset[str] = frozenset(), secure: bool = False) -> None:
-        """Gets ready.
+        """Makes the secret and the name of the cookie.
 
         Args:
-            app: what is guarded.
+            app: the application to protect.
             token: the right one.
-            names: the host names that a request may be for, without ports; any if empty. Where the server is bound to
-                loopback, this keeps out pages of other sites whose names were made to point here (DNS rebinding).
-            secure: the cookie is for TLS alone.
+            names: the allowed host names of requests, without ports; any if empty. With a server bound to loopback,
+                this blocks pages of other sites whose names resolve to this machine (DNS rebinding).
+            secure: the cookie is sent over TLS only.
         """
         self._app = app
         self._token = token.encode()
@@ -49,8 +49,7 @@ class TokenAuth:
         """Answers a request."""
         request = Request(scope)
         known = _equal(request.cookies.get(self._cookie, ""), self._secret.encode())
-        shown = self._shows_token(request)
-        if not (known or shown) or not self._is_for_us(request):
+        if not (known or self._has_token(request)) or not self._has_right_host(request):
             await Response(status_code=403, headers=_HEADERS)(scope, receive, send)
             return
 
@@ -66,18 +65,18 @@ class TokenAuth:
 
         await self._app(scope, receive, send_with_headers)
 
-    def _shows_token(self, request: Request) -> bool:
+    def _has_token(self, request: Request) -> bool:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "token":
             given = request.query_params.get("token", "")
         return _equal(given.strip(), self._token)
 
-    def _is_for_us(self, request: Request) -> bool:
+    def _has_right_host(self, request: Request) -> bool:
         name = request.headers.get("host", "").lower()
         host, colon, port = name.rpartition(":")
         return not self._names or (host if colon and port.isdecimal() else name) in self._names
 
 
 def _equal(given: str, right: bytes) -> bool:
-    """Compared in a time that does not tell how much of it is right."""
+    """Compares in constant time."""
     return secrets.compare_digest(given.encode(errors="replace"), right)

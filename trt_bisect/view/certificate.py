@@ -1,4 +1,4 @@
-"""Certificates for ``--tls``: one that signs itself, kept for the next time, or the user's own."""
+"""Certificates for ``--tls``: a self-signed one, kept for later calls, or the user's own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _DAYS = 365
 _DAYS_LEFT = 7
-"""One that ends sooner is made anew."""
+"""A kept certificate with fewer days left is replaced."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key, both in PEM; the key may stand in the same file.
+    """A certificate and its key, both in PEM; the key may be in the same file.
 
     Attributes:
         fingerprint: SHA-256 of the certificate, as browsers show it.
@@ -39,14 +39,14 @@ class Certificate:
 
 
 def given_certificate(path: Path, key: Path | None) -> Certificate:
-    """The user's own.
+    """Returns the user's certificate.
 
     Raises:
-        BadInput: the two cannot be read, do not belong together, or the key is locked by a passphrase.
+        BadInput: certificate or key cannot be read, they do not match, or the key has a passphrase.
     """
 
     def no_passphrase() -> str:
-        raise ValueError("the key is locked by a passphrase")
+        raise ValueError("the key has a passphrase")
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key, password=no_passphrase)
@@ -55,16 +55,17 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
         beside = f" with the key '{key}'" if key else ""
         raise BadInput(
             f"The certificate '{path}'{beside} cannot be used: {first_line(error)}",
-            "Give --certificate and --key in PEM, the key without a passphrase, or --tls alone for one that is made.",
+            "Give --certificate and --key in PEM, the key without a passphrase, or --tls alone for a self-signed one.",
         ) from error
 
 
 def own_certificate(host: str, folder: Path | None = None) -> Certificate:
-    """One that signs itself, for ``host``, this machine's name and loopback; that of the last time if it still will do.
+    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the kept one if it is valid.
 
     Args:
-        folder: where it is kept, by default the user's configuration; where that cannot be written, in a folder that is
-            taken away at the end.
+        host: the name or address that the server listens on.
+        folder: to keep it in, by default the user's configuration; if that cannot be written, a temporary folder that
+            is removed at exit.
 
     Raises:
         BadInput: the package ``cryptography`` is not installed.
@@ -80,7 +81,7 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
     names = [name for name in names if name.isascii()]
     home = folder or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "trt-bisect"
     path, key = home / "view.crt", home / "view.key"
-    if _will_do(path, key, names):
+    if _is_usable(path, key, names):
         return Certificate(path, key, _fingerprint(path))
     try:
         _make(path, key, names)
@@ -98,13 +99,13 @@ def _fingerprint(path: Path) -> str:
 
 
 def _first(text: str) -> str:
-    """The first certificate of a chain."""
+    """Returns the first certificate of a chain in PEM."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     return f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"
 
 
-def _will_do(path: Path, key: Path, names: list[str]) -> bool:
-    """Whether a certificate is there, is for these names, and is not about to end."""
+def _is_usable(path: Path, key: Path, names: list[str]) -> bool:
+    """Returns true if a certificate exists, covers these names and has more than 7 days left."""
     from cryptography import x509
 
     try:
@@ -118,7 +119,7 @@ def _will_do(path: Path, key: Path, names: list[str]) -> bool:
 
 
 def _make(path: Path, key: Path, names: list[str]) -> None:
-    """Writes a new certificate and its key; nobody else can read the key."""
+    """Writes a new certificate and its key; only the user can read the key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

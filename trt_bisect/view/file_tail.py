@@ -1,4 +1,4 @@
-"""Files that others write: a journal that grows, and files that are replaced as a whole."""
+"""Readers of files that other processes write: a growing journal, and files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Stamp = tuple[int, int, int]
 
 
 class JournalTail:
-    """The trials of one fingerprint; a line is parsed once, and one that is not written to its end is left.
+    """The trials of one fingerprint in a journal; each line is parsed once, when it is complete.
 
     Attributes:
         trials: by plan key.
-        changed: how often what was known before was replaced, by another file or by another trial of a plan.
+        changed: the number of times that known trials were replaced, by a new file or by a new trial of a plan.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
@@ -32,7 +32,7 @@ class JournalTail:
         self._inode = 0
 
     def read(self) -> bool:
-        """Takes the trials that were added; whether there were any."""
+        """Reads the trials that were added; returns true if there were any."""
         found = 0
         with suppress(OSError), self._path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -56,7 +56,7 @@ class JournalTail:
 
 
 class Replaced(Generic[Content]):
-    """A file that is replaced as a whole, read again when it was."""
+    """A file that is replaced as a whole, and read again after each replacement."""
 
     def __init__(self, path: Path, parse: Callable[[Path], Content | None]) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Replaced(Generic[Content]):
         self.stamp: Stamp | None = None
 
     def content(self) -> Content | None:
-        """What ``parse`` makes of the file as it is now, None where there is none that can be read."""
+        """Returns ``parse`` of the current file, None if it cannot be read."""
         stamp = stamp_of(self._path)
         if stamp != self.stamp:
             self._content = None if stamp is None else self._parse(self._path)
@@ -74,7 +74,7 @@ class Replaced(Generic[Content]):
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What changes with a file's content: time in nanoseconds, size in bytes, inode; None where there is no file."""
+    """Returns a file's time in nanoseconds, size in bytes and inode, which change with it; None without a file."""
     try:
         found = path.stat()
     except OSError:

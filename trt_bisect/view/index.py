@@ -15,9 +15,9 @@ from markupsafe import Markup
 
 from trt_bisect.history.sparkline import heights
 from trt_bisect.report.page.render import asset
-from trt_bisect.results.layer_table import figure_text
-from trt_bisect.results.manifest import ASKED
-from trt_bisect.results.recovery import JSON
+from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.manifest import MANIFEST
+from trt_bisect.results.recovery import RECOVERY
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
@@ -36,7 +36,7 @@ _COLUMNS = (
     ("Engine", ""),
     ("History", ""),
 )
-"""Titles, each with its cells' class."""
+"""The titles of the columns, each with the CSS class of its cells."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 
 
@@ -45,38 +45,38 @@ class Entry:
     """One run in the list.
 
     Attributes:
-        history: the figure of full INT8 in the runs of the same model and metric, the oldest first, up to this one.
+        history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
 
     name: str
-    look: Snapshot
+    snapshot: Snapshot
     history: tuple[float, ...]
 
     @property
     def address(self) -> str:
-        """Of its page, relative to that of the list."""
+        """The address of its page, relative to the list."""
         return f"run/{quote(self.name, safe='')}/"
 
     @property
     def model(self) -> str:
-        """The file's name; the whole path is in the report."""
-        return Path(self.look.report.model).name
+        """The name of the network's file."""
+        return Path(self.snapshot.report.model).name
 
     @property
     def began(self) -> str:
-        """When, in this machine's time."""
+        """The start, in this machine's local time; empty if not known."""
         try:
-            return datetime.fromtimestamp(self.look.when).isoformat(" ", "minutes") if self.look.when else ""
+            return datetime.fromtimestamp(self.snapshot.when).isoformat(" ", "minutes") if self.snapshot.when else ""
         except (OSError, OverflowError, ValueError):
             return ""
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
-        look, report = self.look, self.look.report
-        if look.status == RUNNING:
-            return _stage(look)
-        if look.status != FINISHED:
+        """The verdict as a phrase."""
+        snapshot, report = self.snapshot, self.snapshot.report
+        if snapshot.status == RUNNING:
+            return _stage(snapshot)
+        if snapshot.status != FINISHED:
             return f"interrupted after {report.plans} plans"
         if report.exit_code == 0:
             return "INT8 meets the threshold"
@@ -87,34 +87,34 @@ class Entry:
 
     @property
     def engine(self) -> str:
-        """The engine and its arithmetic."""
-        report = self.look.report
+        """The engine and its arithmetic; empty if not known."""
+        report = self.snapshot.report
         return f"{report.engine} ({report.arithmetic})" if report.engine else ""
 
     def value(self, plan: str) -> str:
-        """The metric of ``int8`` or ``recipe``, to sort by; empty where there is none."""
-        value = self.look.report.similarity.get(plan)
+        """Returns the metric of ``int8`` or ``recipe`` for sorting; empty if there is none."""
+        value = self.snapshot.report.similarity.get(plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
-        """The same for a person."""
-        report = self.look.report
+        """Returns the same with its unit, for the table."""
+        report = self.snapshot.report
         return figure_text(report.metric, report.similarity.get(plan)) if self.value(plan) else ""
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """The history as points of a small line, from left to right, larger figures higher."""
+        """The history as points of a sparkline, from left to right, larger figures higher."""
         return sparkline(self.history)
 
 
-def _stage(look: Snapshot) -> str:
-    progress = look.progress or {}
+def _stage(snapshot: Snapshot) -> str:
+    progress = snapshot.progress or {}
     count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
     return f"{progress.get('stage') or 'starting'}{count}"
 
 
 def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
-    """Points in a box of 96 by 22, y downwards; a single one, and equal ones, in the middle."""
+    """Returns points in a box of 96 by 22, y downwards; a single value and equal values are in the middle."""
     step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
     return [
         (round(_MARGIN + place * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
@@ -123,12 +123,12 @@ def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether ``run`` or ``recover`` has written there."""
-    return any((folder / name).is_file() for name in (REPORT, ASKED, PROGRESS, JSON))
+    """Returns true if ``run`` or ``recover`` has written into the folder."""
+    return any((folder / name).is_file() for name in (REPORT, MANIFEST, PROGRESS, RECOVERY))
 
 
 class Runs:
-    """The run folders directly under ``folder``; links are not followed, and names that are no text are left out."""
+    """The run folders directly under ``folder``, without links and names that are not valid text."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -136,26 +136,26 @@ class Runs:
         self._search = Throttled(self._find)
 
     def named(self, name: str) -> LiveRun | None:
-        """The run in the folder of that name, None where there is none."""
+        """Returns the run in the folder ``name``, None if there is none."""
         return self._search().get(name)
 
     def entries(self) -> list[Entry]:
-        """All of them, the latest first."""
-        looks: list[tuple[str, Snapshot]] = []
+        """Returns the runs, the latest first."""
+        snapshots: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
             try:
-                looks.append((name, run.folder.look()))
+                snapshots.append((name, run.folder.snapshot()))
             except Gone:
                 continue
-        looks.sort(key=lambda found: found[1].when)
+        snapshots.sort(key=lambda found: found[1].when)
         histories: dict[tuple[str, str], list[float]] = {}
         entries = []
-        for name, look in looks:
-            history = histories.setdefault((look.report.model, look.report.metric), [])
-            figure = look.report.similarity.get("int8")
+        for name, snapshot in snapshots:
+            history = histories.setdefault((snapshot.report.model, snapshot.report.metric), [])
+            figure = snapshot.report.similarity.get("int8")
             if figure is not None:
                 history.append(figure)
-            entries.append(Entry(name, look, tuple(history)))
+            entries.append(Entry(name, snapshot, tuple(history)))
         return entries[::-1]
 
     def _find(self) -> dict[str, LiveRun]:
@@ -178,14 +178,14 @@ def _is_text(name: str) -> bool:
 
 
 def render_index(runs: Runs, nonce: str) -> str:
-    """The page that lists the runs; its script and its style carry ``nonce``."""
+    """Returns the page with the list of runs; its script and style have ``nonce``."""
     template = _templates().get_template("index.html.j2")
     title, style = runs.folder.resolve().name, Markup(asset("page.css"))
     return template.render(title=title, entries=runs.entries(), columns=_COLUMNS, nonce=nonce, style=style)
 
 
 def render_rows(runs: Runs) -> str:
-    """The rows of that page's table."""
+    """Returns the rows of the table in that page."""
     return _templates().get_template("rows.html.j2").render(entries=runs.entries())
 
 

@@ -1,4 +1,4 @@
-"""What the page of one run is told, as bytes that all viewers share."""
+"""The data of a run's page, as bytes that all viewers share."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.page.data import page_data, recipe_texts
-from trt_bisect.report.page.files import EXPLANATION, RECIPE
 from trt_bisect.report.page.render import render_page
+from trt_bisect.results.explanation import EXPLANATION
 from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.recovery import JSON, Recovery
-from trt_bisect.results.run_files import fitting, read_as, recovering
+from trt_bisect.results.recipe_files import FOLDER
+from trt_bisect.results.recovery import RECOVERY, Recovery
+from trt_bisect.results.run_files import graph_for, read_as, recovery_for
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
 from trt_bisect.view.file_tail import Replaced
 from trt_bisect.view.snapshot import RunFolder, Snapshot
 
 LIVE = "data.json"
-"""Where the data is, relative to the page."""
+"""The address of the data, relative to the page."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What is told until something changes.
+    """The data of a page between two changes.
 
     Attributes:
-        data: what ``page_data`` gives.
-        body: the same as JSON; ``zipped`` by gzip.
-        etag: changes with ``data``.
+        data: the value of ``page_data``.
+        body: ``data`` as JSON.
+        zipped: ``body``, compressed by gzip.
+        etag: a digest of ``body``.
     """
 
     data: Mapping[str, Any]
@@ -43,59 +45,59 @@ class State:
 
     @cached_property
     def page(self) -> str:
-        """The page that begins with this state."""
+        """The page with this state, as HTML."""
         return render_page(self.data, LIVE)
 
 
 class LiveRun:
-    """A run as its page shows it."""
+    """The state of a run's page, made again when a file of the run changes."""
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
         self._graph = Replaced(path / NETWORK, _plain_record)
         self._explanation = Replaced(path / EXPLANATION, _plain_record)
-        self._recovery = Replaced(path / JSON, partial(read_as, Recovery.from_json))
+        self._recovery = Replaced(path / RECOVERY, partial(read_as, Recovery.from_json))
         self._parts: tuple[object, ...] = (None,) * 4
         self._moment: tuple[str, Any] = ("", None)
         self._state: State | None = None
 
     def state(self) -> State:
-        """What is known now; the same object as before where nothing changed.
+        """Returns the current state; the same object as before if nothing changed.
 
         Raises:
-            Gone: the run is not there any more.
+            Gone: the run no longer exists.
         """
-        look = self.folder.look()
-        graph, explanation = self._graph.content(), self._explanation.content() if look.whole else None
+        snapshot = self.folder.snapshot()
+        graph, explanation = self._graph.content(), self._explanation.content() if snapshot.whole else None
         recovery = self._recovery.content()
-        parts = (look.report, graph, explanation, recovery)
+        parts = (snapshot.report, graph, explanation, recovery)
         same = all(one is other for one, other in zip(parts, self._parts, strict=True))
-        if self._state is None or not same or (look.status, look.progress) != self._moment:
-            self._state = self._told(look, graph, explanation, recovery)
-            self._parts, self._moment = parts, (look.status, look.progress)
+        if self._state is None or not same or (snapshot.status, snapshot.progress) != self._moment:
+            self._state = self._new_state(snapshot, graph, explanation, recovery)
+            self._parts, self._moment = parts, (snapshot.status, snapshot.progress)
         return self._state
 
-    def _told(
+    def _new_state(
         self,
-        look: Snapshot,
+        snapshot: Snapshot,
         graph: Mapping[str, Any] | None,
         explanation: Mapping[str, Any] | None,
         recovery: Recovery | None,
     ) -> State:
         data = page_data(
-            look.report,
-            recipe=recipe_texts(self.folder.path / RECIPE) if look.whole else None,
-            recovery=recovering(recovery, look.report),
-            status=look.status,
-            progress=look.progress,
-            command=look.report.command,
+            snapshot.report,
+            recipe=recipe_texts(self.folder.path / FOLDER) if snapshot.whole else None,
+            recovery=recovery_for(recovery, snapshot.report),
+            status=snapshot.status,
+            progress=snapshot.progress,
+            command=snapshot.report.command,
         )
-        data |= {"graph": fitting(graph, look.report), "explanation": explanation}
+        data |= {"graph": graph_for(graph, snapshot.report), "explanation": explanation}
         body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
 def _plain_record(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, infinite values and NaN as None."""
+    """Returns the JSON object in a file, with None for infinite values and NaN."""
     record: dict[str, Any] | None = plain(read_record(path))
     return record

@@ -1,4 +1,4 @@
-"""What a search has found so far: its driver is told again what the journal holds, by the rules of the run itself."""
+"""The findings of a search under way: its driver is run again on the trials in the journal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trt_bisect.driver.culprits.repair import Recipe
 from trt_bisect.driver.culprits.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.manifest import RunManifest
@@ -24,49 +25,55 @@ Lookup = Callable[[PrecisionPlan], Trial | None]
 
 
 class _Driver:
-    """A driver that waits for the next plan that it asks and the journal does not hold.
+    """A driver that runs until it needs a plan that the journal does not have.
 
     Attributes:
         steps: settled so far.
-        told: the losses by plan.
-        found: the findings, None as long as it waits.
+        losses: given to it so far, by plan.
+        findings: None until the driver has ended.
+        waiting: the plan whose loss it needs next.
     """
 
     def __init__(self, start: Callable[[list[Step]], Search[Findings]]) -> None:
         self.steps: list[Step] = []
-        self.told: dict[PrecisionPlan, Loss] = {}
-        self.found: Findings | None = None
+        self.losses: dict[PrecisionPlan, Loss] = {}
+        self.findings: Findings | None = None
         self._search = start(self.steps)
         self.waiting = next(self._search)
 
-    def tell(self, loss: Loss) -> None:
-        """Tells the loss of the plan that it waits for."""
-        self.told[self.waiting] = loss
+    def answer(self, loss: Loss) -> None:
+        """Gives the driver the loss of the plan that it waits for."""
+        self.losses[self.waiting] = loss
         try:
             self.waiting = self._search.send(loss)
         except StopIteration as end:
-            self.found = end.value
+            self.findings = end.value
 
-    def go_on(self, trial_of: Lookup, rule: Rule) -> None:
-        """Tells it all that is known."""
-        while self.found is None:
+    def answer_known(self, trial_of: Lookup, rule: Rule) -> None:
+        """Gives the driver the losses of the trials that it needs, until one is missing.
+
+        Args:
+            trial_of: returns the trial of a plan, None if there is none.
+            rule: for the losses.
+        """
+        while self.findings is None:
             trial = trial_of(self.waiting)
             if trial is None:
                 break
-            self.tell(rule.loss(trial))
+            self.answer(rule.loss(trial))
 
 
 class Replay:
-    """The drivers of a run, told what the journal holds.
+    """The drivers of a run, run again on the trials in its journal.
 
-    A pass may be through with boundaries before full INT8 is measured, which the driver asks first. The search for
-    every boundary goes on without it then, and begins anew once it is there. What pieces of an NVIDIA engine found is
-    decided on whole engines afterwards.
+    A pass may measure boundaries before full INT8, which the driver needs first. The search of every boundary then
+    starts without full INT8, and starts again when it is there. Culprits that pieces of an NVIDIA engine suggest are
+    decided by a second search on whole engines.
     """
 
-    def __init__(self, asked: RunManifest) -> None:
-        self._run = asked
-        self._question = asked.question
+    def __init__(self, manifest: RunManifest) -> None:
+        self._run = manifest
+        self._question = manifest.question
         self._full = self._question.all_but(())
         self._begin()
 
@@ -76,44 +83,48 @@ class Replay:
         self._wholes: _Driver | None = None
         self._without_full = False
 
-    def go_on(self, trials: Mapping[str, Trial]) -> Report:
-        """The report as far as it is known by ``trials``."""
-        marked, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
-        full, rule = marked(self._full), self._run.rule
+    def report(self, trials: Mapping[str, Trial]) -> Report:
+        """Returns the report of the search so far.
+
+        Args:
+            trials: by plan key.
+        """
+        measured, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
+        full, rule = measured(self._full), self._run.rule
         if self._without_full and full is not None:
             self._begin()
-        if not self._first.told and self._run.every_boundary and full is None:
+        if not self._first.losses and self._run.every_boundary and full is None:
             self._without_full = True
-            self._first.tell(None)
-        self._first.go_on(marked, rule)
-        if self._run.mark and self._first.found is not None:
+            self._first.answer(None)
+        self._first.answer_known(measured, rule)
+        if self._run.measured_in and self._first.findings is not None:
             if self._wholes is None:
-                suspects = self._first.found.culprits
+                suspects = self._first.findings.culprits
                 self._wholes = _Driver(partial(bisect, self._question, suspects=suspects))
-            self._wholes.go_on(whole, rule)
-        return self._report(trials)
+            self._wholes.answer_known(whole, rule)
+        return self._report_of(trials)
 
     def _trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
-        return of_a_pass(trials, self._run.mark, plan.key()) or self._whole_trial(trials, plan)
+        return of_a_pass(trials, TrialKey(plan.key(), self._run.measured_in)) or self._whole_trial(trials, plan)
 
     def _whole_trial(self, trials: Mapping[str, Trial], plan: PrecisionPlan) -> Trial | None:
         return trials.get(plan.key())
 
     def _known(self, full: Trial) -> tuple[Findings, bool]:
-        """What was found so far, and whether the search is at its end."""
+        """Returns the findings so far, and true if the search has ended."""
         first, rule = self._first, self._run.rule
-        if first.found is None:
+        if first.findings is None:
             known = Findings.so_far(rule.loss(full), first.steps)
             return replace(known, steps=(*self._unsettled(known), *known.steps)), False
-        if self._wholes is None or not self._wholes.told:
-            return first.found, self._wholes is None
-        if self._wholes.found is not None:
-            return first.found.decided_by(self._wholes.found), True
-        return first.found.decided_by(Findings.so_far(rule.loss(full), self._wholes.steps)), False
+        if self._wholes is None or not self._wholes.losses:
+            return first.findings, self._wholes is None
+        if self._wholes.findings is not None:
+            return first.findings.decided_by(self._wholes.findings), True
+        return first.findings.decided_by(Findings.so_far(rule.loss(full), self._wholes.steps)), False
 
-    def _report(self, trials: Mapping[str, Trial]) -> Report:
+    def _report_of(self, trials: Mapping[str, Trial]) -> Report:
         rule, question = self._run.rule, self._question
-        decided = self._wholes is not None and bool(self._wholes.told)
+        decided = self._wholes is not None and bool(self._wholes.losses)
         trial_of: Lookup = partial(self._whole_trial if decided else self._trial, trials)
         full = trial_of(self._full) or UNTRIED
         known, at_its_end = self._known(full)
@@ -125,7 +136,7 @@ class Replay:
             full=full,
             restored=restored,
             nothing=trial_of(question.prefix(-1)) or UNTRIED,
-            mark=self._run.mark,
+            measured_in=self._run.measured_in,
             trials=trials,
         )
         seconds = {
@@ -139,12 +150,15 @@ class Replay:
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:
-        """Boundaries that a bisection has measured with all it ruled out so far left high, and settled nothing by."""
+        """Returns a step for each plan of a bisection that is measured but not yet part of a settled step.
+
+        Only plans that leave the culprits and the set-aside layers high count.
+        """
         if self._run.every_boundary:
             return []
         out = {*known.culprits, *known.set_aside}
         return [
             Step((max(plan.int8),), nan, loss, plan)
-            for plan, loss in self._first.told.items()
+            for plan, loss in self._first.losses.items()
             if plan.int8 and not plan.int8 & out
         ]

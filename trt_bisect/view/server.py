@@ -1,4 +1,4 @@
-"""The server: a socket, the address that is printed, and uvicorn until Ctrl-C."""
+"""The server: its socket, its printed address, and uvicorn."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Whether there is something to show.
+    """Checks that a folder is a run folder or has one directly under it.
 
     Raises:
-        BadInput: the folder is none, or holds no run and no folder of a run.
+        BadInput: it is neither, or it cannot be read.
     """
     if not folder.is_dir():
         raise BadInput(
@@ -37,16 +37,18 @@ def check_folder(folder: Path) -> None:
     try:
         inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError as error:
-        raise BadInput(f"The folder '{folder}' cannot be read: {error.strerror}.", "Give one that can.") from error
+        raise BadInput(
+            f"The folder '{folder}' cannot be read: {error.strerror}.", "Give a folder that can be read."
+        ) from error
     if not is_run_folder(folder) and not any(map(is_run_folder, inside)):
         raise BadInput(
             f"'{folder}' is no run folder, and there is none directly under it.",
-            "'trt-bisect run' makes one as soon as it starts; its --output, or the folder above, is what to give here.",
+            "Give the --output of a 'trt-bisect run' that has started, or the folder above it.",
         )
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens: on ``port``, on a free one if that is 0, on 8765 or the next free one if it is None.
+    """Returns a listening socket: on ``port``, on any free port for 0, on 8765 or the next free port for None.
 
     Raises:
         BadInput: the host is not this machine's, or the port is taken or not allowed.
@@ -78,34 +80,34 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def is_loopback(bound: socket.socket) -> bool:
-    """Whether only this machine can reach a socket."""
+    """Returns true if only this machine can reach a socket."""
     return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def address(bound: socket.socket, token: str, *, tls: bool) -> str:
-    """What a browser on this machine opens; on a socket for every network, by this machine's name."""
-    host, port = _place(bound)
+    """Returns the address for a browser on this machine; with the machine's name if the socket is on all networks."""
+    host, port = _host_and_port(bound)
     if ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_unspecified:
         host = socket.gethostname()
     return f"{'https' if tls else 'http'}://{host}:{port}/?token={quote(token, safe='')}"
 
 
 def tunnel(bound: socket.socket) -> str:
-    """What ``ssh -L`` is given on another machine, such that the address is the same there."""
-    host, port = _place(bound)
+    """Returns the argument of ``ssh -L`` on another machine that makes the same address work there."""
+    host, port = _host_and_port(bound)
     return f"{port}:{host}:{port}" if host.startswith("127.") else f"{host}:{port}:{host}:{port}"
 
 
-def _place(bound: socket.socket) -> tuple[str, int]:
+def _host_and_port(bound: socket.socket) -> tuple[str, int]:
     host, port = bound.getsockname()[:2]
     return f"[{host}]" if ":" in host else host, port
 
 
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
-    """The server of a folder; ``run(sockets=[bound])`` serves until it is stopped.
+    """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped.
 
-    The host names that are let in are checked where only this machine can reach it; another port than the socket's is
-    fine, since a tunnel may end on any.
+    Host names of requests are checked if only this machine can reach the socket. Any port is allowed, since a
+    tunnel may use another one.
     """
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)
@@ -126,11 +128,11 @@ def make_server(folder: Path, bound: socket.socket, token: str, certificate: Cer
 
 
 def new_token() -> str:
-    """One that nobody guesses."""
+    """Returns a random token."""
     return secrets.token_urlsafe(24)
 
 
-def give_way() -> None:
-    """Lets the run, and all else on this machine, go first."""
+def lower_priority() -> None:
+    """Lowers the priority of this process, so that the run goes first."""
     with suppress(OSError, AttributeError):
         os.nice(_NICE)

@@ -1,4 +1,4 @@
-"""One look at a run folder: its report as far as there is one, and whether the run goes on."""
+"""Snapshots of a run folder: the report so far and the status of the run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.results.empty_report import empty_report
-from trt_bisect.results.manifest import ASKED, RunManifest
-from trt_bisect.results.recovery import JSON
+from trt_bisect.results.manifest import MANIFEST, RunManifest
+from trt_bisect.results.recovery import RECOVERY
 from trt_bisect.results.run_files import read_as, recovered_in
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
@@ -21,20 +21,20 @@ from trt_bisect.view.replay import Replay
 
 _SHOWN = ("stage", "done", "total", "seconds", "what")
 _AT_ONCE = 1.0
-"""Seconds: a run that asked longer ago than this before a progress began is another run."""
+"""Seconds: a manifest that is older than the progress file by more than this is of another run."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is known of a run.
+    """The state of a run at one moment.
 
     Attributes:
-        report: the finished one, that of a ``recover`` without a run, or what the journal says so far; nothing in it
-            for a run that calibrates yet.
+        report: the finished report, that of a ``recover`` without a run, or that of the journal so far; empty while a
+            run still calibrates.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
-        when: the run began, in seconds since the epoch; of an old folder, when it ended.
-        whole: the report is a finished run's, with explanation and recipe beside it.
+        progress: of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
+        when: the start of the run, in seconds since the epoch; the end for an old folder.
+        whole: true if the report is of a finished run, with explanation and recipe in its folder.
     """
 
     report: Report
@@ -45,45 +45,45 @@ class Snapshot:
 
 
 class Gone(Exception):
-    """There is no run in the folder, or no more."""
+    """The folder has no run, or no longer has one."""
 
 
 class RunFolder:
-    """A run folder that is looked at again and again; only what changed is read."""
+    """A run folder that is read repeatedly; a file is read again only if it changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._asked = Replaced(path / ASKED, partial(read_as, RunManifest.from_json))
+        self._manifest = Replaced(path / MANIFEST, partial(read_as, RunManifest.from_json))
         self._report = Replaced(path / REPORT, partial(read_as, Report.from_json))
-        self._recovered = Replaced(path / JSON, recovered_in)
-        self._replayed: _Replayed | None = None
+        self._recovered = Replaced(path / RECOVERY, recovered_in)
+        self._journal: _JournalReport | None = None
 
-    def look(self) -> Snapshot:
-        """What is known now.
+    def snapshot(self) -> Snapshot:
+        """Returns the current state.
 
         Raises:
-            Gone: nothing that a run has written can be read.
+            Gone: no file of a run can be read.
         """
-        asked, report, running = self._asked.content(), self._report.content(), self._running()
-        if asked is None and report is None:
+        manifest, report, running = self._manifest.content(), self._report.content(), self._running()
+        if manifest is None and report is None:
             report = self._recovered.content()
-        if asked is None and report is None and running is None:
+        if manifest is None and report is None and running is None:
             raise Gone(self.path)
         began = 0.0 if running is None else running["began"]
         progress = None if running is None else {name: running[name] for name in _SHOWN}
-        prepares = asked is None or asked.started < began - _AT_ONCE
-        if asked is None or (prepares and report is not None):
+        prepares = manifest is None or manifest.started < began - _AT_ONCE
+        if manifest is None or (prepares and report is not None):
             status = FINISHED if running is None else RUNNING
             return Snapshot(
                 report or empty_report(self.path.name), status, progress, began or self._ended(), report is not None
             )
-        if report is not None and asked.answered_by(report) and (running is None or self._is_newer()):
-            return Snapshot(report, FINISHED if running is None else RUNNING, progress, asked.started, whole=True)
+        if report is not None and manifest.answered_by(report) and (running is None or self._is_newer()):
+            return Snapshot(report, FINISHED if running is None else RUNNING, progress, manifest.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
-        return Snapshot(self._so_far(asked), status, progress, asked.started, whole=False)
+        return Snapshot(self._so_far(manifest), status, progress, manifest.started, whole=False)
 
     def _running(self) -> dict[str, Any] | None:
-        """What a run that goes on has written of itself."""
+        """Returns the progress file of a running run, None if no run is running."""
         path = self.path / PROGRESS
         record, stamp = read_record(path), stamp_of(path)
         if record is None or stamp is None or not {*_SHOWN, "began"} <= set(record):
@@ -97,29 +97,29 @@ class RunFolder:
         return stamp[0] / 1e9 if stamp else 0.0
 
     def _is_newer(self) -> bool:
-        """The report was written after the run asked."""
-        return bool(self._report.stamp and self._asked.stamp and self._report.stamp[0] >= self._asked.stamp[0])
+        """Returns true if the report was written after the manifest."""
+        return bool(self._report.stamp and self._manifest.stamp and self._report.stamp[0] >= self._manifest.stamp[0])
 
-    def _so_far(self, asked: RunManifest) -> Report:
-        if self._replayed is None or self._replayed.asked is not asked:
-            self._replayed = _Replayed(self.path, asked)
-        return self._replayed.report()
+    def _so_far(self, manifest: RunManifest) -> Report:
+        if self._journal is None or self._journal.manifest is not manifest:
+            self._journal = _JournalReport(self.path, manifest)
+        return self._journal.report()
 
 
-class _Replayed:
-    """What the journal says of one question."""
+class _JournalReport:
+    """The report of a run under way, made from its journal."""
 
-    def __init__(self, folder: Path, asked: RunManifest) -> None:
-        self.asked = asked
-        self._tail = JournalTail(folder, asked.blank.fingerprint)
-        self._replay = Replay(asked)
+    def __init__(self, folder: Path, manifest: RunManifest) -> None:
+        self.manifest = manifest
+        self._tail = JournalTail(folder, manifest.blank.fingerprint)
+        self._replay = Replay(manifest)
         self._changed = 0
         self._report: Report | None = None
 
     def report(self) -> Report:
-        """The report as far as the journal goes now."""
+        """Returns the report of the trials in the journal so far."""
         if self._tail.read() or self._report is None:
             if self._tail.changed != self._changed:
-                self._replay, self._changed = Replay(self.asked), self._tail.changed
-            self._report = self._replay.go_on(self._tail.trials)
+                self._replay, self._changed = Replay(self.manifest), self._tail.changed
+            self._report = self._replay.report(self._tail.trials)
         return self._report

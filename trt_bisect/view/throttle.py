@@ -1,4 +1,4 @@
-"""What is found out again only so often that looking on costs next to nothing."""
+"""A limit on how often a value is computed again, so that viewers cost little CPU time."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from typing import Generic, TypeVar
 
 Found = TypeVar("Found")
 BETWEEN = 1.0
-"""Seconds, at least."""
+"""The least time between two computations, in seconds."""
 SHARE = 0.01
-"""Of one core."""
+"""The largest fraction of one core."""
 
 
 class Throttled(Generic[Found]):
-    """One answer for all who ask: as old as a second, or as a hundred times what it took to find out."""
+    """A value shared by all callers, computed again after 1 s or 100 times its own CPU time, whichever is longer.
+
+    Args:
+        find: computes the value.
+        clock: returns the time in seconds.
+    """
 
     def __init__(self, find: Callable[[], Found], clock: Callable[[], float] = time.monotonic) -> None:
         self._find = find
         self._clock = clock
-        self._known: Found | None = None
+        self._value: Found | None = None
         self._until = float("-inf")
 
     def __call__(self) -> Found:
-        """The answer; what ``find`` raises is not kept."""
-        if self._known is None or self._clock() >= self._until:
+        """Returns the value; an error of ``find`` is raised and not kept."""
+        if self._value is None or self._clock() >= self._until:
             began = time.process_time()
-            self._known = self._find()
+            self._value = self._find()
             self._until = self._clock() + max(BETWEEN, (time.process_time() - began) / SHARE)
-        return self._known
+        return self._value

@@ -1,1 +1,1 @@
-"""The checks of a network file: what TensorRT refuses, and what costs speed or accuracy."""
+"""Checks of a network file: operators that TensorRT refuses, and patterns that lose speed or accuracy."""

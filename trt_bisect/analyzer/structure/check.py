@@ -1,4 +1,4 @@
-"""The structure check: what in a file will cost accuracy or speed in INT8, or is refused, before anything runs."""
+"""The structure check: finds, without running the network, what TensorRT refuses and what loses accuracy or speed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterator
 import onnx
 
 from trt_bisect.analyzer.structure.findings import SEVERITIES, Finding, found
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS, WEIGHTED, FileGraph, integers
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS, PAIR, WEIGHTED, FileGraph, integers
 from trt_bisect.analyzer.structure.operators import operator_findings, opset_findings, type_findings
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
 
 _NORM = "BatchNormalization"
-_PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
-    """What is to be said of a graph as it stands in the file: errors first, each thing once."""
+    """Returns the findings on a graph as it is in the file: errors first, each finding once."""
     findings = [
         *opset_findings(graph),
         *type_findings(graph),
@@ -30,7 +29,7 @@ def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
 
 
 def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Weights that several layers read, and layers all of whose constants are another layer's too."""
+    """Yields weights that several layers read, and layers that share all their constants."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.nodes:
         if node.op_type in WEIGHTED:
@@ -46,12 +45,12 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _constants_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:
-    """The constants that a layer reads, as the file has them: the weight, and the bias if there is one."""
+    """Returns the constants that a layer reads, by their names in the file: the weight, and the bias if any."""
     return tuple(graph.root(name) for name in node.input if name in graph.constants)
 
 
 def _fusion_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Patterns that TensorRT would fuse and this graph prevents."""
+    """Yields patterns that TensorRT would fuse, if this graph did not prevent it."""
     for node in graph.nodes:
         if node.op_type in WEIGHTED and not graph.constants.issuperset(node.output):
             yield from _read_twice(node, graph)
@@ -62,7 +61,7 @@ def _fusion_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """A layer whose output is read beside the BatchNormalization or activation that would go into it."""
+    """Yields a layer that cannot be fused with its BatchNormalization or activation, since others read its output."""
     tensor = node.output[0]
     if graph.uses(tensor) < 2:
         return
@@ -75,22 +74,22 @@ def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _activation_before_sum(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """A residual sum that no layer can be fused with, since an activation stands before it."""
+    """Yields a residual sum that cannot be fused with a layer, since an activation stands between them."""
     if len(node.input) != 2 or any(name in graph.constants for name in node.input):
         return
-    makers = [graph.makers.get(_behind_pairs(name, graph)) for name in node.input]
+    makers = [graph.makers.get(graph.source(name, PAIR)) for name in node.input]
     if any(maker is not None and maker.op_type in (*WEIGHTED, _NORM) for maker in makers):
         return
     for name, maker in zip(node.input, makers, strict=True):
         if maker is None or maker.op_type not in ACTIVATIONS or graph.uses(maker.output[0]) > 1:
             continue
-        before = graph.maker_op(_behind_pairs(maker.input[0], graph))
+        before = graph.maker_op(graph.source(maker.input[0], PAIR))
         if before in (*WEIGHTED, _NORM) and graph.uses(name) == 1:
             yield found("activation before the sum", node.name, f"'{maker.name}' stands between the layer and the sum")
 
 
 def _transpose_between(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """A Transpose between a layer and what would be fused with it, or before the Transpose that undoes it."""
+    """Yields a Transpose that prevents a fusion, or that the next Transpose undoes."""
     maker = graph.makers.get(node.input[0])
     for reader, _ in graph.readers(node.output[0]):
         two_sided = reader.op_type == "Add" and not any(name in graph.constants for name in reader.input)
@@ -108,15 +107,8 @@ def _cancels(first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
     return len(order) == len(back) and [order[axis] for axis in back] == list(range(len(order)))
 
 
-def _behind_pairs(tensor: str, graph: FileGraph) -> str:
-    """The tensor that goes into the pairs that this one comes out of."""
-    while graph.maker_op(tensor) in _PAIRS and graph.makers[tensor].input:
-        tensor = graph.makers[tensor].input[0]
-    return tensor
-
-
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Layers that could be quantized but for their type; those behind pairs are quantized in FP16 too."""
+    """Yields layers that are not quantized only because their type is not float32. Layers behind pairs do not count."""
     for node in graph.nodes:
         if node.input and is_dequantized(graph, node.input[0]):
             continue

@@ -1,4 +1,4 @@
-"""What a structure check can find: every kind with how bad it is, why it matters, and what to do."""
+"""The kinds of findings of the structure check: severity, reason and remedy of each."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Kind:
     Attributes:
         severity: ``error`` (TensorRT refuses it, or gives another result), ``warning`` (accuracy or speed is lost), or
             ``note``.
-        why: why it matters.
-        remedy: what to do.
+        why: the reason why it matters.
+        remedy: the advice to the user.
     """
 
     severity: str
@@ -26,15 +26,15 @@ class Kind:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found in a network.
+    """One finding in a network.
 
     Attributes:
         severity: see ``Kind``.
-        kind: one of ``KINDS``.
-        layer: where; the name that TensorRT gives the layer. Empty for the network as a whole.
-        what: what is there, in words.
-        why: why it matters.
-        remedy: what to do.
+        kind: a key of ``KINDS``.
+        layer: the name that TensorRT gives the layer. Empty for the network as a whole.
+        what: the finding in words.
+        why: the reason why it matters.
+        remedy: the advice to the user.
     """
 
     severity: str
@@ -46,7 +46,7 @@ class Finding:
 
 
 def found(kind: str, layer: str, what: str) -> Finding:
-    """A finding of a known kind."""
+    """Returns a finding of a known kind."""
     known = KINDS[kind]
     return Finding(known.severity, kind, layer, what, known.why, known.remedy)
 
@@ -62,13 +62,13 @@ KINDS: dict[str, Kind] = {
     ),
     "opset too new": Kind(
         WARNING,
-        "TensorRT 10.15 parses up to opset 24, 10.0 up to 20; of a later one it may refuse operators.",
+        "TensorRT 10.15 parses up to opset 24, 10.0 up to 20; it may refuse operators of a later opset.",
         "Export with an opset that the deployed TensorRT lists.",
     ),
     "operator refused": Kind(
         ERROR,
         "TensorRT's parser has no importer for it: the network cannot be built.",
-        "Replace it with operators that TensorRT lists, cut it out of the network, or write a plugin of its name.",
+        "Replace it with operators that TensorRT lists, cut it out of the network, or write a plugin with its name.",
     ),
     "integer operator": Kind(
         ERROR,
@@ -78,16 +78,16 @@ KINDS: dict[str, Kind] = {
     "operator restricted": Kind(
         ERROR,
         "TensorRT's parser takes this operator, but not in this form.",
-        "Change the attribute or the output that is named, or compute it after the network.",
+        "Change the named attribute or output, or compute it after the network.",
     ),
     "plugin needed": Kind(
         ERROR,
-        "It is no ONNX operator: TensorRT looks for a plugin of its name, and fails where there is none.",
+        "It is not an ONNX operator: TensorRT looks for a plugin with its name, and fails if there is none.",
         "Register the plugin before the network is parsed, or replace the node.",
     ),
     "plugin of TensorRT": Kind(
         NOTE,
-        "TensorRT brings a plugin of this name; ONNX Runtime does not know it.",
+        "TensorRT includes a plugin with this name; ONNX Runtime does not know it.",
         "Load TensorRT's plugin library; measure with an NVIDIA engine, or cut the network before it.",
     ),
     "type refused": Kind(
@@ -102,40 +102,42 @@ KINDS: dict[str, Kind] = {
     ),
     "shared weight": Kind(
         WARNING,
-        "What is done to the weight for one layer (rounding, QAT, equalisation) is done to all that read it.",
-        "Export a copy for each layer where one of them is a culprit; otherwise leave it.",
+        "A change of the weight for one layer (rounding, QAT, equalisation) changes all layers that read it.",
+        "If one of them is a culprit, export a copy for each layer; otherwise leave it.",
     ),
     "shared layer": Kind(
         WARNING,
-        "One module is applied several times: it has one set of weights, and QAT gives it one range, for activations "
-        "that may differ.",
-        "Make a module for each place before QAT; with calibration each place has a range of its own.",
+        "One module is applied several times: it has one set of weights, and QAT gives it one range, although its "
+        "activations may differ.",
+        "Make a module for each use before QAT; with calibration each use has its own range.",
     ),
     "norm cannot fold": Kind(
         WARNING,
-        "The output before the BatchNormalization is needed as it is, so that its factors cannot go into the weights: "
-        "the layer and the BatchNormalization run one after the other, the latter in float.",
-        "Read the other branch after the BatchNormalization, or fold a copy of the layer.",
+        "Another branch reads the output before the BatchNormalization, so that it cannot be folded into the weights: "
+        "the BatchNormalization runs as a layer of its own, in float.",
+        "Let the other branch read the output after the BatchNormalization, or fold a copy of the layer.",
     ),
     "activation cannot fuse": Kind(
         WARNING,
-        "The output before the activation is needed as it is, so that TensorRT writes it to memory and runs the "
+        "Another branch reads the output before the activation, so that TensorRT writes it to memory and runs the "
         "activation as a layer of its own.",
-        "Read the other branch after the activation if the network allows it.",
+        "Let the other branch read the output after the activation if the network allows it.",
     ),
     "activation before the sum": Kind(
         WARNING,
-        "TensorRT fuses convolution, sum and activation in this order; an activation before the sum can keep the sum a "
-        "layer of its own.",
-        "Put the activation after the sum in the next training; nothing can be done in the file.",
+        "TensorRT fuses convolution, sum and activation in this order; with an activation before the sum, the sum can "
+        "be a layer of its own.",
+        "Put the activation after the sum in the next training; a change of the file cannot help.",
     ),
     "transpose between": Kind(
         WARNING,
-        "A Transpose between a layer and what would be fused with it makes two layers and a copy of the tensor.",
-        "Move the Transpose behind the activation or the sum (they do not mind the order of the axes).",
+        "A Transpose between two layers that would be fused makes two layers and a copy of the tensor.",
+        "Move the Transpose behind the activation or the sum (their result does not depend on the order of the axes).",
     ),
     "transposes cancel": Kind(
-        NOTE, "The two do nothing together; before fusion they are two copies of the tensor.", "Simplify the file."
+        NOTE,
+        "The two Transpose nodes cancel each other; without fusion they make two copies of the tensor.",
+        "Simplify the file.",
     ),
     "asymmetric": Kind(
         ERROR,
@@ -144,7 +146,7 @@ KINDS: dict[str, Kind] = {
     ),
     "unsigned": Kind(
         WARNING,
-        "TensorRT takes an unsigned pair as INT8: what lies above 127 steps, half of the range, is clipped.",
+        "TensorRT takes an unsigned pair as INT8: values above 127 steps, half of the range, are clipped.",
         "Quantize again to INT8 (QuantType.QInt8 in ONNX Runtime).",
     ),
     "unsigned weight": Kind(
@@ -154,12 +156,12 @@ KINDS: dict[str, Kind] = {
     ),
     "per-channel activation": Kind(
         ERROR,
-        "TensorRT quantizes activations with one scale a tensor; scales for each channel are for weights only.",
-        "Quantize activations per tensor; equalise the channels where one is much larger than the others.",
+        "TensorRT quantizes activations with one scale for a tensor; scales for each channel are for weights only.",
+        "Quantize activations per tensor; equalise the channels if one is much larger than the others.",
     ),
     "per-channel axis": Kind(
         WARNING,
-        "TensorRT's INT8 kernels take one scale an output channel; along another axis the layer runs in float.",
+        "TensorRT's INT8 kernels take one scale for each output channel; with another axis the layer runs in float.",
         "Quantize the weight along its output channels.",
     ),
     "residual without pair": Kind(
@@ -171,28 +173,28 @@ KINDS: dict[str, Kind] = {
     "residual with extra pair": Kind(
         WARNING,
         "The side that comes from a convolution has a pair: TensorRT then does not fuse the sum with the convolution, "
-        "and what the convolution makes is rounded before the sum for nothing.",
-        "Take that pair out; the one on the skip connection is what the fusion needs.",
+        "and rounds the convolution's output before the sum without need.",
+        "Remove that pair; the fusion needs only the one on the skip connection.",
     ),
     "integer bias": Kind(
         ERROR,
-        "TensorRT's parser refuses to dequantize INT32, as which ONNX Runtime's quantizer stores biases.",
+        "TensorRT's parser refuses to dequantize INT32, the type in which ONNX Runtime's quantizer stores biases.",
         "Leave biases in float (QuantizeBias=False in ONNX Runtime).",
     ),
     "pair on a bias": Kind(
         WARNING,
-        "TensorRT adds biases unrounded; eight bits for a bias are an error of its own in every output.",
+        "TensorRT adds biases unrounded; a bias of eight bits adds an error to every output.",
         "Leave biases in float.",
     ),
     "double pair": Kind(
         WARNING,
-        "The tensor is rounded twice: an error for nothing, and TensorRT must requantize in between.",
+        "The tensor is rounded twice: that adds an error without need, and TensorRT must requantize in between.",
         "Keep one of the two pairs.",
     ),
     "pair before the activation": Kind(
         WARNING,
-        "The pair stands between a layer and its activation: the two are not fused, and half of the levels are spent "
-        "on values that the activation cuts off.",
+        "The pair stands between a layer and its activation: the two are not fused, and half of the levels are used "
+        "for values that the activation cuts off.",
         "Put the pair behind the activation.",
     ),
     "scale not positive": Kind(
@@ -202,29 +204,29 @@ KINDS: dict[str, Kind] = {
     ),
     "scale infinite": Kind(
         ERROR,
-        "Everything is rounded to 0 and comes back as NaN.",
+        "All values are rounded to 0, and dequantizing gives NaN.",
         "Calibrate again without the samples that overflow, or leave the layer in float.",
     ),
     "scale denormal": Kind(
         ERROR,
-        "GPUs take a denormal number as 0, and divide by it.",
+        "GPUs treat a denormal scale as 0 and then divide by 0.",
         "Calibrate again; a tensor of zeros needs any normal scale, or no pair.",
     ),
     "scale out of line": Kind(
         WARNING,
-        "The tensor's or channel's levels are a thousand times coarser, or finer, than those around it: often one "
-        "outlier in calibration, a mask, or a dead channel.",
+        "The levels of this tensor or channel are a thousand times coarser or finer than those around it. Often the "
+        "cause is one outlier in calibration, a mask, or a dead channel.",
         "Look at its values; calibrate with entropy or a percentile, equalise the channels, or leave the layer high.",
     ),
     "half quantized": Kind(
         WARNING,
-        "TensorRT runs a layer in INT8 only where both operands are quantized: this one rounds for nothing.",
+        "TensorRT runs a layer in INT8 only if both operands are quantized: here one is rounded without need.",
         "Quantize both operands, or neither.",
     ),
     "never quantized": Kind(
         NOTE,
         "The layer runs in float, as if it had been excluded.",
-        "If that is not meant: look at the quantizer's list of operators and exclusions.",
+        "If that is not intended, look at the quantizer's list of operators and exclusions.",
     ),
     "not float32": Kind(
         NOTE,

@@ -1,8 +1,8 @@
-"""The main graph of an ONNX file as it is: who makes and reads each tensor, and what is constant."""
+"""The main graph of an ONNX file, unprepared: makers and readers of each tensor, and the constants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -17,7 +17,7 @@ from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
 from trt_bisect.model.residual import Wiring
 
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+PAIR = QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """The layers with weights that TensorRT runs in INT8."""
 
@@ -25,7 +25,7 @@ ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "PRelu")
 """The activations that TensorRT fuses with the layer before them."""
 
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-"""What hands on values as they are."""
+"""The operators that move values without changing them."""
 
 Reader = tuple[onnx.NodeProto, int]
 """A node and the input slot at which it reads."""
@@ -33,7 +33,7 @@ Reader = tuple[onnx.NodeProto, int]
 
 @dataclass(frozen=True, eq=False)
 class FileGraph:
-    """A graph before any preparation, its nodes named as TensorRT names them.
+    """A graph before any preparation. Its nodes have the names that TensorRT gives them.
 
     Attributes:
         model: the graph; its large weights are detached (see ``model.file``).
@@ -45,10 +45,10 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str) -> FileGraph:
-        """The graph of a model as it was read from ``source``; the model is used up.
+        """Returns the graph of a model that was read from ``source``. The model must not be used afterwards.
 
         Raises:
-            BadInput: the nodes run in a circle.
+            BadInput: the nodes form a cycle.
         """
         use_default_domain(model)
         weights = detach_weights(model)
@@ -59,7 +59,7 @@ class FileGraph:
 
     @property
     def nodes(self) -> Iterable[onnx.NodeProto]:
-        """In execution order."""
+        """The nodes in execution order."""
         return self.model.graph.node
 
     @property
@@ -86,15 +86,15 @@ class FileGraph:
         return readers
 
     def readers(self, tensor: str) -> list[Reader]:
-        """The nodes that read a tensor, once for each slot."""
+        """Returns the nodes that read a tensor, once for each slot."""
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
-        """How many read a tensor; the network's output is one of them."""
+        """Returns the number of readers of a tensor; being an output of the network counts as one."""
         return len(self.readers(tensor)) + (tensor in self.outputs)
 
     def maker_op(self, tensor: str) -> str:
-        """The operator that makes a tensor; empty for the network's inputs and constants."""
+        """Returns the operator that makes a tensor; empty for the network's inputs and constants."""
         return self.makers[tensor].op_type if tensor in self.makers else ""
 
     @cached_property
@@ -102,11 +102,11 @@ class FileGraph:
         return TensorTypes.of(self.model.graph)
 
     def dtype(self, tensor: str) -> np.dtype[np.generic] | None:
-        """The type of a tensor, None where ONNX cannot tell."""
+        """Returns the type of a tensor; None if ONNX cannot infer it."""
         return self._types.dtypes.get(tensor)
 
     def rank(self, tensor: str) -> int | None:
-        """The number of axes of a tensor, None where ONNX cannot tell."""
+        """Returns the number of axes of a tensor; None if ONNX cannot infer it."""
         shape = self._types.shapes.get(tensor)
         return None if shape is None else len(shape)
 
@@ -116,7 +116,7 @@ class FileGraph:
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The tensors that do not depend on the network's inputs, rounded weights among them."""
+        """The tensors that do not depend on the network's inputs, including rounded weights."""
         known = set(self._initializers)
         for node in self.nodes:
             read = [name for name in node.input if name]
@@ -125,7 +125,7 @@ class FileGraph:
         return frozenset(known)
 
     def values(self, tensor: str) -> np.ndarray | None:
-        """The values of a constant that stands in the file, None where there is none or it is computed."""
+        """Returns the values of a constant in the file; None for other tensors and for computed constants."""
         if tensor in self.weights:
             return self.weights[tensor]
         if tensor in self._initializers:
@@ -136,25 +136,27 @@ class FileGraph:
         return _constant_of(node) if node is not None and node.op_type == "Constant" else None
 
     def root(self, tensor: str) -> str:
-        """The tensor that this one holds the values of, rounded and moved as they may be."""
-        while self.maker_op(tensor) in (*_MOVES, QUANTIZE, DEQUANTIZE) and self.makers[tensor].input:
-            tensor = self.makers[tensor].input[0]
-        return tensor
+        """Returns the tensor from which this one comes through operators that only round or move values."""
+        return self.source(tensor, (*_MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
-        """The tensor that this one holds the values of, moved as they may be."""
-        while self.maker_op(tensor) in _MOVES and self.makers[tensor].input:
+        """Returns the tensor from which this one comes through operators that only move values."""
+        return self.source(tensor, _MOVES)
+
+    def source(self, tensor: str, through: Collection[str]) -> str:
+        """Returns the tensor from which this one comes through the first inputs of the operators ``through``."""
+        while self.maker_op(tensor) in through and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
 
     @cached_property
     def wiring(self) -> Wiring:
-        """Who makes and who reads each tensor."""
+        """The makers and readers of each tensor, for the rules of residual sums."""
         return Wiring.of(self.model.graph, self.constants, self._types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
-        """Who reads the values of a tensor in the end, behind Q/DQ and, for constants, behind what moves them."""
-        passing = (QUANTIZE, DEQUANTIZE, *(_MOVES if tensor in self.constants else ("Identity",)))
+        """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
+        passing = (*PAIR, *(_MOVES if tensor in self.constants else ("Identity",)))
         found: list[Reader] = []
         for node, slot in self.readers(tensor):
             if node.op_type in passing and slot == 0:
@@ -164,12 +166,12 @@ class FileGraph:
         return found
 
     def all_nodes(self) -> Iterator[onnx.NodeProto]:
-        """Every node, those in bodies included."""
+        """Returns every node, including those in the bodies of control flow."""
         return _with_bodies(self.nodes)
 
 
 def _sort(graph: onnx.GraphProto, source: str) -> None:
-    """Puts nodes that stand before what they read behind it, in place."""
+    """Sorts the nodes in place, each behind the nodes it reads from; ``source`` names the file in an error."""
     place = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needed = [{place[name] for name in node.input if name in place} for node in graph.node]
     if all(max(before, default=-1) < i for i, before in enumerate(needed)):
@@ -178,7 +180,7 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
         order = list(TopologicalSorter(dict(enumerate(needed))).static_order())
     except CycleError as error:
         raise BadInput(
-            f"The nodes of '{source}' run in a circle: one reads what is computed from its own output.",
+            f"The nodes of '{source}' form a cycle: a node reads a tensor that is computed from its own output.",
             "Check it with onnx.checker.check_model and export it again.",
         ) from error
     nodes = [onnx.NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
@@ -199,7 +201,7 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
-    """The values of a Constant node, None where they are no numbers."""
+    """Returns the values of a Constant node; None if they are not numbers."""
     attribute = node.attribute[0] if node.attribute else None
     if attribute is None or attribute.name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
         return None
@@ -210,15 +212,15 @@ def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def integer(node: onnx.NodeProto, name: str, default: int = 0) -> int:
-    """An integer attribute of a node."""
+    """Returns an integer attribute of a node; ``default`` if the node has no such attribute."""
     return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
 
 
 def integers(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
-    """A list of integers among a node's attributes; empty where it is not there."""
+    """Returns a list attribute of integers of a node; empty if the node has no such attribute."""
     return next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == name), ())
 
 
 def text(node: onnx.NodeProto, name: str) -> str:
-    """A text among a node's attributes; empty where it is not there."""
+    """Returns a text attribute of a node; empty if the node has no such attribute."""
     return next((attribute.s.decode(errors="replace") for attribute in node.attribute if attribute.name == name), "")

@@ -1,6 +1,6 @@
-"""Operators, opsets and types that TensorRT refuses, and forms of operators that it does not take.
+"""Operators, opsets, types and forms of operators that TensorRT refuses.
 
-Source: ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15, and what the parser of TensorRT-RTX 1.7 answers.
+Source: ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15, and the errors of TensorRT-RTX 1.7's parser.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWN_TO_TENSORRT = frozenset(
     "TRT_INT4DequantizeLinear TRT_MXFP8QuantizeLinear TRT_MXFP8DequantizeLinear TRT_MXFP8DynamicQuantize "
     "TRT_FP4DynamicQuantize".split()
 )
-"""Importers of the parser that are no ONNX operators."""
+"""Operators that the parser imports and that are not ONNX operators."""
 
 SHIPPED_PLUGINS = frozenset(
     "BatchedNMS_TRT BatchedNMSDynamic_TRT BatchTilePlugin_TRT ClipPlugin CoordConvAC CropAndResize "
@@ -54,18 +54,18 @@ _TYPES = frozenset(
 
 
 def opset_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Opsets that TensorRT, or trt-bisect, does not read."""
-    said = f"ONNX opset {graph.opset}"
+    """Yields an opset that TensorRT or trt-bisect does not read."""
+    opset = f"ONNX opset {graph.opset}"
     if graph.opset < MIN_OPSET:
-        yield found("opset too old", "", said)
+        yield found("opset too old", "", opset)
     elif graph.opset < OWN_MIN_OPSET:
-        yield found("opset below 11", "", said)
+        yield found("opset below 11", "", opset)
     elif graph.opset > MAX_OPSET:
-        yield found("opset too new", "", said)
+        yield found("opset too new", "", opset)
 
 
 def type_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Inputs and outputs of types that TensorRT does not have or casts."""
+    """Yields inputs and outputs of types that TensorRT does not have or casts."""
     constants = {tensor.name for tensor in graph.model.graph.initializer}
     values = {"input": graph.model.graph.input, "output": graph.model.graph.output}
     for side, listed in values.items():
@@ -82,7 +82,7 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Operators that TensorRT's parser refuses, as a whole or in the form in which they stand there."""
+    """Yields operators that TensorRT's parser refuses, in any form or in the form that they have here."""
     for node in graph.all_nodes():
         name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
         full = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
@@ -159,4 +159,4 @@ _RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
     "Dropout": _training,
     "Constant": _text_constant,
 }
-"""For some operators, the form in which the parser refuses them, in words; empty where the node has another."""
+"""By operator, a function from a node to the form that the parser refuses, in words; empty if it takes the node."""

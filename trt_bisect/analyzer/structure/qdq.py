@@ -1,4 +1,4 @@
-"""Q/DQ pairs that stand where TensorRT does not want them, or are missing where it does."""
+"""Findings on Q/DQ pairs: wrong places, wrong parameters, missing pairs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trt_bisect.analyzer.structure.findings import Finding, found
 from trt_bisect.analyzer.structure.graph import ACTIVATIONS, DEQUANTIZE, QUANTIZE, WEIGHTED, FileGraph, Reader, integer
 
 OUT_OF_LINE = 1000.0
+"""A scale is out of line if it differs from those around it by this factor or more."""
 _NEIGHBOURS = 2
 _BIAS_SLOT = 2
 
@@ -22,15 +23,15 @@ class Pair:
     """A quantizer with its dequantizer, or one of them alone.
 
     Attributes:
-        tensor: what is quantized, or the stored integers.
+        tensor: the quantized tensor, or the stored integers.
         stored: there is no quantizer: the file holds the integers.
         is_constant: the tensor does not depend on the network's inputs.
-        scale: None where it is computed.
-        zero_point: None where there is none or it is computed.
-        dtype: of the levels, None where it cannot be told.
-        axis: of the scales where there are several.
-        out: what comes out.
-        readers: the layers that read it in the end.
+        scale: None if it is computed.
+        zero_point: None if there is none or it is computed.
+        dtype: of the levels; None if not known.
+        axis: of the scales if there are several.
+        out: the output of the pair.
+        readers: the layers that read the output; see ``FileGraph.layers_reading``.
     """
 
     tensor: str
@@ -45,22 +46,22 @@ class Pair:
 
     @property
     def layer(self) -> str:
-        """The layers that read it."""
+        """The names of the layers that read it."""
         return ", ".join(dict.fromkeys(node.name for node, _ in self.readers)) or "(the network's output)"
 
     @property
     def per_channel(self) -> bool:
-        """It has more than one scale."""
+        """Returns true if it has more than one scale."""
         return self.scale is not None and self.scale.size > 1
 
     @property
     def in_blocks(self) -> bool:
-        """It has scales for blocks of channels."""
+        """Returns true if it has scales for blocks of channels."""
         return self.scale is not None and self.scale.ndim > 1
 
 
 def pairs_of(graph: FileGraph) -> tuple[Pair, ...]:
-    """The pairs of a graph in execution order; a quantizer that nothing dequantizes is one too."""
+    """Returns the pairs of a graph in execution order, including quantizers without a dequantizer."""
     found_pairs = []
     for node in graph.nodes:
         lonely = node.op_type == QUANTIZE and not any(
@@ -72,7 +73,7 @@ def pairs_of(graph: FileGraph) -> tuple[Pair, ...]:
 
 
 def _pair(graph: FileGraph, node: onnx.NodeProto) -> Pair:
-    """The pair that ``node`` closes; where the quantizer and the dequantizer differ, the quantizer's parameters."""
+    """Returns the pair that ends at ``node``. Its parameters are the quantizer's if it has a quantizer."""
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
     quantized_here = quantizer is not None and quantizer.op_type == QUANTIZE
     source = quantizer if quantizer is not None and quantized_here else node
@@ -92,7 +93,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> Pair:
 
 
 def pair_findings(graph: FileGraph) -> Iterator[Finding]:
-    """What is wrong with the pairs of a graph, and where pairs are missing."""
+    """Yields the findings on the pairs of a graph, and on missing pairs."""
     pairs = pairs_of(graph)
     for pair in pairs:
         yield from _level_findings(pair)
@@ -105,11 +106,11 @@ def pair_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _level_findings(pair: Pair) -> Iterator[Finding]:
-    """Zero points and types of the levels."""
+    """Yields findings on the zero points and the type of the levels."""
     if pair.zero_point is not None and pair.zero_point.dtype.kind in "iu" and np.any(pair.zero_point):
         points = sorted({int(point) for point in np.ravel(pair.zero_point)})
-        said = str(points[0]) if len(points) == 1 else f"{points[0]} to {points[-1]}"
-        yield found("asymmetric", pair.layer, f"zero point {said} on '{pair.tensor}'")
+        values = str(points[0]) if len(points) == 1 else f"{points[0]} to {points[-1]}"
+        yield found("asymmetric", pair.layer, f"zero point {values} on '{pair.tensor}'")
     elif pair.dtype == np.uint8 and pair.stored:
         yield found("unsigned weight", pair.layer, f"'{pair.tensor}' is stored as uint8")
     elif pair.dtype == np.uint8:
@@ -117,7 +118,7 @@ def _level_findings(pair: Pair) -> Iterator[Finding]:
 
 
 def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
-    """Scales that are no usable numbers, and channels far from the others; those of zeros may have any scale."""
+    """Yields unusable scales, and scales far above those of the other channels. Channels of zeros do not count."""
     if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
         return
     scales = np.ravel(pair.scale).astype(np.float64)
@@ -145,7 +146,7 @@ def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _channels_with_values(pair: Pair, graph: FileGraph) -> np.ndarray:
-    """By scale of a pair whether its channel holds other values than zero; all do where the values are not known."""
+    """Returns true for each scale of a channel that is not all zeros, bool ``[scales]``; true if values are unknown."""
     assert pair.scale is not None
     values = graph.values(pair.tensor)
     if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
@@ -160,7 +161,7 @@ def _count(where: np.ndarray, pair: Pair) -> str:
 
 
 def _out_of_line(pairs: tuple[Pair, ...]) -> Iterator[Finding]:
-    """Activations whose one scale is far from those just before and behind."""
+    """Yields activations with a scale far from those of the activations just before and after."""
     usable = [pair for pair in pairs if not pair.is_constant and _single_scale(pair) is not None]
     scales = [_single_scale(pair) or 0.0 for pair in usable]
     for place, pair in enumerate(usable):
@@ -178,7 +179,7 @@ def _out_of_line(pairs: tuple[Pair, ...]) -> Iterator[Finding]:
 
 
 def _single_scale(pair: Pair) -> float | None:
-    """The scale of a pair that has one, a usable number."""
+    """Returns the scale of a pair with a single, usable scale; else None."""
     if pair.scale is None or pair.scale.size != 1:
         return None
     scale = float(pair.scale.reshape(-1)[0])
@@ -186,7 +187,7 @@ def _single_scale(pair: Pair) -> float | None:
 
 
 def _place_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
-    """Where the pair stands, and along which axis."""
+    """Yields findings on the place of a pair and on its axis."""
     if pair.per_channel and not pair.is_constant and pair.scale is not None:
         yield found("per-channel activation", pair.layer, f"{pair.scale.size} scales on '{pair.tensor}'")
     biased = [node.name for node, slot in pair.readers if _is_bias(node, slot, graph)]
@@ -206,7 +207,7 @@ def _place_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _axis_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
-    """Weights whose scales do not follow the output channels; those that are moved behind the pair are left out."""
+    """Yields weights with scales along another axis than the output channels, unless they are moved after the pair."""
     rank = graph.rank(pair.tensor)
     for node, slot in pair.readers:
         moved = graph.maker_op(node.input[slot]) != DEQUANTIZE
@@ -220,7 +221,7 @@ def _axis_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _output_axis(node: onnx.NodeProto, rank: int) -> int | None:
-    """The output-channel axis of a layer's weight, None for layers without one."""
+    """Returns the output-channel axis of a layer's weight; None for layers without one."""
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if integer(node, "transB") else 1, "MatMul": rank - 1}
     return axes.get(node.op_type)
 
@@ -232,12 +233,12 @@ def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
 
 
 def _is_narrow(pair: Pair) -> bool:
-    """Of other than eight bits: weights alone may be quantized then."""
+    """Returns true if the levels have neither eight nor 32 bits: then the weights alone may be quantized."""
     return pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Sums with one quantized side and another in float that is not fused with them; pairs that prevent a fusion."""
+    """Yields sums with one quantized and one float side that are not fused, and pairs that prevent a fusion."""
     for node in graph.nodes:
         if node.op_type != "Add" or len(node.input) != 2 or not graph.constants.isdisjoint(node.input):
             continue
@@ -251,7 +252,7 @@ def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """The sides of a sum that lack a pair. One that a layer with weights makes for the sum alone is fused with it."""
+    """Returns the sides of a sum that lack a pair. A side needs none if its layer is fused with the sum."""
     bare = [name for name in sides if not is_dequantized(graph, name)]
     fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
     if len(bare) < 2:
@@ -264,7 +265,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """The convolution in INT8 that a pair, which the sum alone reads, keeps from being fused with the sum."""
+    """Returns the INT8 convolution that is not fused with the sum because of a pair between them; at most one name."""
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
     if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
@@ -275,7 +276,7 @@ def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
-    """The tensor before the pair that this one comes out of, if one node alone reads it; else the tensor itself."""
+    """Returns the tensor before the pair that makes ``tensor``, if nothing else reads the pair; else ``tensor``."""
     dequantizer = graph.makers.get(tensor)
     quantizer = graph.makers.get(dequantizer.input[0]) if dequantizer and dequantizer.op_type == DEQUANTIZE else None
     if quantizer is None or quantizer.op_type != QUANTIZE:
@@ -285,22 +286,22 @@ def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
 
 
 def is_dequantized(graph: FileGraph, tensor: str) -> bool:
-    """Whether a tensor comes out of a pair, moved as it may be."""
+    """Returns true if a tensor comes from a pair, directly or through operators that move values."""
     return graph.maker_op(graph.moved_from(tensor)) == DEQUANTIZE
 
 
 def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    """Whether a layer in INT8 makes the tensor for the sum alone; pointwise nodes of its own may stand between."""
+    """Returns true if the tensor comes from an INT8 layer that is fused with the sum, maybe through pointwise nodes."""
     maker = graph.wiring.fused_with(tensor, WEIGHTED)
     return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 
 
 def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
-    """Layers with weights that no pair, or only half of one, makes INT8.
+    """Yields layers with weights that have no pair, or a pair on one operand only.
 
     Args:
         graph: the network.
-        other: what comes out of pairs of other than eight bits, or with scales in blocks.
+        other: the outputs of pairs with levels of other than eight bits, or with scales for blocks.
     """
     for node in graph.nodes:
         if node.op_type not in WEIGHTED or len(node.input) < 2 or other & {graph.moved_from(n) for n in node.input}:

@@ -1,4 +1,4 @@
-"""Bisection: the leftmost boundary with a culprit's step is found in about log2 N plans, kept high, and so on.
+"""Bisection: finds the leftmost culprit in about log2 N plans, keeps it high, and goes on with the layers after it.
 
 The similarity need not be monotone in k: every boundary that is reported was measured on both sides. Where it is
 monotone, the culprits are those of the exhaustive search.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, Standing, Step
+from trt_bisect.driver.culprits.search import Findings, Loss, LossSoFar, Question, Search, Step
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,15 @@ class _Span:
     """Two measured boundaries, as positions among the quantizable layers; -1 is before the first.
 
     Attributes:
-        standing: the losses of the plans up to ``low``.
+        low: the left boundary.
+        high: the right boundary.
+        so_far: the losses of the plans up to ``low``.
         after: the loss at ``high``.
     """
 
     low: int
     high: int
-    standing: Standing
+    so_far: LossSoFar
     after: Loss
 
 
@@ -32,10 +34,10 @@ def bisect(question: Question, watched: list[Step] | None = None, suspects: Sequ
     """Finds the culprits, and the layers that cannot be built, one after another from the left.
 
     Args:
-        question: what is asked.
-        watched: the steps are added to it as they are settled.
-        suspects: layers that another way to measure has named, ascending. Both sides of each are measured before
-            anything is halved: two plans each where that way was right. They decide nothing.
+        question: the network and the losses that are tolerated.
+        watched: steps are added to it as soon as they are settled.
+        suspects: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
+            before anything is halved: two plans for each suspect that is a culprit. They decide nothing.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -44,14 +46,14 @@ def bisect(question: Question, watched: list[Step] | None = None, suspects: Sequ
         if question.quantizable:
             settled.append(Step(question.quantizable, 0.0, full, question.all_but(())))
         return Findings(full, tuple(settled), (), ())
-    low, standing = -1, Standing.at((yield question.prefix(-1)))
+    low, so_far = -1, LossSoFar.at((yield question.prefix(-1)))
     culprits: list[int] = []
     set_aside: list[int] = []
     while low < last:
         noted: list[Step] = []
         kept = tuple(culprits + set_aside)
         stops = _both_sides(question, suspects, low) if suspects else _gallop(low, last, len(kept))
-        found = yield from _next_step(question, low, standing, kept, noted, stops)
+        found = yield from _next_step(question, low, so_far, kept, noted, stops)
         if found is None:
             settled += noted
             break
@@ -60,21 +62,21 @@ def bisect(question: Question, watched: list[Step] | None = None, suspects: Sequ
             culprits += found.layers
         else:
             set_aside += found.layers
-        low, standing = question.quantizable.index(found.layers[-1]), Standing(found.before, found.highest)
+        low, so_far = question.quantizable.index(found.layers[-1]), LossSoFar(found.before, found.highest)
     return Findings(full, tuple(settled), tuple(culprits), tuple(set_aside))
 
 
 def _both_sides(question: Question, suspects: Sequence[int], low: int) -> Iterator[int]:
-    """The boundaries on both sides of each suspect, as far as they lie between ``low`` and the last."""
+    """The boundaries on both sides of each suspect that lie between ``low`` and the last boundary."""
     places = [question.quantizable.index(suspect) for suspect in suspects]
     sides = sorted({side for place in places for side in (place - 1, place)})
     return (side for side in sides if low < side < len(question.quantizable) - 1)
 
 
 def _gallop(low: int, last: int, known: int) -> Iterator[int]:
-    """Boundaries in strides that grow, the first as long as the mean distance of the culprits ``known`` so far.
+    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``known`` culprits.
 
-    Where culprits stand close, halving all that is left for each of them would cost more than going through it.
+    Where culprits are close to each other, halving all layers that are left for each of them costs more than that.
     """
     stride = math.ceil((low + 1) / known) if known > 1 else last + 1
     position = low + stride
@@ -87,25 +89,34 @@ def _gallop(low: int, last: int, known: int) -> Iterator[int]:
 def _next_step(
     question: Question,
     low: int,
-    standing: Standing,
+    so_far: LossSoFar,
     kept: tuple[int, ...],
     noted: list[Step],
     stops: Iterator[int],
 ) -> Search[Step | None]:
-    """The first boundary after ``low`` that costs a culprit's step or cannot be measured; ``stops`` are tried first."""
+    """Returns the first step after ``low`` that is a culprit's or cannot be measured, or None.
+
+    Args:
+        question: the network and the losses that are tolerated.
+        low: the position of the last boundary settled.
+        so_far: the losses up to it.
+        kept: layers that stay high.
+        noted: the other steps are added to it.
+        stops: boundaries that are measured first, ascending.
+    """
     for position in stops:
         loss = yield question.prefix(question.quantizable[position], kept)
-        found = yield from _leftmost(question, _Span(low, position, standing, loss), kept, noted)
+        found = yield from _leftmost(question, _Span(low, position, so_far, loss), kept, noted)
         if found is not None or loss is None:
             return found
-        low, standing = position, standing.then(loss)
+        low, so_far = position, so_far.then(loss)
     last = len(question.quantizable) - 1
     after = yield question.all_but(kept)
-    return (yield from _leftmost(question, _Span(low, last, standing, after), kept, noted))
+    return (yield from _leftmost(question, _Span(low, last, so_far, after), kept, noted))
 
 
 def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
-    """The first boundary in ``span`` that costs a culprit's step or cannot be measured; the innocent ones are noted."""
+    """Returns the first step in ``span`` that is a culprit's or cannot be measured, or None; others go to ``noted``."""
     whole = _step(question, span, kept)
     if whole.rise < question.step:
         noted.append(whole)
@@ -117,15 +128,15 @@ def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: lis
     found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
     if found is not None or loss is None:
         return found
-    right = replace(span, low=position, standing=span.standing.then(loss))
+    right = replace(span, low=position, so_far=span.so_far.then(loss))
     return (yield from _leftmost(question, right, kept, noted))
 
 
 def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:
-    """A boundary inside ``span``, the nearest to its middle, with its loss.
+    """Returns a boundary inside ``span``, the nearest to its middle, and its loss; None if there is none.
 
-    Where the span's end could be measured, boundaries that cannot be are gone around. Where it could not, the search is
-    for the first that cannot.
+    If the span's end could be measured, boundaries that cannot be measured are left out. If it could not, the search is
+    for the first boundary that cannot be measured.
     """
     middle = (span.low + span.high) / 2
     for position in sorted(range(span.low + 1, span.high), key=lambda place: abs(place - middle)):
@@ -137,4 +148,4 @@ def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[t
 
 def _step(question: Question, span: _Span, kept: tuple[int, ...]) -> Step:
     layers = question.quantizable[span.low + 1 : span.high + 1]
-    return span.standing.step(layers, span.after, question.prefix(layers[-1], kept))
+    return span.so_far.step(layers, span.after, question.prefix(layers[-1], kept))

@@ -1,29 +1,32 @@
-"""The seed's loop: one plan a quantizable layer, each culprit kept high before the next layer is judged."""
+"""The exhaustive search: one plan for each quantizable layer, each culprit kept high before the next is judged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from trt_bisect.driver.culprits.search import Findings, Question, Search, Standing, Step
+from trt_bisect.driver.culprits.search import Findings, LossSoFar, Question, Search, Step
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
     """Measures prefix(k) for every quantizable layer k.
 
-    Where full INT8 is good no layer is a culprit. A layer whose plan cannot be measured is kept high, as a culprit is,
-    so that the plans after it can be. A layer is held against the largest loss so far, not against the last one. The
-    steps are added to ``watched`` as they are settled.
+    No layer is a culprit if full INT8 is good. A layer whose plan cannot be measured is kept high like a culprit, so
+    that the plans after it can be measured. A loss is compared with the largest one before, see ``LossSoFar``.
+
+    Args:
+        question: the network and the losses that are tolerated.
+        watched: steps are added to it as soon as they are settled.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
-    standing = Standing.at((yield question.prefix(-1)))
+    so_far = LossSoFar.at((yield question.prefix(-1)))
     steps: list[Step] = [] if watched is None else watched
     culprits: list[int] = []
     set_aside: list[int] = []
     for k in question.quantizable:
         plan = question.prefix(k, culprits + set_aside)
         loss = yield plan
-        step = standing.step((k,), loss, plan)
+        step = so_far.step((k,), loss, plan)
         step = replace(step, culprit=judged and step.rise >= question.step)
         steps.append(step)
         if loss is None:
@@ -31,5 +34,5 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
         elif step.culprit:
             culprits.append(k)
         else:
-            standing = standing.then(loss)
+            so_far = so_far.then(loss)
     return Findings(full, tuple(steps), tuple(culprits), tuple(set_aside))

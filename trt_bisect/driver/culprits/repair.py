@@ -1,4 +1,4 @@
-"""From the findings to a plan that meets the threshold, measured."""
+"""Repair: from the findings to a measured plan that meets the threshold."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trt_bisect.precision import PrecisionPlan
 
 @dataclass(frozen=True)
 class Recipe:
-    """The plan that is handed back.
+    """The plan that a search returns.
 
     Attributes:
-        plan: measured, like every plan here.
-        loss: what was measured.
+        plan: the plan; it was measured.
+        loss: its loss.
         kept: the layers left high, ascending: culprits, layers that could not be built, and ``added``.
-        added: innocent layers with the largest steps, left high because the culprits alone were not enough.
-        meets: the loss is within the budget.
+        added: layers with the largest steps that are no culprits, left high because the culprits were not enough.
+        meets: true if the loss is within the budget.
     """
 
     plan: PrecisionPlan
@@ -29,10 +29,10 @@ class Recipe:
 
 
 def repair(question: Question, findings: Findings) -> Search[Recipe]:
-    """Leaves out the culprits; where that is not enough, also the layers with the largest steps, as few as will do.
+    """Leaves the culprits high, and if that is not enough as few as possible of the layers with the largest steps.
 
-    Steps were measured one behind another: with other layers high they may be larger. So the last layer that was needed
-    is set first, and the ranking before it is cut again, as long as that saves layers.
+    The steps were measured one after another: with other layers high they may be larger. So the last layer that was
+    needed is moved to the front, and the ranking before it is cut again, as long as that saves layers.
     """
     kept = findings.culprits
     loss = yield question.all_but(kept)
@@ -57,16 +57,15 @@ def repair(question: Question, findings: Findings) -> Search[Recipe]:
 
 
 def _fewest(question: Question, kept: tuple[int, ...], ranked: tuple[int, ...], tried: dict[int, Loss]) -> Search[int]:
-    """How many first layers of a ranking are enough beside those kept, by galloping and bisecting on their number.
+    """Returns the number of first layers of a ranking that are enough beside those kept; all if no number is.
+
+    It doubles the number until that is enough, and then bisects.
 
     Args:
-        question: what is enough.
+        question: the losses that are tolerated.
         kept: layers that are high in any case.
-        ranked: the others.
-        tried: the losses by that number, as far as they are known; what is measured is added.
-
-    Returns:
-        The number; of the whole ranking where even that is not enough.
+        ranked: the other layers.
+        tried: the known losses by that number; new ones are added.
     """
     count, too_few = 0, -1
     while True:
@@ -90,7 +89,7 @@ def _recipe(question: Question, kept: tuple[int, ...], more: tuple[int, ...], lo
 
 
 def _largest_steps_first(question: Question, findings: Findings, kept: tuple[int, ...]) -> tuple[int, ...]:
-    """The other layers by what they cost; the layers of one step of several share its cost."""
+    """The layers that are not kept, those with the largest step first; the layers of one step share its loss."""
     cost = dict.fromkeys(question.quantizable, 0.0)
     for step in findings.steps:
         for layer in step.layers:

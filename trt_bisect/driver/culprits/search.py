@@ -1,4 +1,4 @@
-"""What all drivers share: the question, the steps they measured, and how they are run."""
+"""The question that drivers answer, the steps that they measure, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import TypeVar
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 Loss = float | None
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 Search = Generator[PrecisionPlan, Loss, Result]
 
 
 @dataclass(frozen=True)
 class Question:
-    """The network as a driver sees it, and what is tolerated.
+    """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        layers: how many.
+        layers: the number of layers.
         quantizable: the indices of those that can run in INT8, ascending.
-        budget: the largest loss that is still good.
-        step: the least loss that makes a layer a culprit.
+        budget: the largest loss that is good.
+        step: the smallest rise of the loss that makes a layer a culprit.
         high: the precision of layers not in INT8.
     """
 
@@ -33,30 +35,30 @@ class Question:
     high: Precision = Precision.FP32
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """The quantizable layers 0..k in INT8 but those ``kept`` high."""
+        """The plan with the quantizable layers 0..k in INT8, except those ``kept`` high."""
         out = frozenset(kept)
         return int8_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high)
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
-        """Every quantizable layer in INT8 but those ``kept`` high."""
+        """The plan with every quantizable layer in INT8, except those ``kept`` high."""
         return self.prefix(self.layers - 1, kept)
 
     def meets(self, loss: Loss) -> bool:
-        """Whether a plan with that loss was measured and is good."""
+        """Returns true if a plan with that loss was measured and is good."""
         return loss is not None and loss <= self.budget
 
 
 @dataclass(frozen=True)
 class Step:
-    """What moving layers to INT8 cost, measured on both sides.
+    """The loss that moving layers to INT8 costs, measured on both sides.
 
     Attributes:
-        layers: the layers between the two plans; one, unless the plans between could not be measured.
+        layers: those that move. More than one if no plan between could be measured, or if none of them is a culprit.
         before: the loss with none of them in INT8.
         loss: the loss with all of them in INT8; None if that plan could not be measured.
         plan: that plan.
         culprit: its rise is at least the question's step.
-        highest: the largest loss of the plans that stood before (see ``Standing``).
+        highest: the largest loss before; see ``LossSoFar``.
     """
 
     layers: tuple[int, ...]
@@ -68,18 +70,18 @@ class Step:
 
     @property
     def drop(self) -> float:
-        """The loss that the step adds to the plan before it; NaN where it could not be measured."""
+        """The loss after the step less the loss before it; NaN if it could not be measured."""
         return math.nan if self.loss is None else added(self.before, self.loss)
 
     @property
     def rise(self) -> float:
-        """The loss that the step adds to the largest before it; NaN where it could not be measured."""
+        """The loss after the step less the largest loss before it; NaN if it could not be measured."""
         return math.nan if self.loss is None else added(max(self.before, self.highest), self.loss)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a search found.
+    """The result of a search for culprits.
 
     Attributes:
         full: the loss with every quantizable layer in INT8; None if that could not be measured.
@@ -95,60 +97,64 @@ class Findings:
 
     @classmethod
     def so_far(cls, full: Loss, steps: Sequence[Step]) -> Findings:
-        """What a search has found that is not at its end, by the steps that it settled."""
+        """Returns the findings of a search that has not ended, from the steps that it has settled."""
         alone = [step for step in steps if step.culprit and len(step.layers) == 1]
         aside = [step for step in steps if step.loss is None or (step.culprit and len(step.layers) > 1)]
         culprits, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
         return cls(full, tuple(steps), culprits, set_aside)
 
     def decided_by(self, other: Findings) -> Findings:
-        """What the ``other`` findings say; where they settled no single layer, the steps of these, innocent now."""
+        """Returns the ``other`` findings; where they settled no single layer, with the steps of these, no culprits."""
         steps = {step.layers[-1]: replace(step, culprit=False) for step in self.steps}
         steps |= {step.layers[-1]: step for step in other.steps if step.culprit or step.loss is None}
         return replace(other, steps=tuple(steps[last] for last in sorted(steps)))
 
 
 def added(before: float, after: float) -> float:
-    """The loss added; between two infinite losses nothing is."""
+    """Returns the loss added; 0 between two infinite losses."""
     return 0.0 if math.isinf(before) and math.isinf(after) else after - before
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The losses of the plans that stand: those without the culprits and what was set aside.
+class LossSoFar:
+    """The losses that the next layer is compared with: those of the plans without culprits and layers set aside.
 
-    Losses dip where roundings cancel. A layer that only takes such a dip away adds nothing that was not there before:
-    it is held against the largest loss, not against the last. An infinite one is nothing to compare with, once a finite
-    one was measured.
+    A loss falls where roundings cancel. A layer that only ends such a fall is no culprit: so its loss is compared with
+    the largest one before, not with the last. An infinite loss is forgotten as soon as a finite one was measured.
 
     Attributes:
-        last: of the plan before the next layer.
-        highest: the largest so far.
+        last: the loss of the plan before the next layer.
+        highest: the largest loss so far.
     """
 
     last: float
     highest: float
 
     @classmethod
-    def at(cls, loss: Loss) -> Standing:
-        """The beginning: the loss with nothing in INT8, 0 where that could not be measured."""
+    def at(cls, loss: Loss) -> LossSoFar:
+        """Begins with the loss of no layer in INT8; 0 if that could not be measured."""
         return cls(loss or 0.0, loss or 0.0)
 
-    def then(self, loss: float) -> Standing:
-        """One more plan stands."""
-        return Standing(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
+    def then(self, loss: float) -> LossSoFar:
+        """Adds the loss of a plan that costs no culprit's step."""
+        return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:
-        """The next layers in INT8, and what that cost."""
+        """The step that moves the next layers to INT8, with the ``loss`` of ``plan`` after it."""
         return Step(layers, self.last, loss, plan, highest=self.highest)
 
 
-def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> Result:
-    """Runs a search to its end with ``measure`` as the evaluator and judge."""
+def drive(search: Generator[Asked, Answer, Result], measure: Callable[[Asked], Answer]) -> Result:
+    """Runs a search to its end and returns its result.
+
+    Args:
+        search: yields a plan, or several, and is sent the loss, or the losses.
+        measure: returns these.
+    """
     try:
-        plan = next(search)
+        asked = next(search)
         while True:
-            plan = search.send(measure(plan))
+            asked = search.send(measure(asked))
     except StopIteration as end:
         result: Result = end.value
         return result

@@ -1,134 +1,156 @@
-"""Searches whose plans are measured many at a time: what a driver will ask next is foreseen, and asked at once.
+"""Searches run with plans measured ahead: those that the search asks for, and those that it will probably ask for next.
 
-Every decision is still the driver's own, from what was measured. A forecast that fails costs plans that nobody needed.
+Every decision is the search's own, from measured losses. A forecast that fails costs plans that nobody needed.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from trt_bisect.driver.culprits.search import Loss, Question, Result, Search
+from trt_bisect.driver.culprits.forecast import Forecast, foreseen
+from trt_bisect.driver.culprits.search import Loss, Result, Search, drive
 from trt_bisect.precision import PrecisionPlan
 
-Known = Mapping[PrecisionPlan, Loss]
 MeasureAll = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-_BAD = 1e9
 _AFTER_A_SURPRISE = 24
-"""How many plans are measured ahead after a forecast failed; twice as many each time that one holds."""
+"""The number of plans measured in a batch after a forecast failed. It doubles with each batch whose forecast holds."""
 
 
-class Forecast(Protocol):
-    """What plans may turn out to cost."""
+class ConcurrentMeasurer(Protocol):
+    """Measures several plans at the same time."""
 
-    def losses(self, plan: PrecisionPlan, assumed: Known) -> Sequence[float]:
-        """The losses that a plan may have, by what was measured or assumed so far; one if it is as good as sure."""
+    @property
+    def workers(self) -> int:
+        """The number of plans that can be measured at the same time now."""
         ...
 
-    def learn(self, known: Known) -> None:
-        """Takes note of what was measured."""
+    def begin(self, plan: PrecisionPlan) -> None:
+        """Begins to measure a plan."""
         ...
 
+    def ended(self) -> tuple[PrecisionPlan, Loss]:
+        """Waits for the next plan to be measured, of those begun; returns it and its loss."""
+        ...
 
-class Rises:
-    """A layer adds what it added when it was last measured; nothing, as long as it was not."""
-
-    def __init__(self, question: Question) -> None:
-        self._high = question.high
-        self._rises: dict[int, float] = {}
-
-    def losses(self, plan: PrecisionPlan, assumed: Known) -> Sequence[float]:
-        """The loss without the plan's last INT8 layer, and its rise; bad where not even that was assumed."""
-        if not plan.int8:
-            return (0.0,)
-        last = max(plan.int8)
-        before = assumed.get(plan.keeping({last}, self._high))
-        return (_BAD if before is None else before + self._rises.get(last, 0.0),)
-
-    def learn(self, known: Known) -> None:
-        """The rise of every layer that was measured on both sides, the latest one last."""
-        for plan, loss in known.items():
-            last = max(plan.int8, default=-1)
-            before = known.get(plan.keeping({last}, self._high)) if last >= 0 else None
-            if loss is not None and before is not None and math.isfinite(before):
-                self._rises[last] = loss - before
-
-
-class Either:
-    """A boundary is as good as with nothing in INT8, or bad; behind a culprit that is ruled out, all is good."""
-
-    def __init__(self, question: Question) -> None:
-        self._full = question.all_but(())
-        self._last = max(question.quantizable, default=-1)
-
-    def losses(self, plan: PrecisionPlan, assumed: Known) -> Sequence[float]:  # noqa: ARG002
-        """Good and bad; good alone for nothing in INT8, and for all layers but those ruled out."""
-        ruled_out = self._last in plan.int8 and plan != self._full
-        return (0.0,) if ruled_out or not plan.int8 else (0.0, _BAD)
-
-    def learn(self, known: Known) -> None:
-        """Nothing."""
+    def abandon(self) -> None:
+        """Gives up the plans that were begun and have not ended."""
+        ...
 
 
 def drive_speculatively(
     start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: Forecast, limit: int | None = None
 ) -> Result:
-    """Runs a search to its end, measuring with each plan it asks for those that it is likely to ask after it.
+    """Runs a search to its end, and measures plans in batches.
 
     Args:
-        start: begins the search anew; it must ask the same plans if it is told the same losses.
-        forecast: what is assumed of plans that are not measured yet.
-        limit: how many plans are measured at once; None for all that can be foreseen, as long as forecasts hold.
+        start: begins the search anew; it must ask for the same plans if it is sent the same losses.
+        measure_all: returns the losses of a batch.
+        forecast: of losses that are not measured yet.
+        limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
-    known: dict[PrecisionPlan, Loss] = {}
-    wanted: list[PrecisionPlan] = []
-    window = limit
-    while True:
-        search, asked = start(), set[PrecisionPlan]()
-        try:
-            plan = next(search)
-            while plan in known:
-                asked.add(plan)
-                plan = search.send(known[plan])
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        if limit is None:
-            window = _next_window(window, surprised=not asked.issuperset(wanted))
-        wanted = foreseen(start, known, forecast, window)
-        known.update(zip(wanted, measure_all(wanted), strict=True))
-        forecast.learn(known)
+    return drive(start(), _Batches(start, measure_all, forecast, limit).loss)
 
 
-def _next_window(window: int | None, *, surprised: bool) -> int | None:
-    if surprised:
-        return _AFTER_A_SURPRISE
-    return None if window is None else 2 * window
+class _Batches:
+    """Measures each plan together with those that the search will probably ask for after it."""
+
+    def __init__(
+        self, start: Callable[[], Search[Any]], measure_all: MeasureAll, forecast: Forecast, limit: int | None
+    ) -> None:
+        self._start = start
+        self._measure_all = measure_all
+        self._forecast = forecast
+        self._grows = limit is None
+        self._size = limit
+        self._known: dict[PrecisionPlan, Loss] = {}
+        self._asked: set[PrecisionPlan] = set()
+        self._batch: list[PrecisionPlan] = []
+
+    def loss(self, plan: PrecisionPlan) -> Loss:
+        """Returns the loss of the plan that the search asks for."""
+        if plan not in self._known:
+            self._measure_batch()
+        self._asked.add(plan)
+        return self._known[plan]
+
+    def _measure_batch(self) -> None:
+        if self._grows:
+            self._size = self._next_size()
+        self._batch = foreseen(self._start, self._known, self._forecast, self._size)
+        self._known.update(zip(self._batch, self._measure_all(self._batch), strict=True))
+        self._forecast.learn(self._known)
+
+    def _next_size(self) -> int | None:
+        """Returns the next batch's size: small if a plan of the last batch was not needed, else twice as many."""
+        if not self._asked.issuperset(self._batch):
+            return _AFTER_A_SURPRISE
+        return None if self._size is None else 2 * self._size
 
 
-def foreseen(
-    start: Callable[[], Search[Result]], known: Known, forecast: Forecast, limit: int | None
-) -> list[PrecisionPlan]:
-    """The next plan that a search asks, and those that follow if a forecast holds, the nearest first."""
-    wanted: dict[PrecisionPlan, None] = {}
-    futures: deque[dict[PrecisionPlan, Loss]] = deque([{}])
-    while futures and (limit is None or len(wanted) < limit):
-        assumed = {**known, **futures.popleft()}
-        search = start()
-        try:
-            plan = next(search)
-            while limit is None or len(wanted) < limit:
-                if plan not in assumed:
-                    wanted[plan] = None
-                    losses = forecast.losses(plan, assumed)
-                    if len(losses) > 1:
-                        own = {asked: loss for asked, loss in assumed.items() if asked not in known}
-                        futures.extend({**own, plan: loss} for loss in losses)
-                        break
-                    assumed[plan] = losses[0]
-                plan = search.send(assumed[plan])
-        except StopIteration:
-            continue
-    return list(wanted)
+def drive_concurrently(
+    start: Callable[[], Search[Result]], measurer: ConcurrentMeasurer, forecast: Forecast, reach: int = 1
+) -> tuple[Result, int]:
+    """Runs a search to its end, with every worker on the plan that it asks for or on one that it may ask for next.
+
+    Args:
+        start: begins the search anew; it must ask for the same plans if it is sent the same losses.
+        measurer: measures plans, in whatever order.
+        forecast: of losses that are not measured yet.
+        reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
+            several losses, only the first plans are worth measuring.
+
+    Returns:
+        The search's result, and the number of plans that were measured and not asked for.
+    """
+    ahead = _Workers(start, measurer, forecast, reach)
+    try:
+        return drive(start(), ahead.loss), ahead.in_vain
+    finally:
+        measurer.abandon()
+
+
+class _Workers:
+    """Keeps workers busy with the plans that the search will probably ask for."""
+
+    def __init__(
+        self, start: Callable[[], Search[Any]], measurer: ConcurrentMeasurer, forecast: Forecast, reach: int
+    ) -> None:
+        self._start = start
+        self._measurer = measurer
+        self._forecast = forecast
+        self._reach = reach
+        self._known: dict[PrecisionPlan, Loss] = {}
+        self._asked: set[PrecisionPlan] = set()
+        self._under_way: set[PrecisionPlan] = set()
+        self._waiting: deque[PrecisionPlan] = deque()
+
+    @property
+    def in_vain(self) -> int:
+        """The number of plans that were measured and not asked for."""
+        return len(self._known.keys() - self._asked)
+
+    def loss(self, plan: PrecisionPlan) -> Loss:
+        """Returns the loss of the plan that the search asks for."""
+        self._asked.add(plan)
+        while plan not in self._known:
+            if not self._waiting or plan not in self._under_way.union(self._waiting):
+                self._look_ahead()
+            self._begin()
+            measured, self._known[measured] = self._measurer.ended()
+            self._under_way.discard(measured)
+            self._forecast.learn(self._known)
+        return self._known[plan]
+
+    def _look_ahead(self) -> None:
+        """Has the plans wait that the search will probably ask for now."""
+        limit = self._reach * max(1, self._measurer.workers)
+        likely = foreseen(self._start, self._known, self._forecast, limit)
+        self._waiting = deque(plan for plan in likely if plan not in self._under_way)
+
+    def _begin(self) -> None:
+        """Begins waiting plans until every worker has one; at least one plan is under way then."""
+        while self._waiting and (len(self._under_way) < self._measurer.workers or not self._under_way):
+            self._under_way.add(self._waiting[0])
+            self._measurer.begin(self._waiting.popleft())

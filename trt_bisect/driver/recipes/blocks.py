@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trt_bisect.driver.recipes.minimal import Chosen, chosen, cut_rankings, reduced
-from trt_bisect.driver.recipes.search_space import Batches, Kept, Known, Space
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Space
 
 Block = tuple[int, ...]
 """The numbers of its units, ascending."""
 BLOCKS = 8
-"""How many blocks are told apart at a time, about."""
+"""The number of blocks to choose from at a time, about."""
 _PARTS = re.compile(r"[/.]+")
 
 
 def open_blocks(blocks: Sequence[Block], names: Mapping[int, str], wanted: int = BLOCKS) -> tuple[Block, ...]:
-    """Opens the largest block, again and again, until there are as many as wanted or only single units.
+    """Splits the largest block, again and again, until there are as many as wanted or only single units.
 
     Args:
-        blocks: what there is.
+        blocks: to split.
         names: of the units, such as ``/layer3/layer3.0/conv1/Conv``.
-        wanted: how many blocks there should be at least.
+        wanted: the smallest number of blocks.
     """
     found = sorted(blocks)
     while len(found) < wanted:
@@ -35,7 +35,7 @@ def open_blocks(blocks: Sequence[Block], names: Mapping[int, str], wanted: int =
 
 
 def _children(block: Block, names: Mapping[int, str]) -> list[Block]:
-    """A block in parts: by the first part of the names in which they differ, or else in runs."""
+    """The parts of a block: by the first part of the names in which its units differ, or else runs of equal length."""
     parts = {unit: _PARTS.split(names[unit].strip("/")) for unit in block}
     depth = 0
     while True:
@@ -53,14 +53,14 @@ def _children(block: Block, names: Mapping[int, str]) -> list[Block]:
 
 
 def minimal_by_blocks(space: Space, names: Mapping[int, str]) -> Batches[Chosen]:
-    """Leaves high as few blocks as will do, opens these and goes on inside them, down to single units.
+    """Keeps as few blocks high as are enough, splits these, and goes on inside them, down to single units.
 
-    It asks for tens of plans a culprit, however many units there are. What it finds is 1-minimal; what it did not open
-    is low.
+    It asks for tens of plans for each culprit, however many units there are. The set that it returns is 1-minimal. The
+    units of blocks that it did not split are low.
 
     Args:
-        space: what can be chosen.
-        names: of all layers, by index; a unit has that of its first layer.
+        space: the units to choose from.
+        names: of all layers, by index; a unit has the name of its first layer.
     """
     called = {number: names[unit[0]] for number, unit in enumerate(space.units)}
     blocks: tuple[Block, ...] = (tuple(sorted(space.all)),)
@@ -70,21 +70,21 @@ def minimal_by_blocks(space: Space, names: Mapping[int, str]) -> Batches[Chosen]
         units = tuple(tuple(space.layers(block)) for block in blocks)
         costs = tuple(space.cost(block) for block in blocks)
         found = yield from _quick(replace(space, base=space.plan(frozenset()), units=units, costs=costs))
-        losses.update((_opened(kept, blocks), loss) for kept, loss in found.losses.items())
-        kept = _opened(found.kept, blocks)
+        losses.update((_units_of(kept, blocks), loss) for kept, loss in found.losses.items())
+        kept = _units_of(found.kept, blocks)
         blocks = tuple(blocks[number] for number in sorted(found.kept))
         if not found.meets or all(len(block) == 1 for block in blocks):
             return Chosen(kept, found.loss, found.meets, None, losses)
 
 
-def _opened(kept: Kept, blocks: Sequence[Block]) -> Kept:
-    """The units of blocks."""
+def _units_of(kept: Kept, blocks: Sequence[Block]) -> Kept:
+    """Returns the units of blocks."""
     return frozenset(unit for number in kept for unit in blocks[number])
 
 
 def _quick(space: Space) -> Batches[Chosen]:
-    """A 1-minimal set in few plans: by what each unit costs alone."""
-    known = Known(space)
+    """Finds a 1-minimal set in few plans: units are ranked by the loss without each alone."""
+    known = MeasuredSets(space)
     yield from known.ask([frozenset(), space.all])
     if known.meets(frozenset()):
         return chosen(known, frozenset(), None)

@@ -9,12 +9,12 @@ POINTS = 24
 
 
 def path(space: Space, chosen: Chosen, points: int = POINTS) -> list[Kept]:
-    """Sets, each within the next: the chosen units first, those that gain most for their price before the others.
+    """Returns sets of units, each part of the next: chosen units first, and those that gain most for their cost first.
 
     Args:
-        space: what can be chosen.
-        chosen: what was chosen in it.
-        points: how many sets there are at most, the empty one and the whole one among them.
+        space: the units to choose from.
+        chosen: the choice of a search.
+        points: the largest number of sets, the empty one and the whole one included.
     """
     alone = chosen.alone
     units = sorted(space.all)

@@ -1,7 +1,7 @@
-"""Better sets than the one at hand.
+"""Local search: improves a set of units kept high.
 
-What a set may lose is reckoned from the losses measured so far (see ``surrogate``); the likeliest are measured, and
-those without hope never. Of a few units all sets are looked at, of many those that annealing comes by.
+The losses of sets are estimated from those measured so far (see ``surrogate``), and the most promising sets are
+measured. Of few units all sets are estimated; of many, the sets that simulated annealing visits.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.driver.recipes.search_space import Alone, Batches, Kept, Known
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities
 from trt_bisect.driver.recipes.surrogate import Energy, Surrogate, all_sets, fit, walks
 
 _FEW_UNITS = 16
-_LOOKED_AT = 48
+_CANDIDATES = 48
 _AT_ONCE = 32
 _PATIENCE = 8
-"""How many batches may be measured in vain."""
+"""The number of batches measured without a better set, after which the search ends."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What makes a set better than the one at hand.
+    """The conditions for a set to be better than the current one.
 
     Attributes:
-        allowed: told from a set alone: it may be taken if its loss is small enough.
-        enough: the largest loss that makes an allowed set better.
-        hopeful: the largest loss reckoned for a set that is worth measuring.
-        key: of several better sets the one with the smallest is taken.
-        energy: how far a plan is from it.
+        allowed: returns true for a set that is better if its loss is small enough.
+        enough: the largest loss of an allowed set that makes it better.
+        hopeful: the largest estimated loss of a set that is worth measuring.
+        key: of several better sets the one with the smallest key is taken.
+        energy: the distance of plans from this goal.
     """
 
     allowed: Callable[[Kept], bool]
@@ -41,17 +41,17 @@ class Goal:
     energy: Energy
 
 
-def improved(known: Known, kept: Kept, alone: Alone, goal: Goal) -> Batches[Kept | None]:
-    """A better set, measured; None where none was found.
+def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) -> Batches[Kept | None]:
+    """Returns a better set, which was measured; None if none was found.
 
     Args:
-        known: what was measured, and how much more may be.
-        kept: the set at hand.
-        alone: the sensitivities, by which units are looked at where there are many.
-        goal: what is better.
+        known: the measurements, and the number of plans that may still be measured.
+        kept: the current set.
+        alone: the sensitivities; they choose the units to change where there are many.
+        goal: the conditions for a better set.
     """
     few = len(known.space.units) <= _FEW_UNITS
-    units = sorted(known.space.all) if few else _looked_at(known, kept, alone)
+    units = sorted(known.space.all) if few else _candidates(known, kept, alone)
     patience = known.left if few else _PATIENCE
     while known.left and patience:
         surrogate = fit(known.losses, units, known.space.budget)
@@ -68,15 +68,15 @@ def improved(known: Known, kept: Kept, alone: Alone, goal: Goal) -> Batches[Kept
     return None
 
 
-def _among_all(known: Known, surrogate: Surrogate, goal: Goal) -> list[Kept]:
-    """The sets worth measuring, the likeliest first."""
+def _among_all(known: MeasuredSets, surrogate: Surrogate, goal: Goal) -> list[Kept]:
+    """The sets worth measuring, those with the smallest estimated loss first."""
     high = all_sets(len(surrogate.units))
     losses = surrogate.losses(~high)
     return _worth_measuring(known, goal, surrogate.units, high, losses, np.argsort(losses, kind="stable"))
 
 
-def _annealed(known: Known, surrogate: Surrogate, kept: Kept, goal: Goal) -> list[Kept]:
-    """The sets worth measuring that are nearest to what is wanted."""
+def _annealed(known: MeasuredSets, surrogate: Surrogate, kept: Kept, goal: Goal) -> list[Kept]:
+    """The sets worth measuring that annealing visits, those nearest to the goal first."""
     costs = np.array([known.space.costs[unit] for unit in surrogate.units])
     high, losses, dear = walks(surrogate, costs, kept, goal.energy)
     nearest = np.argsort(goal.energy(dear, losses), kind="stable")
@@ -84,7 +84,7 @@ def _annealed(known: Known, surrogate: Surrogate, kept: Kept, goal: Goal) -> lis
 
 
 def _worth_measuring(
-    known: Known, goal: Goal, units: Sequence[int], high: np.ndarray, losses: np.ndarray, order: np.ndarray
+    known: MeasuredSets, goal: Goal, units: Sequence[int], high: np.ndarray, losses: np.ndarray, order: np.ndarray
 ) -> list[Kept]:
     found: list[Kept] = []
     for place in order[losses[order] <= goal.hopeful]:
@@ -96,8 +96,8 @@ def _worth_measuring(
     return found
 
 
-def _looked_at(known: Known, kept: Kept, alone: Alone) -> list[int]:
-    """The units of the set at hand, and those that gain or lose most, as they are and for their price."""
+def _candidates(known: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
+    """The units of the current set, and those that gain or lose most, in all and for their cost."""
     costs = known.space.costs
     orders = (
         lambda unit: -alone.gains[unit] / costs[unit],
@@ -106,9 +106,9 @@ def _looked_at(known: Known, kept: Kept, alone: Alone) -> list[int]:
         lambda unit: -alone.losses[unit],
     )
     rankings = [sorted(known.space.all, key=order) for order in orders]
-    looked_at = dict.fromkeys(sorted(kept))
+    candidates = dict.fromkeys(sorted(kept))
     for tier in zip(*rankings, strict=True):
         for unit in tier:
-            if len(looked_at) < max(_LOOKED_AT, len(kept)):
-                looked_at[unit] = None
-    return sorted(looked_at)
+            if len(candidates) < max(_CANDIDATES, len(kept)):
+                candidates[unit] = None
+    return sorted(candidates)

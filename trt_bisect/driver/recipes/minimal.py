@@ -1,9 +1,9 @@
 """The cheapest plan that meets the threshold.
 
-From both ends: rankings of the layers are cut where what is left high just suffices, and from full INT8 the layer that
-gains most is left high, again and again. What comes of that is made 1-minimal, as delta debugging defines it (Zeller
-and Hildebrandt, Simplifying and isolating failure-inducing input, 2002): no single unit can go back to INT8. Then
-cheaper sets are tried. Nothing is added up: every set that is accepted was measured as a whole plan.
+The search begins at both ends: it cuts rankings of the layers where the part kept high is just enough, and from full
+INT8 it keeps the layer high that gains most, again and again. The sets are made 1-minimal, as delta debugging defines
+it (Zeller and Hildebrandt, Simplifying and isolating failure-inducing input, 2002): no single unit can go back to INT8.
+Then cheaper sets are tried. No losses are added up: every set that is accepted was measured as a whole plan.
 """
 
 from __future__ import annotations
@@ -14,50 +14,58 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.driver.recipes.local_search import Goal, improved
-from trt_bisect.driver.recipes.search_space import Alone, Batches, Kept, Known, Space, saved, sensitivities
+from trt_bisect.driver.recipes.search_space import (
+    Batches,
+    Kept,
+    MeasuredSets,
+    Sensitivities,
+    Space,
+    saved,
+    sensitivities,
+)
 
 PLANS = 600
-"""How many plans a search tries to find better ones than the one it has."""
+"""The number of plans that a search tries to improve a set that meets the budget."""
 _TOO_MUCH = 2.0
-"""What a budget overdrawn twice weighs against the cost."""
+"""The weight, against the cost, of a loss of twice the budget."""
 _AT_ONCE = 24
-"""How many units are tried as the next one to be left high, those that gained most when they were last tried."""
+"""The number of units tried as the next one to keep high: those that gained most when they were last tried."""
 _AT_LEAST = 8
 _BEAM, _BEAM_UNITS = 3, 128
-"""How many sets grow side by side, and how many units are tried with each."""
+"""The number of sets that grow side by side, and the number of units tried with each."""
 _HOPE = 3.0
-"""A set is measured if its loss is reckoned to be at most so many budgets."""
+"""A set is measured if its estimated loss is at most so many budgets."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a search chose.
+    """The choice of a search.
 
     Attributes:
-        kept: the units left high.
-        loss: measured.
-        meets: it is within the budget.
-        alone: the sensitivities; None where all units can be low.
-        losses: of all sets that were asked for, infinite where one could not be measured.
+        kept: the units kept high.
+        loss: the measured loss.
+        meets: true if it is within the budget.
+        alone: the sensitivities; None if all units can be low.
+        losses: of all sets measured, infinite for a set that could not be measured.
     """
 
     kept: Kept
     loss: float
     meets: bool
-    alone: Alone | None
+    alone: Sensitivities | None
     losses: dict[Kept, float]
 
 
-def minimal(space: Space, limit: int = PLANS, alone: Alone | None = None) -> Batches[Chosen]:
-    """The cheapest set of units to leave high such that the loss is within the budget; it is 1-minimal.
+def minimal(space: Space, limit: int = PLANS, alone: Sensitivities | None = None) -> Batches[Chosen]:
+    """Searches the cheapest set of units to keep high such that the loss is within the budget; it is 1-minimal.
 
     Args:
-        space: what can be chosen.
-        limit: how many plans are tried to find cheaper sets than the one it has. To find that one, and to make it
-            1-minimal, it asks for as many as it takes.
-        alone: sensitivities by another measure, where plans are dear: it begins with rankings by these alone.
+        space: the units to choose from.
+        limit: the number of plans tried to find a cheaper set. The number of plans to find a first set and to make it
+            1-minimal is not limited.
+        alone: sensitivities by another measure, if plans are expensive: the search then begins with rankings by these.
     """
-    known = Known(space, limit)
+    known = MeasuredSets(space, limit)
     dear = alone is not None
     yield from known.ask([frozenset(), space.all])
     if known.meets(frozenset()):
@@ -72,8 +80,8 @@ def minimal(space: Space, limit: int = PLANS, alone: Alone | None = None) -> Bat
         found.append((yield from reduced(known, start)))
     best = min(found, key=space.price)
     for grow in () if dear else (grown, beamed):
-        room = Room(space.cost(best), max(2 * len(best), _AT_LEAST), limit)
-        start = yield from grow(known, alone, known.meets, room)
+        growth = GrowthLimit(space.cost(best), max(2 * len(best), _AT_LEAST), limit)
+        start = yield from grow(known, alone, known.meets, growth)
         if known.meets(start):
             best = min(best, (yield from reduced(known, start)), key=space.price)
     while True:
@@ -92,13 +100,13 @@ def _cheaper(space: Space, kept: Kept) -> Goal:
     return Goal(lambda other: space.price(other) < price, budget, _HOPE * budget, space.price, energy)
 
 
-def chosen(known: Known, kept: Kept, alone: Alone | None) -> Chosen:
-    """The choice of a set that was measured."""
+def chosen(known: MeasuredSets, kept: Kept, alone: Sensitivities | None) -> Chosen:
+    """Returns the choice of a set that was measured."""
     return Chosen(kept, known.losses[kept], known.meets(kept), alone, known.losses)
 
 
-def reduced(known: Known, kept: Kept) -> Batches[Kept]:
-    """A 1-minimal part of a set that is enough: as many units as can go back together, until none can."""
+def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:
+    """Returns a 1-minimal part of a set that meets the budget: units go low, many together, until none can."""
     space = known.space
     while True:
         units = sorted(kept)
@@ -114,8 +122,8 @@ def reduced(known: Known, kept: Kept) -> Batches[Kept]:
         kept = yield from _without_most(known, kept, ranked)
 
 
-def _without_most(known: Known, kept: Kept, ranked: Sequence[int]) -> Batches[Kept]:
-    """The set without as many of the first units of a ranking as can go; it is known that the first can."""
+def _without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int]) -> Batches[Kept]:
+    """Returns the set without as many first units of a ranking as can go low; it is known that the first can."""
     enough, too_many = 1, len(ranked) + 1
     count = len(ranked)
     while enough < count:
@@ -128,8 +136,8 @@ def _without_most(known: Known, kept: Kept, ranked: Sequence[int]) -> Batches[Ke
     return kept.difference(ranked[:enough])
 
 
-def _rankings(space: Space, alone: Alone) -> list[tuple[int, ...]]:
-    """The units by what they cost alone and by what they give back, each as it is and for its price."""
+def _rankings(space: Space, alone: Sensitivities) -> list[tuple[int, ...]]:
+    """The units ranked by loss alone low and by gain alone high, each in all and for the cost."""
     units = range(len(space.units))
     rankings = []
     for figures, others in ((alone.losses, alone.gains), (alone.gains, alone.losses)):
@@ -139,8 +147,8 @@ def _rankings(space: Space, alone: Alone) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(rankings))
 
 
-def cut_rankings(known: Known, rankings: Sequence[Sequence[int]]) -> Batches[list[Kept]]:
-    """For each ranking a first part of it that is enough and one unit less is not, all halved at the same time."""
+def cut_rankings(known: MeasuredSets, rankings: Sequence[Sequence[int]]) -> Batches[list[Kept]]:
+    """Returns for each ranking a first part that is enough while one unit less is not; all are halved together."""
     enough = [len(ranking) for ranking in rankings]
     too_few = [0] * len(rankings)
     while True:
@@ -158,8 +166,14 @@ def cut_rankings(known: Known, rankings: Sequence[Sequence[int]]) -> Batches[lis
 
 
 @dataclass(frozen=True)
-class Room:
-    """How far a set may grow: the largest cost, the largest number of units, and how many plans that may take."""
+class GrowthLimit:
+    """The limits of a growing set.
+
+    Attributes:
+        cost: the largest cost of the set.
+        units: the largest number of units in it.
+        plans: the largest number of plans measured for it.
+    """
 
     cost: float
     units: int
@@ -167,25 +181,30 @@ class Room:
 
 
 def grown(
-    known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room, *, per_cost: bool = True
+    known: MeasuredSets,
+    alone: Sensitivities,
+    stop: Callable[[Kept], bool],
+    limit: GrowthLimit,
+    *,
+    per_cost: bool = True,
 ) -> Batches[Kept]:
-    """From all units low, the one that gains most is left high, until that is enough or there is no room for more.
+    """Begins with all units low and keeps the one high that gains most, until that is enough or a limit is reached.
 
-    Gains shrink as others are left high, as a rule, so only the units with the largest gains so far are tried again.
+    Gains become smaller as other units are kept high, as a rule: so only units with the largest gains so far are tried.
 
     Args:
-        known: what was measured.
+        known: the measurements.
         alone: the sensitivities.
-        stop: told of a measured set whether it is enough.
-        room: how far it may grow.
-        per_cost: by gain for its price, not by gain.
+        stop: returns true for a measured set that is enough.
+        limit: of the set.
+        per_cost: rank units by gain for their cost, not by gain.
     """
     space = known.space
     prices = space.costs if per_cost else [1.0] * len(space.units)
     gains = dict(enumerate(alone.gains))
     kept: Kept = frozenset()
-    while not stop(kept) and len(kept) < room.units:
-        payable = [unit for unit in space.all - kept if space.cost(kept | {unit}) <= room.cost]
+    while not stop(kept) and len(kept) < limit.units:
+        payable = [unit for unit in space.all - kept if space.cost(kept | {unit}) <= limit.cost]
         tried = sorted(payable, key=lambda unit: (-gains[unit] / prices[unit], -alone.losses[unit], unit))[:_AT_ONCE]
         if not tried:
             return kept
@@ -202,21 +221,23 @@ def grown(
     return kept
 
 
-def beamed(known: Known, alone: Alone, stop: Callable[[Kept], bool], room: Room) -> Batches[Kept]:
-    """From all units low, several sets grow side by side, of each size those that lose least, until one is enough.
+def beamed(
+    known: MeasuredSets, alone: Sensitivities, stop: Callable[[Kept], bool], limit: GrowthLimit
+) -> Batches[Kept]:
+    """Begins with all units low and grows several sets side by side, those that lose least, until one is enough.
 
-    Losses of layers whose errors meet and cancel do not rank a layer by what it gains with the best set of the size
-    below, so every unit that has room is tried with each of them. The arguments are those of ``grown``.
+    Where errors of layers add up or cancel, a unit's gain depends on the set that it joins: so every unit within the
+    limit is tried with each set. The arguments are those of ``grown``.
     """
     space = known.space
     sets: list[Kept] = [frozenset()]
-    asked = len(known.losses) + room.plans
-    for _ in range(room.units):
+    asked = len(known.losses) + limit.plans
+    for _ in range(limit.units):
         wider = dict.fromkeys(
             kept | {unit}
             for kept in sets
             for unit in sorted(space.all - kept, key=lambda unit: (-alone.gains[unit], unit))[:_BEAM_UNITS]
-            if space.cost(kept | {unit}) <= room.cost
+            if space.cost(kept | {unit}) <= limit.cost
         )
         if not wider or len(known.losses) + len(wider) > asked:
             break

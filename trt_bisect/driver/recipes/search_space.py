@@ -1,33 +1,33 @@
-"""The plans that a recipe is chosen from: units of layers that are in one of two precisions, and what the higher costs.
+"""The plans that a recipe is chosen from: units of layers, each in one of two precisions, and the cost of the higher.
 
-A search here asks for many plans at a time, so that they can be measured together, and never for one twice.
+A search here asks for many plans at a time, so that they can be measured together. It asks for no plan twice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trt_bisect.driver.culprits.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Kept = frozenset[int]
-"""The numbers of the units that are left in the higher precision."""
+"""The numbers of the units that are kept in the higher precision."""
 Batches = Generator[Sequence[PrecisionPlan], Sequence[Loss], Result]
 
 
 @dataclass(frozen=True)
 class Space:
-    """What can be chosen.
+    """The units to choose from.
 
     Attributes:
-        base: the precisions of the layers outside all units.
-        units: the layers of each, which move together.
-        costs: of leaving a unit high instead of low, each above 0.
-        budget: the largest loss that is still good.
-        low: the precision that units go to.
-        high: the one that they are kept in.
+        base: a plan with the precisions of the layers outside all units.
+        units: the layers of each unit; they always have the same precision.
+        costs: of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
+        budget: the largest loss that is good.
+        low: the lower precision.
+        high: the higher precision.
     """
 
     base: PrecisionPlan
@@ -51,21 +51,22 @@ class Space:
         return self.base.keeping(self.layers(self.all - kept), self.low).keeping(self.layers(kept), self.high)
 
     def cost(self, kept: Iterable[int]) -> float:
-        """What leaving these units high costs."""
+        """The cost of these units in the high precision."""
         return round(math.fsum(self.costs[unit] for unit in kept), 12)
 
     def price(self, kept: Kept) -> tuple[float, int]:
-        """What sets are compared by: the cost, and among equal ones the number of layers."""
+        """The order of sets: by cost, and for equal costs by the number of layers."""
         return self.cost(kept), len(self.layers(kept))
 
 
 @dataclass
-class Known:
-    """What a search has measured.
+class MeasuredSets:
+    """The measurements of a search.
 
     Attributes:
-        left: how many more plans it may ask for to find something better than what it has.
-        losses: by the units left high; infinite where a plan could not be measured.
+        space: the units to choose from.
+        left: the number of plans that it may still ask for to improve a set that meets the budget.
+        losses: by the units kept high; infinite if a plan could not be measured.
     """
 
     space: Space
@@ -73,11 +74,11 @@ class Known:
     losses: dict[Kept, float] = field(default_factory=dict)
 
     def meets(self, kept: Kept) -> bool:
-        """Whether these units left high were measured to be enough."""
+        """Returns true if the measured loss with these units kept high is within the budget."""
         return self.losses[kept] <= self.space.budget
 
     def ask(self, sets: Iterable[Kept]) -> Batches[list[float]]:
-        """Measures the sets that are not known yet, all at once; the loss of each."""
+        """Measures the sets that are not known yet, all at once; returns the loss of each."""
         wanted = list(sets)
         new = [kept for kept in dict.fromkeys(wanted) if kept not in self.losses]
         if new:
@@ -87,41 +88,30 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Alone:
+class Sensitivities:
     """The sensitivity of each unit.
 
     Attributes:
-        losses: what it costs alone in the low precision.
-        gains: the loss that the plan with all units low is rid of when the unit alone stays high.
+        losses: the loss that the unit adds when it alone is low.
+        gains: the loss that the plan with all units low sheds when the unit alone is kept high.
     """
 
     losses: tuple[float, ...]
     gains: tuple[float, ...]
 
 
-def sensitivities(known: Known) -> Batches[Alone]:
-    """Each unit alone low, and alone high."""
+def sensitivities(known: MeasuredSets) -> Batches[Sensitivities]:
+    """Measures each unit alone low, and alone high."""
     space = known.space
     units = sorted(space.all)
     sets = [space.all, *(space.all - {unit} for unit in units), frozenset(), *(frozenset({unit}) for unit in units)]
     losses = yield from known.ask(sets)
     (none, *alone), (full, *without) = losses[: len(units) + 1], losses[len(units) + 1 :]
-    return Alone(tuple(-saved(none, loss) for loss in alone), tuple(saved(full, loss) for loss in without))
-
-
-def drive_batches(search: Batches[Result], measure_all: Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]) -> Result:
-    """Runs a search to its end with ``measure_all`` as the evaluator and judge."""
-    try:
-        plans = next(search)
-        while True:
-            plans = search.send(measure_all(plans))
-    except StopIteration as end:
-        result: Result = end.value
-        return result
+    return Sensitivities(tuple(-saved(none, loss) for loss in alone), tuple(saved(full, loss) for loss in without))
 
 
 def saved(before: float, after: float) -> float:
-    """The loss that is gone; between two infinite losses nothing is."""
+    """Returns the loss that is gone; 0 between two infinite losses."""
     return 0.0 if math.isinf(before) and math.isinf(after) else before - after
 
 

@@ -1,8 +1,8 @@
-"""What plans that were not measured may lose, from those that were: to choose what is measured next, never to decide.
+"""Estimates the losses of plans from the measured ones. It only chooses the next plans to measure; it decides nothing.
 
-The outputs' error is about the sum of what each INT8 layer adds, and the losses of small errors go with its square:
-``loss = constant + sum over pairs (i, j) of INT8 units of G[i, j]``. G is fitted by least squares, so that errors that
-cancel and errors that meet are both in it.
+The outputs' error is about the sum of the errors of the INT8 layers, and a loss grows with the square of a small error:
+``loss = constant + sum over pairs (i, j) of INT8 units of G[i, j]``. G is fitted by least squares; it covers errors
+that add up and errors that cancel.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _WALKS, _STEPS, _FLIPS = 16, 1500, 3
 _HOT, _COLD = 0.3, 0.01
 
 Energy = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""How far plans are from what is wanted, by their costs and their losses."""
+"""The distance of plans from the goal, by their costs and their losses."""
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The fitted losses of sets of units, where every unit that is not looked at is low.
+    """The fitted losses of sets of units; every unit outside ``units`` is low.
 
     Attributes:
-        units: those that are looked at.
+        units: those that may be kept high.
         constant: the loss with all of them high.
         pairs: float64 ``[units, units]``, symmetric.
     """
@@ -54,12 +54,12 @@ def all_sets(units: int) -> np.ndarray:
 
 
 def fit(measured: Mapping[Kept, float], units: Sequence[int], budget: float) -> Surrogate:
-    """The losses of sets of ``units``.
+    """Fits the losses of sets of ``units``.
 
     Args:
-        measured: losses by the units left high; those of sets with others, and those that are not finite, are left out.
-        units: those that are looked at.
-        budget: losses near it, and below, count most.
+        measured: losses by the units kept high. Sets with other units, and losses that are not finite, are left out.
+        units: those that may be kept high.
+        budget: losses near it and below have the largest weights.
     """
     looked_at = frozenset(units)
     known = {kept: loss for kept, loss in measured.items() if np.isfinite(loss) and kept <= looked_at}
@@ -79,16 +79,16 @@ def fit(measured: Mapping[Kept, float], units: Sequence[int], budget: float) -> 
 def walks(
     surrogate: Surrogate, costs: np.ndarray, start: Kept, energy: Energy
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sets that annealing comes by on the fitted losses; the same ones at each call.
+    """Returns the sets that simulated annealing visits on the fitted losses; the same at each call.
 
     Args:
         surrogate: the fitted losses.
-        costs: of leaving each of its units high, float64 ``[units]``.
-        start: the set that every walk begins at.
-        energy: what is to be small.
+        costs: of each of its units in the high precision, float64 ``[units]``.
+        start: the set that every walk begins with.
+        energy: to make small.
 
     Returns:
-        The sets, each once, bool ``[count, units]``, true for a unit left high; their losses there, and their costs.
+        The sets, each once, bool ``[count, units]``, true for a unit kept high; their fitted losses, and their costs.
     """
     random = np.random.default_rng(_SEED)
     count, pairs = len(surrogate.units), surrogate.pairs

@@ -8,32 +8,32 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.driver.recipes.local_search import Goal, improved
-from trt_bisect.driver.recipes.minimal import PLANS, Chosen, Room, chosen, grown
-from trt_bisect.driver.recipes.search_space import Batches, Kept, Known, Space, sensitivities
+from trt_bisect.driver.recipes.minimal import PLANS, Chosen, GrowthLimit, chosen, grown
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Space, sensitivities
 
 _TOO_MUCH = 4.0
 _LESS = 1e-6
 _ROUNDED = 1e-9
 _HOPE = 2.0
-"""A set is measured if its loss is reckoned to be at most so many times that of the set at hand."""
+"""A set is measured if its estimated loss is at most so many times that of the current set."""
 
 
 def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
-    """The set of units to leave high that loses least and costs no more than ``most``.
+    """Searches the set of units to keep high that loses least and costs no more than ``most``.
 
     Args:
-        space: what can be chosen.
+        space: the units to choose from.
         most: the largest cost.
-        limit: how many plans are tried to find better sets than the one it has.
+        limit: the number of plans tried to improve the set.
     """
-    known, most = Known(space, limit), most + _ROUNDED
+    known, most = MeasuredSets(space, limit), most + _ROUNDED
     yield from known.ask([frozenset(), space.all])
     if not known.losses[frozenset()] > 0.0:
         return chosen(known, frozenset(), None)
     alone = yield from sensitivities(known)
     for per_cost in (True, False):
-        room = Room(most, len(space.units), limit)
-        yield from grown(known, alone, lambda kept: not known.losses[kept] > 0.0, room, per_cost=per_cost)
+        growth = GrowthLimit(most, len(space.units), limit)
+        yield from grown(known, alone, lambda kept: not known.losses[kept] > 0.0, growth, per_cost=per_cost)
 
     def payable(kept: Kept) -> bool:
         return space.cost(kept) <= most

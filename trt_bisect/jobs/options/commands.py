@@ -39,9 +39,9 @@ class MeasuringOptions(
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.trt_version:
-            from trt_bisect.calibration.cache import version_asked
+            from trt_bisect.calibration.cache import parse_version
 
-            version_asked(self.trt_version)
+            parse_version(self.trt_version)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -150,10 +150,10 @@ def text_or_number(value: Any, folder: Path) -> str | float:
 
 def trt_version(value: Any, folder: Path) -> str:
     """A version of TensorRT that reads calibration caches."""
-    from trt_bisect.calibration.cache import version_asked
+    from trt_bisect.calibration.cache import parse_version
 
     try:
-        version_asked(text(value, folder))
+        parse_version(text(value, folder))
     except BadInput as error:
         raise Unfit(f"is {shown(value)}", error.remedy) from error
     return str(value)
@@ -205,7 +205,7 @@ def metric(value: Any, folder: Path) -> str:
 
 def function(value: Any, folder: Path) -> str:
     """``module:function``, loaded to see that it is there; a module that is a file is relative to the folder."""
-    from trt_bisect.data.datasets import load_function
+    from trt_bisect.data.user_functions import load_function
 
     module, _, called = text(value, folder).rpartition(":")
     full = f"{folder / module if module.endswith('.py') else module}:{called}"

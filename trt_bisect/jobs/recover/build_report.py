@@ -153,7 +153,7 @@ def _recovery(
         files=files,
         graph=network_facts(network, before.ranges.scales),
     )
-    return recovery_summary(recovery, experiment.rule.metric.text)
+    return replace(recovery, summary=recovery_summary(recovery))
 
 
 def _by_input(found: Found, before: Experiment) -> dict[str, Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.calibrator import Calibrator, calibrators
 from trt_bisect.calibration.collect import Magnitudes, recalibrated
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.culprits.search import Loss
@@ -14,11 +14,7 @@ from trt_bisect.jobs.recover.recipe_search import RecipeResult
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 
-CALIBRATORS = (
-    Calibrator("minmax"),
-    Calibrator("entropy"),
-    *(Calibrator("percentile", percentile) for percentile in (99.999, 99.99, 99.9, 99.0)),
-)
+_CANDIDATES = calibrators((99.999, 99.99, 99.9, 99.0))
 _TENSORS = 24
 _WORTH = 0.8
 """A move is taken if it leaves at most so much of the loss."""
@@ -56,7 +52,7 @@ def suggest(
         single.update(best)
     full = sought.space.plan(frozenset())
     on_try("all tensors")
-    everywhere = _best([_changed(ranges, seen, each) for each in CALIBRATORS], full, measure)
+    everywhere = _best([_changed(ranges, seen, each) for each in _CANDIDATES], full, measure)
     return tuple(moves for moves in (single, everywhere) if moves)
 
 
@@ -97,7 +93,7 @@ def _others(ranges: Ranges, seen: Magnitudes, tensor: str) -> list[Calibrator]:
     """The calibrators that give a tensor a scale that is its own."""
     scales = [float(ranges.scales[tensor])]
     others = []
-    for calibrator in CALIBRATORS:
+    for calibrator in _CANDIDATES:
         scale = float(recalibrated(ranges, seen, {tensor: calibrator}).scales[tensor])
         if all(abs(scale / known - 1.0) > _SAME for known in scales):
             scales.append(scale)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trt_bisect.driver.culprits.search import Loss
+from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.blocks import minimal_by_blocks
 from trt_bisect.driver.recipes.minimal import PLANS, Chosen, minimal
-from trt_bisect.driver.recipes.search_space import Alone, Batches, Kept, Known, Space, drive_batches, sensitivities
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.jobs.recover.targets import SimilarityTarget, Target
 from trt_bisect.model.network import Network
@@ -116,12 +116,12 @@ def seek(
 
     alone = None
     if not target.cheap and aim.most is None and not _by_blocks(aim, space, target):
-        rough = sensitivities(Known(space))
-        alone = drive_batches(rough, lambda plans: similarity.choose(plans, tell))
+        rough = sensitivities(MeasuredSets(space))
+        alone = drive(rough, lambda plans: similarity.choose(plans, tell))
     margin = 1.0
     for _ in range(_ROUNDS):
         tightened = replace(space, budget=space.budget / margin)
-        chosen = drive_batches(_search(network, tightened, aim, target, alone), choose)
+        chosen = drive(_search(network, tightened, aim, target, alone), choose)
         plan = space.plan(chosen.kept)
         (loss,) = target.exact([plan], tell)
         if aim.most is not None or not chosen.meets or loss is None or loss <= space.budget:
@@ -132,7 +132,9 @@ def seek(
     return _settled(space, chosen, plan, loss, aim, target, tell)
 
 
-def _search(network: Network, space: Space, aim: RecipeGoal, target: Target, alone: Alone | None) -> Batches[Chosen]:
+def _search(
+    network: Network, space: Space, aim: RecipeGoal, target: Target, alone: Sensitivities | None
+) -> Batches[Chosen]:
     limit = aim.plans or (PLANS if target.cheap else _PLANS_DEAR)
     if aim.most is not None:
         return within(space, aim.most, limit)
@@ -155,7 +157,7 @@ def _lowered(
         return plan, target.exact([plan], tell)[0]
     shares = tuple(max(sum(costs[k][Precision.FP32] - costs[k][Precision.FP16] for k in unit), 1e-9) for unit in units)
     middle = Space(plan, units, shares, space.budget, Precision.FP16, Precision.FP32)
-    chosen = drive_batches(minimal(middle, _PLANS_DEAR), lambda plans: target.exact(plans, tell))
+    chosen = drive(minimal(middle, _PLANS_DEAR), lambda plans: target.exact(plans, tell))
     return middle.plan(chosen.kept), chosen.loss
 
 

@@ -14,8 +14,9 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.collect import magnitudes, recalibrated
-from trt_bisect.data.datasets import load_function, open_dataset
+from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.staged import content_of
+from trt_bisect.data.user_functions import load_function
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labels, top1

@@ -1,1 +1,1 @@
-"""A suite of networks compared with a baseline every night."""
+"""Nightly runs: a suite of networks is measured and compared with a baseline."""

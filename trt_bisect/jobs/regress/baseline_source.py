@@ -1,4 +1,4 @@
-"""The reference of a night: a baseline, a run, a report, or an earlier night."""
+"""The reference of a nightly run: a baseline folder, a run, a report, or an earlier nightly run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHT, NightlyRuns
+from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, NightlyRuns
 from trt_bisect.jobs.regress.run_figures import figures_of, origin_of
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, read_baseline
@@ -19,58 +19,65 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """The reference that a night is compared with.
+    """The figures with which a nightly run is compared.
 
     Attributes:
-        said: what it is, for a person; empty where there is nothing yet.
-        networks: by their name in the suite.
-        folder: where ``--update-baseline`` writes it, None where only the night keeps it.
-        is_latest: a night that passes hands it on to the next.
+        description: for the user; empty if there is no reference yet.
+        networks: the baselines by the network's name in the suite.
+        folder: ``--update-baseline`` writes the baseline here; None if it is written into the nightly run only.
+        is_latest: the reference is the latest nightly run; a nightly run that passes becomes the next reference.
     """
 
-    said: str
+    description: str
     networks: Mapping[str, NetworkBaseline]
     folder: Path | None = None
     is_latest: bool = False
 
 
-def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, must_exist: bool) -> ReferenceRun:
-    """Finds the reference that ``--baseline`` names.
+def find_reference(baseline: str | Path, nightly_runs: NightlyRuns, suite: Suite, *, must_exist: bool) -> ReferenceRun:
+    """Returns the reference that ``--baseline`` names.
+
+    Args:
+        baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
+        nightly_runs: the nightly runs of the suite.
+        suite: the suite.
+        must_exist: it is an error if there is no baseline in the folder.
 
     Raises:
-        BadInput: it is not there though it ``must_exist``, it cannot be read, or a run is of none of the networks.
+        BadInput: there is no baseline although it ``must_exist``, it cannot be read, or a run is of another network.
     """
     if str(baseline) == LATEST:
-        night = nights.latest_baseline()
-        if night is None:
+        nightly_run = nightly_runs.latest_baseline()
+        if nightly_run is None:
             return ReferenceRun("", {}, is_latest=True)
-        return ReferenceRun(f"night {night.number} ({night.began})", read_baseline(night.baseline), is_latest=True)
+        description = f"nightly run {nightly_run.number} ({nightly_run.began})"
+        return ReferenceRun(description, read_baseline(nightly_run.baseline), is_latest=True)
     path = Path(baseline)
     report = _report_in(path)
     if report is not None:
         return ReferenceRun(str(path), _of_run(report, suite))
-    is_night = (path / NIGHT).is_file()
-    networks = read_baseline(path / BASELINE if is_night else path)
+    is_nightly_run = (path / NIGHTLY_RUN).is_file()
+    networks = read_baseline(path / BASELINE if is_nightly_run else path)
     if not networks and must_exist:
         raise BadInput(
             f"There is no baseline in '{path}'.",
             "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
         )
-    return ReferenceRun(str(path) if networks else "", networks, None if is_night else path)
+    return ReferenceRun(str(path) if networks else "", networks, None if is_nightly_run else path)
 
 
 def refuse_update(baseline: str | Path) -> None:
-    """Raises BadInput where ``baseline`` is nothing that can be written over: a run, a report, a night."""
+    """Raises BadInput if ``baseline`` must not be overwritten: a run, a report, or a nightly run."""
     path = Path(baseline)
-    if str(baseline) != LATEST and (_report_in(path) is not None or (path / NIGHT).is_file() or path.is_file()):
+    if str(baseline) != LATEST and (_report_in(path) is not None or (path / NIGHTLY_RUN).is_file() or path.is_file()):
         raise BadInput(
-            f"'{path}' is a run or a night, and stays as it was measured.",
+            f"'{path}' is a run or a nightly run and is not overwritten.",
             "Give --update-baseline with 'latest', or with a --baseline folder of its own.",
         )
 
 
 def _report_in(path: Path) -> Path | None:
-    """The report that a path names, itself or by its run folder."""
+    """Returns the report that a path or its run folder names; None if there is none."""
     if path.is_dir():
         return path / REPORT if (path / REPORT).is_file() else None
     return path if path.is_file() else None
@@ -83,13 +90,17 @@ def _of_run(path: Path, suite: Suite) -> dict[str, NetworkBaseline]:
         return {task.name: baseline_of(task.name, origin_of(report), [figures_of(report, task.direction)])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
-            f"'{path}' is no report: {type(error).__name__}: {first_line(error)}",
+            f"'{path}' is not a report: {type(error).__name__}: {first_line(error)}",
             "Give a report.json that 'run' wrote.",
         ) from error
 
 
 def _task_of(report: Report, path: Path, suite: Suite) -> NetworkTask:
-    """The network that a report is of: by its model's file, or by the folder's name; a suite of one has no other."""
+    """Returns the network of a report, found by the name of the model file or of the run folder.
+
+    Raises:
+        BadInput: none or several networks of the suite have that model.
+    """
     if len(suite.networks) == 1:
         return suite.networks[0]
     model = Path(report.model).name
@@ -97,7 +108,7 @@ def _task_of(report: Report, path: Path, suite: Suite) -> NetworkTask:
     found = [task for task in found if path.parent.name == task.stem] or found
     if len(found) != 1:
         raise BadInput(
-            f"'{path}' is of '{model}', which is the model of {len(found) or 'none'} of the suite's networks.",
+            f"The model '{model}' of '{path}' is the model of {len(found) or 'none'} of the suite's networks.",
             "Give a baseline of the whole suite; --update-baseline makes one.",
         )
     return found[0]

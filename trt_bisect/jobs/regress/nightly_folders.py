@@ -1,4 +1,4 @@
-"""The nights of a suite: a folder each under one folder, numbered, so that no clock decides which came last."""
+"""The nightly runs of a suite: one folder each, with numbers, so that their order does not depend on the clock."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from trt_bisect.support.files import make_folder, unwritable, write_whole
 
 RUNNING = "running"
 BASELINE = "baseline"
-"""In a night's folder: what the nights after it are compared with."""
-NIGHT = "night.json"
+"""In the folder of a nightly run: the baseline for the nightly runs after it."""
+NIGHTLY_RUN = "night.json"
 _OPTION = "'output' in the suite"
-_GONE_ON_WITH = timedelta(hours=20)
-"""An interrupted night that began earlier is left alone: the next night has come."""
+_RESUME_WITHIN = timedelta(hours=20)
+"""An interrupted nightly run that began earlier is not resumed."""
 
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One night.
+    """One nightly run.
 
     Attributes:
-        folder: its own.
-        number: one more than that of the night before.
+        folder: its folder.
+        number: one more than that of the nightly run before.
         began: in UTC, ISO 8601.
-        suite: a digest of what was asked for.
-        status: ``running``, or what came of it.
-        is_baseline: the nights after it can be compared with it.
+        suite: a digest of the suite; see ``Suite.digest``.
+        status: ``running``, or the result.
+        is_baseline: later nightly runs can be compared with it.
     """
 
     folder: Path
@@ -46,51 +46,66 @@ class NightlyRun:
         """The folder of its baseline."""
         return self.folder / BASELINE
 
-    def ended(self, status: str, is_baseline: bool) -> NightlyRun:
-        """The same night, over, also on disk; raises BadInput where that cannot be written."""
-        over = replace(self, status=status, is_baseline=is_baseline)
-        over.save()
-        return over
+    def finish(self, status: str, is_baseline: bool) -> NightlyRun:
+        """Returns the nightly run with its result, and writes it to disk.
+
+        Raises:
+            BadInput: it cannot be written.
+        """
+        finished = replace(self, status=status, is_baseline=is_baseline)
+        finished.save()
+        return finished
 
     def save(self) -> None:
-        """Writes ``night.json``; raises BadInput where it cannot be written."""
+        """Writes ``night.json``.
+
+        Raises:
+            BadInput: it cannot be written.
+        """
         record = {name: value for name, value in asdict(self).items() if name != "folder"}
-        write_whole(self.folder / NIGHT, (json.dumps(record, indent=1) + "\n").encode())
+        write_whole(self.folder / NIGHTLY_RUN, (json.dumps(record, indent=1) + "\n").encode())
 
 
 class NightlyRuns:
-    """The nights in a folder, for one process at a time (see ``nightly_runs_in``)."""
+    """The nightly runs in a folder, for one process at a time; see ``nightly_runs_in``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def all(self) -> list[NightlyRun]:
-        """The first one first; folders that are no night's are passed over."""
-        found = (_nightly_run(path.parent) for path in self.folder.glob(f"*/{NIGHT}"))
-        return sorted((night for night in found if night), key=lambda night: night.number)
+        """Returns the nightly runs, the first one first. Other folders are ignored."""
+        found = (_nightly_run(path.parent) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
+        return sorted(filter(None, found), key=lambda nightly_run: nightly_run.number)
 
     def latest_baseline(self) -> NightlyRun | None:
-        """The newest night that others can be compared with."""
-        return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
+        """Returns the newest nightly run with a baseline; None if there is none."""
+        found = [each for each in self.all() if each.is_baseline and each.baseline.is_dir()]
+        return found[-1] if found else None
 
-    def tonight(self, suite: str) -> tuple[NightlyRun, bool]:
-        """The newest night where it was interrupted and asked for the same, else a new one; and whether it is gone on.
+    def begin(self, suite: str) -> tuple[NightlyRun, bool]:
+        """Resumes the newest nightly run if it was interrupted, else creates a new one.
+
+        Args:
+            suite: the digest of the suite. A nightly run of another suite is not resumed.
+
+        Returns:
+            The nightly run, and true if it is resumed.
 
         Raises:
             BadInput: the folder cannot be written.
         """
         known = self.all()
         now = datetime.now(timezone.utc)
-        if known and _goes_on(known[-1], suite, now):
+        if known and _is_resumable(known[-1], suite, now):
             return known[-1], True
-        night = NightlyRun(
+        nightly_run = NightlyRun(
             self._new_folder(now), known[-1].number + 1 if known else 1, now.isoformat(timespec="seconds"), suite
         )
-        night.save()
-        return night, False
+        nightly_run.save()
+        return nightly_run, False
 
     def _new_folder(self, now: datetime) -> Path:
-        """A folder named for the time; a second one of the same second gets a number."""
+        """Creates a folder with the time as its name. A second folder in the same second gets a number."""
         name, count = now.strftime("%Y-%m-%dT%H%M%SZ"), 1
         while True:
             folder = self.folder / (name if count == 1 else f"{name}-{count}")
@@ -106,27 +121,27 @@ class NightlyRuns:
 
 @contextmanager
 def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
-    """The nights of a folder, made if need be, as long as no other process has them.
+    """Locks a folder and gives its nightly runs; creates the folder if there is none.
 
     Raises:
-        BadInput: the folder cannot be written, or another process has it.
+        BadInput: the folder cannot be written, or another process has locked it.
     """
     with locked(make_folder(folder, _OPTION), _OPTION):
         yield NightlyRuns(folder)
 
 
-def _goes_on(night: NightlyRun, suite: str, now: datetime) -> bool:
+def _is_resumable(nightly_run: NightlyRun, suite: str, now: datetime) -> bool:
     try:
-        age = now - datetime.fromisoformat(night.began)
+        age = now - datetime.fromisoformat(nightly_run.began)
     except (TypeError, ValueError):
         return False
-    return night.status == RUNNING and night.suite == suite and abs(age) < _GONE_ON_WITH
+    return nightly_run.status == RUNNING and nightly_run.suite == suite and abs(age) < _RESUME_WITHIN
 
 
 def _nightly_run(folder: Path) -> NightlyRun | None:
     try:
-        record = json.loads((folder / NIGHT).read_bytes())
-        night = NightlyRun(folder, **record)
+        record = json.loads((folder / NIGHTLY_RUN).read_bytes())
+        nightly_run = NightlyRun(folder, **record)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return night if isinstance(night.number, int) else None
+    return nightly_run if isinstance(nightly_run.number, int) else None

@@ -1,8 +1,9 @@
-"""A night: the suite's networks measured and compared with a baseline. The command line calls this too."""
+"""A nightly run: measures the networks of a suite and compares them with a baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.history.store import HISTORY
 from trt_bisect.jobs.regress.baseline_source import LATEST, ReferenceRun, find_reference, refuse_update
 from trt_bisect.jobs.regress.nightly_folders import NightlyRun, nightly_runs_in
-from trt_bisect.jobs.regress.remote import Elsewhere
+from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.run_figures import figures_of, origin_of
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.jobs.run.run import run
@@ -27,17 +28,23 @@ from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.progress import Named, Progress, Showing, default_progress
+from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
 
 RUNS, REPEATS = "runs", "repeats"
-"""In a night's folder: a run folder a network, and a folder a network with one for each repeat."""
+"""In the folder of a nightly run: a run folder for each network, and for each network a folder with its repeats."""
 
 Runner = Callable[[NetworkTask, Path, Progress], Report]
 """Measures one network in a folder."""
 
 
 def run_network(task: NetworkTask, folder: Path, progress: Progress, cluster: str = "") -> Report:
-    """One run of one network; its folder has all that ``trt-bisect run`` writes. ``cluster`` is that of ``run``.
+    """Measures one network. The folder gets all files that ``trt-bisect run`` writes.
+
+    Args:
+        task: the network.
+        folder: the run folder.
+        progress: shows the progress.
+        cluster: as for ``run``.
 
     Raises:
         TrtBisectError: the network, its data or its engine cannot be used, or nothing could be measured.
@@ -56,56 +63,54 @@ def regress(
     retries: int = RETRIES,
     runner: Runner | None = None,
 ) -> Regression:
-    """Measures a suite of networks, and says what is worse than in a baseline.
+    """Measures a suite of networks and reports the changes from a baseline.
 
-    What lies outside the baseline's range is measured once more in a fresh folder, and told only if it is there again.
-    A network that cannot be measured does not cost the others. A night that was interrupted is gone on with. What the
-    night says is in its folder, and in that of the nights until the next one begins.
+    If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
+    of both runs are reported. A network that cannot be measured does not stop the others. An interrupted nightly run is
+    resumed. The results are written into the folder of the nightly run, and into the suite's output folder, where they
+    stay until the next nightly run begins.
 
     Args:
         config: the suite, a TOML file.
-        baseline: a folder that ``update_baseline`` wrote, a night's, a run's, or a ``report.json``; or ``latest``, the
-            newest night that passed or was accepted. With ``latest`` and no such night, tonight becomes the baseline.
-        update_baseline: whether tonight's figures, of ``repeats`` runs, become the baseline whatever they are.
-        progress: where progress is shown; tqdm in a notebook by default.
-        cluster: a Ray cluster, as ``run`` takes it, on which networks are measured side by side, a task each; or
-            ``local:N`` for N processes here that try the plans of one network after the other.
-        cluster_cpus: of a task that has no GPU.
-        retries: how often a run whose node died is done again, from where its journal is.
-        runner: measures one network, in place of all that.
+        baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
+            ``report.json``; or ``latest``, the newest nightly run that passed or was accepted. With ``latest`` and no
+            such nightly run, this one becomes the baseline.
+        update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
+        progress: shows the progress; tqdm in a notebook by default.
+        cluster: a Ray cluster, as for ``run``, on which networks are measured in parallel, one task each; or
+            ``local:N`` for N processes on this machine, which try the plans of one network after the other.
+        cluster_cpus: CPUs of a task without a GPU.
+        retries: how often a run is resumed from its journal after its node died.
+        runner: measures one network; replaces the default, on this machine or on the cluster.
 
     Raises:
-        BadInput: the suite, the baseline or the cluster cannot be used, or another process is in the suite's output
+        BadInput: the suite, the baseline or the cluster cannot be used, or another process uses the suite's output
             folder.
-        EngineUnavailable: the cluster is gone. The same call goes on with the night.
+        EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
     """
     suite = read_suite(config)
     places = ClusterOptions(cluster, cluster_cpus, retries)
-    elsewhere = Elsewhere(places) if cluster and not places.is_local and runner is None else None
+    on_cluster = ClusterRunner(places) if cluster and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
-    with nightly_runs_in(suite.output) as nights, Showing(progress or default_progress()) as shown:
-        standard = find_reference(baseline, nights, suite, must_exist=not update_baseline)
-        if update_baseline and standard.folder is not None:
-            make_folder(standard.folder, "--baseline")
+    with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
+        reference = find_reference(baseline, nightly_runs, suite, must_exist=not update_baseline)
+        new_baseline = reference.folder if update_baseline else None
+        if new_baseline is not None:
+            make_folder(new_baseline, "--baseline")
         for name in FILES:
             (suite.output / name).unlink(missing_ok=True)
-        night, goes_on = nights.tonight(suite.digest())
-        if goes_on:
-            shown.say(f"Going on with the night in {night.folder}")
-        if not standard.networks:
-            shown.say("There is no baseline yet: tonight's figures become it.")
-        measures = runner or elsewhere or partial(run_network, cluster=cluster)
-        desk = _RegressionRunner(suite, night, standard, update_baseline or not standard.networks, measures, shown)
-        if elsewhere is not None:
-            elsewhere.ahead(list(desk.wanted()), shown)
-        found = [desk.result(task) for task in suite.networks]
-        regression = desk.regression([result for result, _ in found])
-        regression.save(night.folder)
-        regression.save(suite.output)
-        kept = [network for _, network in found if network is not None]
-        night.ended(regression.status, desk.keep(regression, kept, standard.folder if update_baseline else None))
-    return regression
+        nightly_run, is_resumed = nightly_runs.begin(suite.digest())
+        if is_resumed:
+            shown.say(f"Resuming the nightly run in {nightly_run.folder}")
+        if not reference.networks:
+            shown.say("There is no baseline yet: the figures of this nightly run become the baseline.")
+        measure = runner or on_cluster or partial(run_network, cluster=cluster)
+        accepts = update_baseline or not reference.networks
+        regression_runner = _RegressionRunner(suite, nightly_run, reference, accepts, measure, shown)
+        if on_cluster is not None:
+            on_cluster.measure_all(list(regression_runner.certain_runs()), shown)
+        return regression_runner.run(new_baseline)
 
 
 @dataclass(frozen=True)
@@ -113,130 +118,172 @@ class _RegressionRunner:
     """Measures a night's networks and compares them with the reference.
 
     Attributes:
-        accepts: tonight's figures become the baseline whatever they are.
+        suite: the networks.
+        nightly_run: the nightly run.
+        reference: the figures to compare with.
+        accepts: the figures of this nightly run become the baseline in any case.
+        runner: measures one network.
+        progress: shows the progress.
     """
 
     suite: Suite
-    night: NightlyRun
-    standard: ReferenceRun
+    nightly_run: NightlyRun
+    reference: ReferenceRun
     accepts: bool
     runner: Runner
     progress: Progress
 
-    def wanted(self) -> Iterator[tuple[NetworkTask, Path]]:
-        """The runs that are wanted whatever comes of them, and that an interrupted night has not done."""
+    def run(self, new_baseline: Path | None) -> Regression:
+        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
+
+        Args:
+            new_baseline: a folder into which the baseline is written too.
+        """
+        found = [self.result(task) for task in self.suite.networks]
+        regression = self.regression([result for result, _ in found])
+        regression.save(self.nightly_run.folder)
+        regression.save(self.suite.output)
+        baselines = [network for _, network in found if network is not None]
+        is_baseline = self.write_baselines(regression, baselines, new_baseline)
+        self.nightly_run.finish(regression.status, is_baseline)
+        return regression
+
+    def certain_runs(self) -> Iterator[tuple[NetworkTask, Path]]:
+        """Yields the runs that are needed whatever their results are, without those that are finished already."""
         for task in self.suite.networks:
-            count = task.repeats if self.accepts or task.name not in self.standard.networks else 1
+            count = task.repeats if self.accepts or task.name not in self.reference.networks else 1
             for number in range(1, count + 1):
-                folder = _folder(self.night.folder, task, number)
+                folder = _folder(self.nightly_run.folder, task, number)
                 if _finished(folder) is None:
                     yield task, folder
 
     def result(self, task: NetworkTask) -> tuple[NetworkResult, NetworkBaseline | None]:
-        """One network's result, and what the nights after this one compare it with."""
-        known = self.standard.networks.get(task.name)
+        """Returns the result of one network, and its baseline for the next nightly runs."""
+        known = self.reference.networks.get(task.name)
         began = perf_counter()
         blank = NetworkResult(
             task.name, f"{RUNS}/{task.stem}", 0.0, baseline=known, accepted=self.accepts, targets=task.targets
         )
-        measuring = _Repeats(task, self.night.folder, self.runner, Named(self.progress, task.name))
+        repeats = _Repeats(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
         try:
-            result = self._compared(blank, measuring)
-            kept = self._handed_on(result, measuring)
+            result = self._compared(blank, repeats)
+            baseline = self._next_baseline(result, repeats)
         except TrtBisectError as error:
-            result, kept = replace(blank, message=str(error).replace("\n", " ")), known
+            result, baseline = replace(blank, message=str(error).replace("\n", " ")), known
         except Exception as error:
-            result, kept = replace(blank, message=own_fault(error).replace("\n", " ")), known
-        return replace(result, seconds=max(perf_counter() - began, measuring.seconds)), kept
+            result, baseline = replace(blank, message=own_fault(error).replace("\n", " ")), known
+        return replace(result, seconds=max(perf_counter() - began, repeats.seconds)), baseline
 
-    def _compared(self, blank: NetworkResult, measuring: _Repeats) -> NetworkResult:
-        figures = measuring.figures(1)
-        missed = missed_targets(figures, measuring.task.targets)
+    def _compared(self, blank: NetworkResult, repeats: _Repeats) -> NetworkResult:
+        figures = repeats.figures(1)
+        missed = missed_targets(figures, repeats.task.targets)
         known = blank.baseline
         if known is None:
             return replace(blank, figures=figures, changes=missed)
-        seen = _changes(figures, known, measuring.task) if _is_comparable(figures, known, self.accepts) else ()
-        lasting, noise = self._confirmed(seen, known, measuring)
+        seen = _changes(figures, known, repeats.task) if _is_comparable(figures, known, self.accepts) else ()
+        lasting, noise = self._confirmed(seen, known, repeats)
         return replace(
             blank,
             figures=figures,
             changes=(*missed, *lasting),
             noise=noise,
-            differs=differences(known.origin, origin_of(measuring.report(1))),
+            differs=differences(known.origin, origin_of(repeats.report(1))),
         )
 
     def _confirmed(
-        self, seen: Sequence[Change], known: NetworkBaseline, measuring: _Repeats
+        self, seen: Sequence[Change], known: NetworkBaseline, repeats: _Repeats
     ) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
         """The changes that a run in a fresh folder shows again, and the others."""
         if not seen:
             return (), ()
-        self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range: once more")
-        return confirmed(seen, _changes(measuring.figures(2), known, measuring.task))
+        self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range; measuring again")
+        return confirmed(seen, _changes(repeats.figures(2), known, repeats.task))
 
-    def _handed_on(self, result: NetworkResult, measuring: _Repeats) -> NetworkBaseline | None:
-        """The baseline after tonight.
+    def _next_baseline(self, result: NetworkResult, repeats: _Repeats) -> NetworkBaseline | None:
+        """Returns the baseline of a network for the next nightly runs.
 
-        What has not changed keeps its figures, so that a slide in small steps is seen as soon as it leaves the noise.
+        A network without changes keeps its old figures. So a slow decline in small steps is seen as soon as its sum is
+        larger than the noise.
         """
         known = result.baseline
-        if not self.accepts and not (self.standard.is_latest and result.status == PASSED):
+        if not self.accepts and not (self.reference.is_latest and result.status == PASSED):
             return known
-        made_of = origin_of(measuring.report(1))
+        made_of = origin_of(repeats.report(1))
         if self.accepts or known is None or _is_renewed(result.changes):
-            count = measuring.task.repeats
-            return baseline_of(result.name, made_of, [measuring.figures(k) for k in range(1, count + 1)])
+            count = repeats.task.repeats
+            return baseline_of(result.name, made_of, [repeats.figures(k) for k in range(1, count + 1)])
         return replace(known, origin=made_of)
 
-    def keep(self, regression: Regression, kept: Sequence[NetworkBaseline], folder: Path | None) -> bool:
-        """Writes the baseline that the night hands on, into ``folder`` too; False where it hands on none.
+    def write_baselines(
+        self, regression: Regression, baselines: Sequence[NetworkBaseline], folder: Path | None
+    ) -> bool:
+        """Writes the baseline for the next nightly runs if this one passed or is accepted.
 
-        Networks that the suite has no longer stay in it until a baseline is accepted.
+        Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
+
+        Args:
+            regression: the results.
+            baselines: one for each network.
+            folder: a folder into which they are written too.
+
+        Returns:
+            True if the baseline was written.
         """
-        passed = self.standard.is_latest and regression.status == PASSED
-        if not kept or not (self.accepts or passed):
+        passed = self.reference.is_latest and regression.status == PASSED
+        if not baselines or not (self.accepts or passed):
             return False
-        gone = [] if self.accepts else [self.standard.networks[name] for name in regression.gone]
-        files = {stem_of(network.name): network for network in (*kept, *gone)}
-        for target in (self.night.baseline, folder):
+        gone = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
+        files = {stem_of(network.name): network for network in (*baselines, *gone)}
+        for target in (self.nightly_run.baseline, folder):
             if target is not None:
                 write_baseline(target, files)
         return True
 
     def regression(self, results: Iterable[NetworkResult]) -> Regression:
-        """The night as a whole."""
+        """Returns the result of the whole nightly run."""
         named = {task.name for task in self.suite.networks}
         return Regression(
             suite=str(self.suite.path),
-            folder=self.night.folder,
-            number=self.night.number,
-            began=self.night.began,
-            baseline=self.standard.said,
+            folder=self.nightly_run.folder,
+            number=self.nightly_run.number,
+            began=self.nightly_run.began,
+            baseline=self.reference.description,
             accepted=self.accepts,
             networks=tuple(results),
-            gone=tuple(name for name in self.standard.networks if name not in named),
-            baseline_folder=self.standard.folder,
+            gone=tuple(name for name in self.reference.networks if name not in named),
+            baseline_folder=self.reference.folder,
         )
 
 
 class _Repeats:
-    """The runs of one network tonight, each made when it is first asked for; the first one is what is judged.
+    """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
 
-    One that was finished before the night was interrupted is taken as it is.
+    A run that was finished before the nightly run was interrupted is read from its folder.
+
+    Args:
+        task: the network.
+        folder: of the nightly run.
+        runner: measures one network.
+        progress: shows the progress.
     """
 
-    def __init__(self, task: NetworkTask, night: Path, runner: Runner, progress: Progress) -> None:
+    def __init__(self, task: NetworkTask, folder: Path, runner: Runner, progress: Progress) -> None:
         self.task = task
-        self._nightly_run = night
+        self._folder = folder
         self._runner = runner
         self._progress = progress
         self._reports: dict[int, Report] = {}
 
     def report(self, number: int) -> Report:
-        """Run ``number``, from 1; raises NothingMeasured, too, where no plan of it could be measured."""
+        """Returns the report of run ``number``, from 1.
+
+        Raises:
+            NothingMeasured: no plan of the run could be measured.
+            TrtBisectError: as the runner raises it.
+        """
         if number not in self._reports:
-            folder = _folder(self._nightly_run, self.task, number)
-            with recorded(folder, self._nightly_run.parent / HISTORY, self._progress.say, self.task.name):
+            folder = _folder(self._folder, self.task, number)
+            with recorded(folder, self._folder.parent / HISTORY, self._progress.say, self.task.name):
                 report = _finished(folder) or self._runner(self.task, folder, self._progress)
             if report.exit_code == NothingMeasured.exit_code:
                 raise NothingMeasured("No plan could be measured.", _first_message(report))
@@ -253,13 +300,13 @@ class _Repeats:
         return figures_of(self.report(number), self.task.direction)
 
 
-def _folder(night: Path, task: NetworkTask, number: int) -> Path:
-    """The run folder of a network's run, from 1, in a night's folder."""
-    return night / RUNS / task.stem if number == 1 else night / REPEATS / task.stem / str(number)
+def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
+    """Returns the folder of a network's run ``number``, from 1, in the folder of a nightly run."""
+    return nightly_run / RUNS / task.stem if number == 1 else nightly_run / REPEATS / task.stem / str(number)
 
 
 def _finished(folder: Path) -> Report | None:
-    """The report of a run that came to its end, None where there is none."""
+    """Returns the report of a finished run; None if the run is not finished."""
     record = None if (folder / PROGRESS).exists() else read_record(folder / REPORT)
     try:
         return None if record is None else Report.from_json(record)
@@ -275,8 +322,8 @@ def _is_comparable(figures: Figures, known: NetworkBaseline, accepts: bool) -> b
     before, now = known.runs[0].judge.name, figures.judge.name
     if before != now and not accepts:
         raise BadInput(
-            f"It is judged by '{now}', the baseline by '{before}': their figures cannot be compared.",
-            "Run it with --update-baseline once.",
+            f"The network is judged by '{now}' and its baseline by '{before}': their figures cannot be compared.",
+            "Run it once with --update-baseline.",
         )
     return before == now
 
@@ -287,5 +334,5 @@ def _is_renewed(found: Iterable[Change]) -> bool:
 
 
 def _first_message(report: Report) -> str:
-    said = [row.message for row in report.layers if row.message] or list(report.notes)
-    return said[0].splitlines()[0] if said else ""
+    messages = [row.message for row in report.layers if row.message] or list(report.notes)
+    return messages[0].splitlines()[0] if messages else ""

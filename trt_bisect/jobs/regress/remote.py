@@ -1,8 +1,8 @@
-"""A suite's networks side by side on a Ray cluster."""
+"""Measures the networks of a suite in parallel on a Ray cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from trt_bisect.cluster.settings import ClusterOptions
@@ -14,34 +14,38 @@ from trt_bisect.results.run_report import Report
 from trt_bisect.support.progress import Progress
 
 
-class Elsewhere:
-    """Measures networks on a cluster: those known to be wanted all together, the others when they are asked for."""
+class ClusterRunner:
+    """Measures networks on a cluster, several at once with ``measure_all`` or one when it is called."""
 
     def __init__(self, cluster: ClusterOptions) -> None:
         self._cluster = cluster
-        self._ended: dict[Path, Report | TrtBisectError] = {}
+        self._results: dict[Path, Report | TrtBisectError] = {}
 
-    def ahead(self, wanted: Iterable[tuple[NetworkTask, Path]], progress: Progress) -> None:
-        """Has these runs done, as many at once as the cluster has places.
+    def measure_all(self, tasks: Sequence[tuple[NetworkTask, Path]], progress: Progress) -> None:
+        """Measures networks in their folders, as many at once as the cluster has places.
 
         Raises:
             BadInput: there is no such cluster.
-            EngineUnavailable: no node can be used, or the cluster is gone; what the journals have is kept.
+            EngineUnavailable: no node can be used, or the cluster is gone. The journals keep all measured trials.
         """
-        jobs = {folder: WantedRun(folder, {**task.keywords, "history": NONE}) for task, folder in wanted}
-        names = {folder: task.name for task, folder in wanted}
-        if not jobs:
+        if not tasks:
             return
-        progress.stage(f"Runs on the cluster {self._cluster.address}", len(jobs))
-        for job, ended in run_elsewhere(self._cluster, list(jobs.values()), progress.say):
-            progress.step(names[job.folder])
-            self._ended[job.folder] = ended
+        runs = [WantedRun(folder, {**task.keywords, "history": NONE}) for task, folder in tasks]
+        names = {folder: task.name for task, folder in tasks}
+        progress.stage(f"Runs on the cluster {self._cluster.address}", len(runs))
+        for run, result in run_elsewhere(self._cluster, runs, progress.say):
+            progress.step(names[run.folder])
+            self._results[run.folder] = result
 
     def __call__(self, task: NetworkTask, folder: Path, progress: Progress) -> Report:
-        """The report of a run, which is done now where it was not done ahead; raises what a run here would raise."""
-        if folder not in self._ended:
-            self.ahead([(task, folder)], progress)
-        ended = self._ended.pop(folder)
-        if isinstance(ended, TrtBisectError):
-            raise ended
-        return ended
+        """Returns the report of a run; measures it now if ``measure_all`` did not.
+
+        Raises:
+            TrtBisectError: as ``run`` raises it.
+        """
+        if folder not in self._results:
+            self.measure_all([(task, folder)], progress)
+        result = self._results.pop(folder)
+        if isinstance(result, TrtBisectError):
+            raise result
+        return result

@@ -1,4 +1,4 @@
-"""From a report to what nights compare of it."""
+"""The figures of a report that nightly runs compare."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trt_bisect.support.plain_json import plain
 
 
 def figures_of(report: Report, direction: str = "higher") -> Figures:
-    """The figures of a report that nights compare; a figure that is not finite counts as not measured.
+    """Returns the figures of a report that nightly runs compare. Values that are not finite count as not measured.
 
     Args:
         report: of this run, or read from a file.
-        direction: for a metric that is no built-in one, which values are better, ``higher`` or ``lower``.
+        direction: for the user's own metric, which values are better, ``higher`` or ``lower``.
 
     Raises:
-        BadInput: the report is too old to judge figures of the user's own metric by it.
+        BadInput: the metric is the user's own, and an older version wrote the report, which lacks the metric's budget.
     """
     return Figures(
         metric=_metric_facts(report, direction),
@@ -38,15 +38,15 @@ def figures_of(report: Report, direction: str = "higher") -> Figures:
 
 
 def origin_of(report: Report) -> dict[str, Any]:
-    """The parts of a report's fingerprint and its other options, in JSON's types."""
-    made: dict[str, Any] = origin(
+    """Returns the parts of the report's fingerprint and its options in JSON types; see ``differences.origin``."""
+    parts: dict[str, Any] = origin(
         plain(report.made_of),
         metric=report.metric,
         threshold=report.threshold,
         share=report.share,
         strategy=report.strategy,
     )
-    return made
+    return parts
 
 
 def _metric_facts(report: Report, direction: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _metric_facts(report: Report, direction: str) -> dict[str, Any]:
         return BUILT_IN[report.metric].facts()
     if report.budget is None:
         raise BadInput(
-            f"The report on '{report.model}' does not say what the threshold of its metric '{report.metric}' allows.",
+            f"The report on '{report.model}' does not have the loss that the threshold of '{report.metric}' allows.",
             "An older trt-bisect wrote it: run it again.",
         )
     higher = direction == "higher"

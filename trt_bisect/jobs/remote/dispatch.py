@@ -19,7 +19,7 @@ import numpy as np
 
 from trt_bisect._version import versions
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
-from trt_bisect.calibration.cache import names_cache, read_cache
+from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
@@ -166,7 +166,7 @@ def _carried(given: Any, network: Network, *, keep_masks: bool) -> Any:
     name = name_of(given)
     if not name:
         return given
-    if names_cache(given):
+    if is_cache_path(given):
         if network.has_pairs:
             return StagedFile(name, Ranges({}, {}, ""))
         return StagedFile(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))

@@ -12,7 +12,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
 from trt_bisect.results.empty_report import blank_rows, empty_report
 from trt_bisect.results.layer_rows import exit_code, filled_report
@@ -73,7 +73,7 @@ def assemble(
     latencies: Latencies | None,
 ) -> Report:
     """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
-    writer = PlanWriter(network, ranges.scales, Target.TENSORRT)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
     filled = filled_report(blank, measured, rule, lambda row: _rounds(network.layers[row.index], writer))
     recipe, similarity = measured.recipe, filled.similarity
     said = [

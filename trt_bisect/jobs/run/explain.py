@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from trt_bisect.analyzer.advisor import advise
-from trt_bisect.analyzer.blame import Alone, Evidence, evidence_on
+from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
 from trt_bisect.analyzer.both_runs import BothRuns
 from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors, compare_weight
 from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
@@ -35,7 +35,7 @@ from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer, TensorFacts
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
@@ -118,7 +118,7 @@ def _compared(
     """
     network = experiment.network
     plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
-    writer = PlanWriter(network, experiment.ranges.scales, Target.ONNXRUNTIME)
+    writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
     parts = list(_parts(origins, facts_for(network, experiment.feeds[0]), memory))
     progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(parts))
@@ -166,7 +166,7 @@ def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     return ExplainedTensor(compared, histogram, channels_of(values, compared))
 
 
-def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, Alone]:
+def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
     """The losses of layers alone, by name: of the culprits, or of all with what each gives back.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
@@ -180,7 +180,7 @@ def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progre
         losses[op.sensitive_type] = op.loss
         if op.gain is not None:
             losses["gain"] = op.gain
-    return {name: Alone(**losses) for name, losses in ways.items()}
+    return {name: LossAlone(**losses) for name, losses in ways.items()}
 
 
 def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
@@ -197,7 +197,7 @@ def _layers(
     experiment: Experiment,
     tensors: Sequence[ExplainedTensor],
     weights: Sequence[ExplainedTensor],
-    alone: Mapping[str, Alone],
+    alone: Mapping[str, LossAlone],
 ) -> dict[str, ExplainedLayer]:
     network = experiment.network
     cost = macs(network, facts_for(network, experiment.feeds[0]))

@@ -9,6 +9,7 @@ from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation
@@ -85,13 +86,13 @@ def _asked(preparation: Preparation, experiment: Experiment, command: str) -> Ru
         fingerprint=experiment.key,
         made_of=experiment.parts,
     )
-    key_prefix = experiment.evaluator.mark if isinstance(experiment.evaluator, BranchEvaluator) else ""
+    measured_in = experiment.evaluator.measured_in if isinstance(experiment.evaluator, BranchEvaluator) else WHOLE
     blank = replace(blank, command=command, started=preparation.started)
     return RunManifest(
         blank,
         experiment.rule,
         _every_boundary(experiment.strategy, preparation.options.curve),
-        key_prefix,
+        measured_in,
         preparation.started,
     )
 

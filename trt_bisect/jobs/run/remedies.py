@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.calibrator import Calibrator, calibrators
 from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
@@ -20,13 +20,7 @@ from trt_bisect.support.progress import Progress
 REMEDIES = "remedies"
 """The folder, in the run folder, of calibration caches that meet the threshold and that no calibrator gives."""
 
-CALIBRATORS = (
-    Calibrator("minmax"),
-    Calibrator("entropy"),
-    Calibrator("percentile", 99.9),
-    Calibrator("percentile", 99.99),
-    Calibrator("percentile", 99.999),
-)
+_PERCENTILES = (99.9, 99.99, 99.999)
 
 
 def try_remedies(
@@ -46,7 +40,7 @@ def try_remedies(
     """
     why_not = _why_no_calibrator(experiment)
     highs = _high_precisions(experiment)
-    others = [] if why_not else [each for each in CALIBRATORS if str(each) != experiment.ranges.origin]
+    others = [] if why_not else [each for each in calibrators(_PERCENTILES) if str(each) != experiment.ranges.origin]
     seen = _seen(experiment, preparation.progress) if others else None
     rounding = [layer for layer in culprits if _rounded_tensors(layer, experiment.ranges)]
     preparation.progress.stage("Trying remedies", len(others) * (1 + len(rounding)) + len(highs) * len(culprits))

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.concurrent import drive_concurrently
 from trt_bisect.driver.culprits.exhaustive import exhaustive
+from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises
 from trt_bisect.driver.culprits.repair import Recipe, repair
 from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, drive
-from trt_bisect.driver.culprits.speculative import Either, Rises, drive_speculatively
+from trt_bisect.driver.culprits.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.search_result import Measured
 from trt_bisect.support.progress import Progress
@@ -52,7 +53,7 @@ def search(
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
         findings = _search_speculatively(every_boundary, question, evaluator, rule, progress)
-        if evaluator.mark:
+        if evaluator.measured_in:
             in_pieces = findings
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
     else:
@@ -66,7 +67,7 @@ def search(
         full=trial_of(question.all_but(())),
         restored=trial_of(recipe.plan),
         nothing=trial_of(question.prefix(-1)),
-        mark=evaluator.mark if isinstance(evaluator, BranchEvaluator) else "",
+        measured_in=evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE,
         in_pieces=in_pieces,
         sides=_sides(question, in_pieces, findings),
     )
@@ -109,13 +110,13 @@ def _search_speculatively(
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
     if every_boundary:
-        return drive_speculatively(lambda: exhaustive(question), measure_all, Rises(question))
-    return drive_speculatively(lambda: bisect(question), measure_all, Either(question), _BOUNDARIES_AT_ONCE)
+        return drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
+    return drive_speculatively(lambda: bisect(question), measure_all, GoodOrBad(question), _BOUNDARIES_AT_ONCE)
 
 
 @dataclass
-class _Places:
-    """The places of an evaluator, as a driver sees them."""
+class _Measurer:
+    """Measures plans with the workers of an evaluator, for a driver; see ``ConcurrentMeasurer``."""
 
     evaluator: RebuildEvaluator
     rule: Rule
@@ -123,18 +124,18 @@ class _Places:
     progress: Progress
 
     @property
-    def places(self) -> int:
-        """Their number now."""
-        return self.evaluator.places
+    def workers(self) -> int:
+        """The number of plans that can be measured at the same time now."""
+        return self.evaluator.workers
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Has a plan measured."""
+        """Begins to measure a plan."""
         self.evaluator.begin(plan)
 
     def ended(self) -> tuple[PrecisionPlan, Loss]:
-        """The next plan that was measured, and its loss."""
+        """Waits for the next plan to be measured; returns it and its loss."""
         plan, trial = self.evaluator.ended()
-        self.progress.step(f"{_last(plan, self.names)} ({self.places} places at work)")
+        self.progress.step(f"{_last(plan, self.names)} ({self.workers} workers)")
         return plan, self.rule.loss(trial)
 
     def abandon(self) -> None:
@@ -151,7 +152,7 @@ def _search_wholes(
     progress: Progress,
     suspects: Sequence[int] = (),
 ) -> Findings:
-    """The findings of whole engines, at all places that there are; ``suspects`` as ``bisect`` takes them."""
+    """Returns the findings on whole engines, with all workers; ``suspects`` are those of ``bisect``."""
     count = len(question.quantizable)
     progress.stage("Measuring plans", count + 2 if every_boundary else _few(count))
 
@@ -165,11 +166,11 @@ def _search_wholes(
             return rule.loss(whole.measure(plan))
 
         return drive(start(), measure)
-    places = _Places(whole, rule, names, progress)
+    measurer = _Measurer(whole, rule, names, progress)
     if every_boundary:
-        findings, in_vain = drive_concurrently(start, places, Rises(question), _REACH)
+        findings, in_vain = drive_concurrently(start, measurer, LastRises(question), _REACH)
     else:
-        findings, in_vain = drive_concurrently(start, places, Either(question))
+        findings, in_vain = drive_concurrently(start, measurer, GoodOrBad(question))
     if in_vain:
         progress.say(f"{in_vain} plans were measured ahead, and not needed; the journal keeps them")
     return findings

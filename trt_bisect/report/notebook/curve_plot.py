@@ -1,4 +1,7 @@
-"""The curve of similarity over layers as a Plotly figure, for notebooks; the page draws its own."""
+"""The curve of similarity over layers as a Plotly figure.
+
+A notebook needs Plotly's Python figure. The page draws the same curve in JavaScript, from live data.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.errors import BadInput
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import LayerRow, Report
 
 if TYPE_CHECKING:
@@ -17,15 +20,15 @@ if TYPE_CHECKING:
 
 FRACTIONS = ("cosine", "top1")
 _EXACT = 1e-9
-"""A loss below this is drawn here: a logarithm has no zero."""
+"""The least loss drawn on a logarithmic axis; a smaller one is drawn here."""
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Similarity over k: the line has the culprits ruled out, a diamond is one, a cross a layer that was not measured.
+    """Returns the similarity over k: a line without the culprits, a diamond a culprit, a band a failed layer.
 
     Args:
         report: of a run.
-        log: for cosine and top-1, 1 less the similarity on a logarithmic axis that runs downwards.
+        log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:
         BadInput: Plotly is not installed.
@@ -52,7 +55,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
 
 
 def graph_objects() -> Any:
-    """Plotly's ``graph_objects``; raises BadInput where it is not installed."""
+    """Returns Plotly's ``graph_objects``; raises BadInput if Plotly is not installed."""
     try:
         import plotly.graph_objects
     except ImportError as error:
@@ -60,24 +63,24 @@ def graph_objects() -> Any:
     return plotly.graph_objects
 
 
-def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: str, **look: Any) -> Any:
+def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: str, **style: Any) -> Any:
     return go.Scatter(
         x=[row.index for row in rows],
         y=[None if row.similarity is None else height(row.similarity, log) for row in rows],
         text=[_hover(report, row) for row in rows],
         hovertemplate="%{text}<extra></extra>",
         name=name,
-        **{"mode": "markers", **look},
+        **{"mode": "markers", **style},
     )
 
 
 def height(similarity: float, log: bool) -> float:
-    """Where a figure is drawn on a logarithmic axis of 1 - similarity, or a plain one."""
+    """Returns the y value of a similarity: 1 - similarity for a logarithmic axis, else the similarity itself."""
     return max(_EXACT, 1.0 - similarity) if log else similarity
 
 
 def axis(metric: str, log: bool) -> dict[str, Any]:
-    """Plotly's settings of the axis that ``height`` is for."""
+    """Returns Plotly's settings of the axis for the values of ``height``."""
     if log:
         return {"type": "log", "autorange": "reversed", "title": "1 - similarity"}
     errors = metric in BUILT_IN and metric not in FRACTIONS and "sqnr" not in metric

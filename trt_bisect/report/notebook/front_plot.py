@@ -1,4 +1,7 @@
-"""The front of accuracy against cost as a Plotly figure, for notebooks; the page draws its own."""
+"""The front of accuracy against cost as a Plotly figure.
+
+A notebook needs Plotly's Python figure. The page draws the same front in JavaScript, from live data.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from trt_bisect.report.notebook.curve_plot import FRACTIONS, axis, graph_objects, height
-from trt_bisect.report.page.headline import recovered_text
 from trt_bisect.results.recovery import FrontPoint, Recovery
 
 if TYPE_CHECKING:
@@ -16,11 +18,11 @@ _NAMED = 5
 
 
 def front(found: Recovery, *, log: bool = True) -> Figure:
-    """The figure over the cost in per cent: plans that have a name are diamonds with it, the target is a line.
+    """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
 
     Args:
-        found: what ``recover`` found.
-        log: for cosine and top-1, 1 less the similarity on a logarithmic axis that runs downwards.
+        found: the recovery.
+        log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:
         BadInput: Plotly is not installed.
@@ -47,7 +49,7 @@ def front(found: Recovery, *, log: bool = True) -> Figure:
     if found.target.get("least") is not None:
         figure.add_hline(height(found.target["least"], log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
-    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is given up, %")
+    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is lost, %")
     figure.update_yaxes(**axis(found.figure, log))
     return figure
 
@@ -56,5 +58,5 @@ def _hover(found: Recovery, point: FrontPoint) -> str:
     names = [escape(name) for name in list(point.high)[:_NAMED]]
     more = [f"and {len(point.high) - _NAMED} more"] if len(point.high) > _NAMED else []
     titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
-    figures = f"cost {point.cost:.2%}, {escape(found.figure)} {recovered_text(found, point.figure)}"
+    figures = f"cost {point.cost:.2%}, {escape(found.figure)} {found.text(point.figure)}"
     return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])

@@ -1,13 +1,13 @@
-"""The report in a notebook: compact, without scripts, so that it also shows where none may run."""
+"""The report in a notebook: compact HTML without scripts, for viewers that run none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trt_bisect.report.page.headline import headline, recovered_headline, recovered_text
+from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.page.render import environment
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.run_report import LayerRow, Report
 from trt_bisect.support.plain_json import shape_text
@@ -16,7 +16,7 @@ _LISTED = 20
 
 
 def compact(report: Report) -> str:
-    """The verdict, full INT8 and recipe, and the culprits, as HTML; names are escaped."""
+    """Returns the verdict, the figures of full INT8 and the recipe, and the culprits, as HTML; names are escaped."""
     template = environment().get_template("notebook.html.j2")
     culprits = [row for row in report.layers if row.culprit]
     return template.render(
@@ -30,12 +30,12 @@ def compact(report: Report) -> str:
 
 
 def compact_recovery(found: Recovery) -> str:
-    """What ``recover`` found, the layers left high and the other scales, as HTML; names are escaped."""
+    """Returns a recovery's verdict, layers left high and other scales, as HTML; names are escaped."""
     template = environment().get_template("recovery.html.j2")
     return template.render(
         found=found,
         headline=recovered_headline(found),
-        high=[(row, recovered_text(found, row.back)) for row in found.high[:_LISTED]],
+        high=[(row, found.text(row.back)) for row in found.high[:_LISTED]],
         more=max(0, len(found.high) - _LISTED),
         moves=found.moves[:_LISTED],
         more_moves=max(0, len(found.moves) - _LISTED),

@@ -1,4 +1,4 @@
-"""What the page shows, as one JSON object."""
+"""The data of the page, as one JSON object."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def page_data(
     progress: Mapping[str, Any] | None = None,
     command: str = "",
 ) -> dict[str, Any]:
-    """The data of ``render_page``, in JSON's types: no NaN and no infinity.
+    """Returns the data for ``render_page``, in JSON's types: no NaN and no infinity.
 
     Args:
-        report: of a finished run, or as far as it is known.
-        graph: what ``network_facts`` gives.
+        report: of a finished run, or of one under way.
+        graph: the value of ``network_facts``.
         explanation: the content of ``explanation.json``.
-        recipe: what ``recipe_texts`` gives.
-        recovery: the best recipe, where ``recover`` has looked for one.
+        recipe: the value of ``recipe_texts``.
+        recovery: the best recipe, where ``recover`` was run.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: of a running one, ``stage``, ``done``, ``total`` and ``seconds``.
-        command: that made the run, as it was typed.
+        progress: of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
+        command: the command line of the run.
     """
     alone = recovery if report.strategy == RECOVER else None
     data: dict[str, Any] = plain(
@@ -55,7 +55,7 @@ def page_data(
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
-    """The files of a recipe by name: their text, or for what is no text, or too long, ``{"bytes": size}``."""
+    """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
     found: dict[str, str | dict[str, int]] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_file() and not path.is_symlink() and not path.name.startswith("."):

@@ -1,4 +1,4 @@
-"""``report.html`` in a run folder, made of the other files there."""
+"""``report.html`` in a run folder, made from the other files there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import PAGE, render_page
 from trt_bisect.results.empty_report import recovered_report
+from trt_bisect.results.explanation import EXPLANATION
 from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.recovery import JSON, Recovery
-from trt_bisect.results.run_files import explaining, fitting, read_as, recovering
+from trt_bisect.results.recipe_files import FOLDER
+from trt_bisect.results.recovery import RECOVERY, Recovery
+from trt_bisect.results.run_files import explanation_for, graph_for, read_as, recovery_for
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
-
-EXPLANATION = "explanation.json"
-RECIPE = "recipe"
 
 
 def write_page(report: Report, folder: Path) -> None:
@@ -26,22 +25,22 @@ def write_page(report: Report, folder: Path) -> None:
     """
     data = page_data(
         report,
-        fitting(read_record(folder / NETWORK), report),
-        explaining(read_record(folder / EXPLANATION), report),
-        recipe_texts(folder / RECIPE),
-        recovery=recovering(read_as(Recovery.from_json, folder / JSON), report),
+        graph_for(read_record(folder / NETWORK), report),
+        explanation_for(read_record(folder / EXPLANATION), report),
+        recipe_texts(folder / FOLDER),
+        recovery=recovery_for(read_as(Recovery.from_json, folder / RECOVERY), report),
         command=report.command,
     )
     write_whole(folder / PAGE, render_page(data).encode())
 
 
 def write_recovered_page(found: Recovery, folder: Path) -> None:
-    """Writes ``report.html`` of a folder that ``recover`` has written into, with the run there if it is of its network.
+    """Writes ``report.html`` of a recovery's folder, with the run in the folder if it is of the same network.
 
     Raises:
         BadInput: the folder cannot be written.
     """
     report = read_as(Report.from_json, folder / REPORT)
-    if report is None or recovering(found, report) is None:
+    if report is None or recovery_for(found, report) is None:
         report = recovered_report(found, read_record(folder / NETWORK))
     write_page(report, folder)

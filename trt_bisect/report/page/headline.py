@@ -1,18 +1,18 @@
-"""The verdict in one sentence, at the head of the page."""
+"""The verdict in one sentence, for the top of the page."""
 
 from __future__ import annotations
 
-from trt_bisect.results.layer_table import figure_text
-from trt_bisect.results.recovery import ACCURACY, Recovery
+from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import FIGURES, over_inputs
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """The verdict in one sentence; of a run that is not finished, how far it is.
+    """Returns the verdict in one sentence, or the progress of a run that is not finished.
 
     Args:
-        report: of a finished run, or as far as it is known.
+        report: of a finished run, or of one under way.
         status: ``finished``, ``running`` or ``interrupted``.
     """
     if status != "finished":
@@ -29,13 +29,12 @@ def headline(report: Report, status: str = "finished") -> str:
 
 
 def recovered_headline(found: Recovery) -> str:
-    """What ``recover`` found, in one sentence."""
+    """Returns the result of ``recover`` in one sentence."""
     int8, recipe = (
-        recovered_text(found, found.measured.get(plan))
-        + over_inputs(found.by_input.get(plan), lambda value: recovered_text(found, value))
+        found.text(found.measured.get(plan)) + over_inputs(found.by_input.get(plan), found.text)
         for plan in ("int8", "recipe")
     )
-    least = recovered_text(found, found.target.get("least"))
+    least = found.text(found.target.get("least"))
     start = f"In full INT8 the {FIGURES.get(found.figure, found.figure)} is {int8}"
     if found.meets and not found.high and not found.moves:
         return f"{start}, which meets the target of {least}: nothing has to be left high."
@@ -48,11 +47,6 @@ def recovered_headline(found: Recovery) -> str:
         f"{start}; with {' and '.join(changes)} it is {recipe}, which {ends} the target of {least} and gives up "
         f"{found.cost:.2%} of INT8's gain in speed."
     )
-
-
-def recovered_text(found: Recovery, value: float | None) -> str:
-    """A figure that ``recover`` measured, for a person; ``-`` where there is none."""
-    return f"{value:.4%}" if value is not None and found.figure == ACCURACY else figure_text(found.figure, value)
 
 
 def _so_far(report: Report, status: str) -> str:

@@ -1,4 +1,4 @@
-"""The page: Jinja2's template with data, scripts and styles inside, so that it needs nothing else."""
+"""The page: a Jinja2 template that contains data, scripts and styles, so that it needs no other file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from markupsafe import Markup
 PAGE = "report.html"
 ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("page.js", "plotly.js")
-"""In the order in which they run: what can be read is there before Plotly is."""
+"""The scripts in the order in which they run: the text of the page appears before Plotly is loaded."""
 _WORKER = "layout.js"
 
 
 def render_page(data: Mapping[str, Any], live: str = "") -> str:
-    """The page as HTML.
+    """Returns the page as HTML.
 
     Args:
-        data: what ``page_data`` gives.
-        live: a relative address that the page asks for newer data; empty for a page that asks nobody.
+        data: the value of ``page_data``.
+        live: the relative address of newer data; empty for a page that does not change.
     """
     scripts = [asset(name) for name in _SCRIPTS]
     return (
@@ -46,26 +46,26 @@ def render_page(data: Mapping[str, Any], live: str = "") -> str:
 
 
 def json_in_html(value: Any) -> Markup:
-    """``value`` as JSON that cannot end the script element it stands in, nor begin a comment there."""
+    """Returns ``value`` as JSON that cannot end the script element around it, or begin a comment in it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @cache
 def asset(name: str) -> str:
-    """The text of a bundled file; ``make assets`` makes them."""
+    """Returns the text of a bundled file; ``make assets`` makes these files."""
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
 @cache
 def environment() -> Environment:
-    """Jinja2 with everything escaped that is not said to be safe."""
+    """Returns the Jinja2 environment; it escapes all text that is not marked as safe."""
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _policy(scripts: list[str], live: str) -> str:
-    """A content security policy under which these scripts run, no others, and nothing goes out."""
+    """Returns a content security policy that allows these scripts only, and no connection to other hosts."""
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return "; ".join(
         (

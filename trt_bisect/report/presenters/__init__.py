@@ -1,1 +1,1 @@
-"""One module for each result that has a page, a plot or a view in a notebook; see ``results.presentable``."""
+"""One module for each result with a page, a plot or a notebook view; see ``results.presentable``."""

@@ -16,7 +16,7 @@ __all__ = ["html", "plot", "text", "write_page"]
 
 
 def text(report: Report) -> str:
-    """The tables of the terminal, 120 columns wide."""
+    """Returns the tables of the terminal, 120 columns wide."""
     written = io.StringIO()
     print_report(report, Console(file=written, width=120, force_jupyter=False))
     return written.getvalue()

@@ -1,7 +1,7 @@
-"""A night as JUnit XML, in the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads.
+"""A nightly run as JUnit XML, in the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads.
 
-A suite a network. Its cases are few and the same every night, and one more for each layer that fails, so that networks
-with thousands of layers stay small.
+Each network is a suite. It has the same few cases every time, and one more for each layer that fails, so that the file
+of a network with thousands of layers stays small.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST = 2000
 
 
 def junit_xml(regression: Regression) -> bytes:
-    """The document, in UTF-8."""
+    """Returns the document, in UTF-8."""
     root = Element("testsuites", name="trt-bisect")
     for result in regression.networks:
         root.append(_suite(result, regression.began))
@@ -56,11 +56,11 @@ def _suite(result: NetworkResult, began: str) -> Element:
         timestamp=began[:19],
     )
     suite.extend(cases)
-    SubElement(suite, "system-out").text = _text("\n".join(_said(result)))
+    SubElement(suite, "system-out").text = _text("\n".join(_lines(result)))
     return suite
 
 
-def _said(result: NetworkResult) -> list[str]:
+def _lines(result: NetworkResult) -> list[str]:
     if result.figures is None or result.baseline is None:
         return sentences(result)
     return [*sentences(result), f"What differs from the baseline: {made_of_text(result.differs)}."]
@@ -86,7 +86,7 @@ def _cases(result: NetworkResult) -> Iterator[Element]:
 
 
 def _is_judged(case: str, result: NetworkResult) -> bool:
-    """Whether there is something that the case could have failed by."""
+    """Returns true if the case could have failed: there was a target, a latency or a baseline to compare with."""
     if case == "target":
         return bool(result.targets)
     if case == "latency" and (result.figures is None or result.figures.latency is None):
@@ -104,11 +104,11 @@ def _case(result: NetworkResult, name: str, seconds: float = 0.0) -> Element:
     )
 
 
-def _failing(case: Element, tag: str, said: list[str]) -> Element:
+def _failing(case: Element, tag: str, messages: list[str]) -> Element:
     problem = SubElement(
-        case, tag, message=_attribute(said[0]), type="regression" if tag == "failure" else "not measured"
+        case, tag, message=_attribute(messages[0]), type="regression" if tag == "failure" else "not measured"
     )
-    problem.text = _text("\n".join(said))
+    problem.text = _text("\n".join(messages))
     return case
 
 
@@ -117,5 +117,5 @@ def _attribute(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A text without the characters that XML 1.0 cannot hold, not even escaped."""
+    """Returns a text without the characters that XML 1.0 cannot hold, even escaped."""
     return _NOT_XML.sub("\ufffd", text)

@@ -1,4 +1,4 @@
-"""A night as Markdown: what GitHub's step summary, a merge request or a mail shows."""
+"""A nightly run as Markdown, for GitHub's step summary, a merge request or a mail."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterable, Iterator
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.regression.text import headline, made_of_text, range_text, sentences
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.regression import FAILED, NetworkResult, Regression
 from trt_bisect.results.summary import listed as named
 
 _HEADER = ("network", "", "full INT8", "was", "recipe", "was", "culprits")
 _MOST_ROWS = 500
-_MOST_TOLD = 50
-"""Networks: GitHub takes 1 MiB a step."""
+_MOST_DETAILED = 50
+"""The most networks with details: GitHub takes 1 MiB a step."""
 _MOST_NAMES = 4
 
 
 def markdown(regression: Regression) -> str:
-    """The whole summary."""
+    """Returns the whole summary."""
     return "\n\n".join(_blocks(regression)) + "\n"
 
 
 def accept_command(regression: Regression) -> str:
-    """What makes tonight's figures the baseline."""
+    """Returns the command that makes the figures of this nightly run the baseline."""
     folder = regression.baseline_folder
     options = ["--config", regression.suite, *(["--baseline", str(folder)] if folder else []), "--update-baseline"]
     return shlex.join(["trt-bisect", "regress", *options])
@@ -39,24 +39,24 @@ def _blocks(regression: Regression) -> Iterator[str]:
         yield f"{len(regression.networks) - _MOST_ROWS} more are in `regression.json`."
     if regression.gone:
         yield literal(f"In the baseline, and no longer in the suite: {named(regression.gone)}.")
-    yield from _told(regression.networks)
+    yield from _details(regression.networks)
     if regression.is_worse:
         yield "If that is as it should be, this command takes it as the new baseline:"
         yield f"```\n{accept_command(regression)}\n```"
 
 
-def _told(networks: Iterable[NetworkResult]) -> Iterator[str]:
-    worth_telling = [result for result in networks if _is_worth_telling(result)]
-    for result in sorted(worth_telling, key=lambda result: result.status != FAILED)[:_MOST_TOLD]:
+def _details(networks: Iterable[NetworkResult]) -> Iterator[str]:
+    changed = [result for result in networks if _is_changed(result)]
+    for result in sorted(changed, key=lambda result: result.status != FAILED)[:_MOST_DETAILED]:
         yield f"### {literal(result.name)}: {result.status}"
         yield listed(sentences(result) or ["no figure moved beyond noise"])
         if result.baseline is not None and result.figures is not None:
             yield literal(f"What differs from the baseline: {made_of_text(result.differs)}.")
-    if len(worth_telling) > _MOST_TOLD:
-        yield f"{len(worth_telling) - _MOST_TOLD} more networks changed: `regression.json` has them."
+    if len(changed) > _MOST_DETAILED:
+        yield f"{len(changed) - _MOST_DETAILED} more networks changed: `regression.json` has them."
 
 
-def _is_worth_telling(result: NetworkResult) -> bool:
+def _is_changed(result: NetworkResult) -> bool:
     return bool(result.changes or result.noise or result.message or result.differs)
 
 

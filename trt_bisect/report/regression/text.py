@@ -1,4 +1,4 @@
-"""A night's changes in sentences, for the screen, the Markdown summary and JUnit."""
+"""The changes of a nightly run as sentences, for the screen, the Markdown summary and JUnit."""
 
 from __future__ import annotations
 
@@ -22,76 +22,76 @@ from trt_bisect.analyzer.changes import (
 from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.regression import ERROR, FAILED, PASSED, NetworkResult, Regression, of_kinds
 from trt_bisect.results.summary import listed
 
 PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
 _MOST = 5
-"""Layers told one by one where only their own figures moved."""
+"""The most layers with a sentence of their own, where only their own figures changed."""
 
 
 def sentence(change: Change, metric: str) -> str:
-    """One change, without what it means for the night.
+    """Returns the sentence on one change.
 
     Args:
-        change: told.
-        metric: the name of the one that decides.
+        change: the change.
+        metric: the name of the metric that decides.
     """
-    return _TOLD[change.kind](change, metric)
+    return _SENTENCES[change.kind](change, metric)
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """What changed in a network, the failures first; of layers whose own figures moved the first few and a count."""
+    """Returns the changes of a network, the failures first; of layers with changed figures a few and a count."""
     if result.figures is None:
         return [result.message]
     metric = result.figures.judge.name
     failures = result.failures
     others = [change for change in result.changes if not change.fails_even_if(result.accepted)]
-    plainly = [change for change in others if change.kind not in (DROP, CURVE, LAYER)]
-    said = [sentence(change, metric) for change in (*failures, *plainly)]
+    overall = [change for change in others if change.kind not in (DROP, CURVE, LAYER)]
+    texts = [sentence(change, metric) for change in (*failures, *overall)]
     for kind in (DROP, CURVE):
-        moved = of_kinds(others, kind)
-        said += [sentence(change, metric) for change in moved[:_MOST]]
-        if len(moved) > _MOST:
-            said.append(f"{len(moved) - _MOST} more layers moved in the same way (regression.json has all)")
+        changed = of_kinds(others, kind)
+        texts += [sentence(change, metric) for change in changed[:_MOST]]
+        if len(changed) > _MOST:
+            texts.append(f"{len(changed) - _MOST} more layers changed in the same way (regression.json has all)")
     for state in ("new", "gone"):
         names = [change.what for change in of_kinds(others, LAYER) if change.now == state]
         if names:
-            said.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
+            texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
     if result.baseline is None:
-        said.append("new: only its targets are judged")
+        texts.append("new: only its targets are judged")
     if result.noise:
-        said.append(
-            f"noise: {len(result.noise)} figures outside the baseline's range were back inside in a repeat, first "
+        texts.append(
+            f"noise: {len(result.noise)} figures were outside the baseline's range but inside it in a repeat, first "
             f"{sentence(result.noise[0], metric)}"
         )
-    return said
+    return texts
 
 
 def made_of_text(differs: Sequence[Difference] | None) -> str:
-    """Which parts differ between the baseline and tonight."""
+    """Returns the parts that differ between the baseline and this run."""
     if differs is None:
-        return "not known: the baseline is of an older version and does not say what it was made of"
+        return "not known: the baseline is of an older version that did not record its parts"
     if not differs:
         return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
     return "; ".join(f"{one.what} ({one.before} → {one.now})" for one in differs)
 
 
 def headline(regression: Regression) -> str:
-    """The night in a sentence."""
+    """Returns the nightly run in a sentence."""
     counts = [
-        f"{len(names)} {said}"
-        for status, said in ((FAILED, "failed"), (ERROR, "not measured"), (PASSED, "passed"))
+        f"{len(names)} {word}"
+        for status, word in ((FAILED, "failed"), (ERROR, "not measured"), (PASSED, "passed"))
         if (names := regression.named(status))
     ]
     against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
-    accepted = "; this night is the new baseline" if regression.accepted else ""
+    accepted = "; this run is the new baseline" if regression.accepted else ""
     return f"{', '.join(counts)}, {against}{accepted}"
 
 
 def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """The range of the values that were measured."""
+    """Returns the range of the values that were measured, as text."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return "not measured"
@@ -118,8 +118,8 @@ def _latency(change: Change, _metric: str) -> str:
 
 
 def _culprit(change: Change, metric: str) -> str:
-    said = "new culprit" if change.effect == WORSE else "culprit no longer:"
-    return f"{said} '{change.what}', costs {_figures_text(change, lambda v: drop_text(metric, v))}"
+    word = "new culprit" if change.effect == WORSE else "no longer a culprit:"
+    return f"{word} '{change.what}', costs {_figures_text(change, lambda v: drop_text(metric, v))}"
 
 
 def _drop(change: Change, metric: str) -> str:
@@ -137,8 +137,8 @@ def _outcome(change: Change, _metric: str) -> str:
 
 
 def _obeyed(change: Change, _metric: str) -> str:
-    said = "runs again" if change.effect == BETTER else "no longer runs"
-    return f"'{change.what}' {said} in the precision asked for"
+    word = "runs again" if change.effect == BETTER else "no longer runs"
+    return f"'{change.what}' {word} in the requested precision"
 
 
 def _recipe(change: Change, _metric: str) -> str:
@@ -160,7 +160,7 @@ def _layer(change: Change, _metric: str) -> str:
     return f"layer '{change.what}' is {change.now}"
 
 
-_TOLD: Mapping[str, Callable[[Change, str], str]] = {
+_SENTENCES: Mapping[str, Callable[[Change, str], str]] = {
     SIMILARITY: _similarity,
     LATENCY: _latency,
     CULPRIT: _culprit,

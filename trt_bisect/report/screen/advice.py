@@ -1,4 +1,4 @@
-"""The advice on the screen: for each culprit a paragraph, and the remedies, the cheapest first."""
+"""The advice on the screen: for each culprit a paragraph and the remedies, the cheapest first."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.text import Text
 
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 
 CULPRITS_UP_TO = 5
 
 
 def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
-    """Why each culprit is one and what to do about it. Names are printed as they are, never as markup.
+    """Prints the evidence and the remedies for each culprit. Names are printed as they are, never as markup.
 
     Args:
         explanation: the run's.
-        metric: its name, for the figures of what was tried.
-        console: where to.
+        metric: its name, for the figures of the remedies that were measured.
+        console: to print on.
     """
     for advice in explanation.advice[:CULPRITS_UP_TO]:
         _print_culprit(advice, metric, console)
@@ -52,7 +52,7 @@ def _remedy_text(number: int, remedy: Remedy, metric: str) -> Text:
 
 
 def _print_network(tried: Sequence[Tried], metric: str, console: Console) -> None:
-    """What other calibrators give for the whole network, with no layer high."""
+    """Prints the figures of other calibrators for the whole network in INT8."""
     whole = [each for each in tried if each.culprit is None]
     if not whole:
         return

@@ -1,4 +1,4 @@
-"""The structure check on the screen: each kind of finding once, with its layers, why it matters and what to do."""
+"""The structure check on the screen: each kind of finding with its layers, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
 def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:
-    """The table of findings by kind, then the summary. Names are printed as they are, never as markup."""
+    """Prints the table of findings by kind, then the summary. Names are printed as they are, never as markup."""
     if report.findings:
         console.print(check_table(report, every_layer=every_layer))
         console.print()
@@ -23,7 +23,7 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
 
 
 def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
-    """A row a kind: severity and kind, what was found in which layers, why it matters and what to do."""
+    """Returns a table with one row for each kind: severity and kind, the layers, the reason and the remedy."""
     kinds: dict[str, list[Finding]] = {}
     for finding in report.findings:
         kinds.setdefault(finding.kind, []).append(finding)

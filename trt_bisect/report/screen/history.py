@@ -11,16 +11,16 @@ from rich.text import Text
 from trt_bisect.history.rows import PastReport, PastTrial
 from trt_bisect.history.sparkline import spark_text
 from trt_bisect.history.trends import Trend, engine_text
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.summary import listed
 from trt_bisect.runs.progress_file import FINISHED
 
 RUNS_DRAWN = 40
-"""How many runs a small line has, the last ones."""
+"""The most runs in a sparkline, the last ones."""
 
 
 def trend_table(trends: Sequence[Trend]) -> Table:
-    """One row a trend: the last figures, and how full INT8 and its latency went over the runs."""
+    """Returns one row for each trend: the last figures, and sparklines of full INT8 and its latency."""
     timed = any(report.int8_ms is not None for trend in trends for report in trend.reports)
     table = _table(("Label", ""), ("Engine", ""), ("Metric", ""), ("Runs", "right"), ("Last, UTC", ""))
     _add(table, ("INT8", "right"), ("over runs", ""), ("Recipe", "right"), ("Culprits", "right"))
@@ -43,13 +43,13 @@ def trend_table(trends: Sequence[Trend]) -> Table:
 
 
 def run_table(trends: Sequence[Trend], top: int) -> Table:
-    """One row a run, in the order of recording; of many the last ``top``, 0 for all."""
+    """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
     rows = sorted((row for trend in trends for row in trend.compared()), key=lambda row: row[0].id)
     timed = any(report.int8_ms is not None for report, _ in rows)
     table = _table(("Began, UTC", ""), ("Engine", ""), ("Metric", ""), ("INT8", "right"), ("Recipe", "right"))
     _add(table, ("Culprits", ""), *((("INT8 ms", "right"),) if timed else ()), ("s", "right"))
     _add(table, ("Differs from the one before", ""), ("Folder", ""))
-    for report, said in rows[-top:]:
+    for report, differences in rows[-top:]:
         finished = report.state == FINISHED
         figures = [figure_text(report.metric, value) for value in (report.int8, report.recipe)]
         cells = [_when(report), engine_text(report), report.metric, *figures]
@@ -57,13 +57,13 @@ def run_table(trends: Sequence[Trend], top: int) -> Table:
         if timed:
             cells.append(_milliseconds(report))
         cells.append("" if report.total_seconds is None else f"{report.total_seconds:.1f}")
-        cells += [", ".join(said) if finished else report.state, Path(report.folder).name]
+        cells += [", ".join(differences) if finished else report.state, Path(report.folder).name]
         table.add_row(*map(Text, cells), style="" if finished else "dim")
     return table
 
 
 def trial_table(trials: Sequence[PastTrial]) -> Table:
-    """One row a trial."""
+    """Returns one row for each trial."""
     table = _table(("Label", ""), ("Run", "right"), ("Plan", ""), ("Outcome", ""), ("Metric", ""), ("Figure", "right"))
     _add(table, ("Build s", "right"), ("Infer s", "right"), ("Message", ""))
     for trial in trials:

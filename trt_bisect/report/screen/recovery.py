@@ -1,29 +1,26 @@
-"""What ``recover`` found, in words and on the screen."""
+"""The result of ``recover`` on the screen."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.recovery_summary import _NAMED, figure_text
+from trt_bisect.results.recovery_summary import NAMED
 
 _ROWS = 40
 
 
 def print_recovery(found: Recovery, console: Console) -> None:
-    """The layers left high, the front, the summary and the notes. Names are printed as they are, never as markup."""
-    text = figure_text(found)
+    """Prints a recovery: other scales, layers left high, front, summary and notes. Names are never read as markup."""
     if found.moves:
         console.print(_moves(found))
         console.print()
     if found.high:
-        console.print(_left_high(found, text))
+        console.print(_left_high(found))
         console.print()
-    console.print(_front(found, text))
+    console.print(_front(found))
     console.print()
     console.print(Text(found.summary, style="bold green" if found.meets else "bold red"))
     for note in found.notes:
@@ -36,14 +33,14 @@ def _moves(found: Recovery) -> Table:
     table.add_column("by")
     for title in ("scale before", "scale"):
         table.add_column(title, justify="right")
-    if len(found.moves) > _NAMED:
-        table.caption = f"and {len(found.moves) - _NAMED} more"
-    for move in found.moves[:_NAMED]:
+    if len(found.moves) > NAMED:
+        table.caption = f"and {len(found.moves) - NAMED} more"
+    for move in found.moves[:NAMED]:
         table.add_row(Text(move.tensor), move.calibrator, f"{move.scale_before:.4g}", f"{move.scale:.4g}")
     return table
 
 
-def _left_high(found: Recovery, text: Callable[[float], str]) -> Table:
+def _left_high(found: Recovery) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Left high", overflow="fold")
     table.add_column("op")
@@ -51,17 +48,17 @@ def _left_high(found: Recovery, text: Callable[[float], str]) -> Table:
     table.add_column("cost", justify="right")
     table.add_column(f"{found.figure} with it in INT8", justify="right")
     for row in found.high[:_ROWS]:
-        back = "" if row.back is None else text(row.back)
+        back = "" if row.back is None else found.text(row.back)
         table.add_row(Text(row.layer), Text(row.op_type), row.precision, f"{row.cost:.2%}", back)
     return table
 
 
-def _front(found: Recovery, text: Callable[[float], str]) -> Table:
+def _front(found: Recovery) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("cost", found.figure, "layers high"):
         table.add_column(title, justify="right")
     table.add_column("")
     for point in found.front:
-        value = "" if point.figure is None else text(point.figure)
+        value = "" if point.figure is None else found.text(point.figure)
         table.add_row(f"{point.cost:.2%}", value, str(len(point.high)), ", ".join(point.names))
     return table

@@ -1,4 +1,4 @@
-"""A night on the screen: a line a network, and what changed under it."""
+"""A nightly run on the screen: a line for each network, and its changes under it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.text import Text
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.report.regression.markdown import accept_command
 from trt_bisect.report.regression.text import PLANS, headline, made_of_text, sentences
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.regression import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
 from trt_bisect.results.summary import listed
 
@@ -16,13 +16,13 @@ _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 
 
 def print_regression(regression: Regression, console: Console) -> None:
-    """Prints it. Names are printed as they are, never as markup."""
+    """Prints a nightly run. Names are printed as they are, never as markup."""
     for result in regression.networks:
         console.print(
             Text.assemble((f"{result.status:7}", _STYLES[result.status]), f" {result.name}{_figures(result)}")
         )
-        for said in sentences(result):
-            console.print(Text(f"        {said}"))
+        for text in sentences(result):
+            console.print(Text(f"        {text}"))
         if (result.differs is None and result.baseline is not None and result.figures is not None) or result.differs:
             console.print(Text(f"        what differs: {made_of_text(result.differs)}", style="dim"))
     if regression.gone:

@@ -1,4 +1,4 @@
-"""The report on the screen: the seed's table, and a paragraph in plain words."""
+"""The report on the screen: the table of layers and a paragraph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 
 ALL_ROWS_UP_TO = 60
@@ -16,13 +16,13 @@ NOTES_UP_TO = 10
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False) -> None:
-    """The table of layers, then the summary and the notes. Names are printed as they are, never as markup."""
+    """Prints the table of layers, the summary and the notes. Names are printed as they are, never as markup."""
     rows = rows_to_print(report, every_layer=every_layer)
     console.print(layer_table(report, rows))
     hidden = len(report.layers) - len(rows)
     if hidden:
         console.print(
-            Text(f"{hidden} layers that follow or were not tried are not shown; layers.csv has them.", style="dim")
+            Text(f"{hidden} layers that follow or were not tried are not shown; they are in layers.csv.", style="dim")
         )
     console.print()
     if any(len(figures) > 1 for figures in report.outputs.values()):
@@ -39,16 +39,16 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
 
 
 def rows_to_print(report: Report, *, every_layer: bool = False) -> list[LayerRow]:
-    """All layers of a small network; of a larger one those that were tried, and the ones beside a culprit."""
+    """Returns all layers of a network of up to 60 layers; of a larger one those that were tried."""
     if every_layer or len(report.layers) <= ALL_ROWS_UP_TO:
         return list(report.layers)
     return [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
 
 
 def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
-    """The seed's columns, ``LayerName``, ``LayerShape`` and ``Similarity%``, with drop and SQNR beside them.
+    """Returns the table of layers: name, shape, similarity, drop and SQNR.
 
-    ``prob_ip2`` is output ``prob`` with ip2 and all before it in INT8.
+    The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8.
     """
     similarity_title = "Similarity%" if report.metric in ("cosine", "top1") else report.metric
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -65,7 +65,7 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
 
 
 def output_table(report: Report) -> Table:
-    """The metric and the SQNR of every final output, in full INT8 and in the recipe."""
+    """Returns the metric and the SQNR of every final output, in full INT8 and in the recipe."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("Output", "Plan", report.metric, "SQNR"):
         table.add_column(title, overflow="fold")
@@ -78,7 +78,7 @@ def output_table(report: Report) -> Table:
 
 
 def latency_lines(report: Report) -> list[str]:
-    """What an inference of each plan takes, and each layer left high; nothing where no engine was timed."""
+    """Returns lines with the latency of each plan and of each layer left high; empty if no engine was timed."""
     timed = {plan: found for plan, found in (report.latency or {}).items() if found}
     if not timed:
         return []
@@ -113,5 +113,5 @@ def _style(row: LayerRow) -> str:
 
 
 def drop_text(metric: str, drop: float) -> str:
-    """A drop for a person, in the units of the metric's loss."""
+    """Returns a drop as text, in the units of the metric's loss."""
     return f"{100 * drop:.4f}%" if metric in ("cosine", "top1") else f"{drop:.3g}"

@@ -1,4 +1,4 @@
-"""Tensors on the screen: what ``compare`` and ``profile`` found, in tables. Names are printed as they are."""
+"""The tables of ``compare`` and ``profile`` on the screen. Names are printed as they are."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from trt_bisect.support.plain_json import shape_text
 
 ADVICE_UP_TO = 20
 WIDE = 150
-"""A console of fewer columns gets the columns that say most."""
+"""Below this width, in characters, the tables have fewer columns."""
 
 
 def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, top: int = 0) -> None:
-    """Tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
+    """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
     Raises:
-        BadInput: nothing can be sorted by ``sort``.
+        BadInput: rows cannot be sorted by ``sort``.
     """
     tensors, wide = found.sorted_by(sort), console.width >= WIDE
     console.print(Text(f"Tensors of INT8 ({found.arithmetic}) against FP32, {_samples(found.samples)}:"))
     console.print(compared_table(_first(tensors, top), wide=wide))
-    _say_hidden(console, len(tensors), top)
+    _print_hidden(console, len(tensors), top)
     if found.weights:
         weights = found.sorted_by(sort, weights=True)
         console.print()
-        console.print(Text("Weights, rounded against as they were:"))
+        console.print(Text("Weights, INT8 against FP32:"))
         console.print(compared_table(_first(weights, top), wide=wide))
-        _say_hidden(console, len(weights), top)
+        _print_hidden(console, len(weights), top)
     console.print()
     if not found.advice:
         console.print(Text("No layer is abnormal.", style="bold green"))
@@ -50,20 +50,20 @@ def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, 
     if len(found.advice) > ADVICE_UP_TO:
         more = len(found.advice) - ADVICE_UP_TO
         console.print(Text(f"{more} more findings; --output FOLDER keeps all.", style="dim"))
-    _say_notes(console, found.notes)
+    _print_notes(console, found.notes)
 
 
 def print_profile(found: Profile, console: Console, *, top: int = 0) -> None:
-    """Every tensor of every layer that was asked for, and the notes; ``top`` rows, all for 0."""
+    """Prints the tensors of the selected layers, and the notes; ``top`` rows, all for 0."""
     if found.samples:
         console.print(Text(f"{_samples(found.samples)} of {found.source}:"))
     console.print(profile_table(found.tensors[:top] if top else found.tensors, wide=console.width >= WIDE))
-    _say_hidden(console, len(found.tensors), top)
-    _say_notes(console, found.notes)
+    _print_hidden(console, len(found.tensors), top)
+    _print_notes(console, found.notes)
 
 
 def compared_table(rows: Sequence[Compared], *, wide: bool = True) -> Table:
-    """The tensors or weights, one a row; a low cosine stands out. Narrow, the columns that say least are left out."""
+    """Returns the tensors or weights, one a row, a low cosine in red; with fewer columns if not ``wide``."""
     columns = [column for column in _COMPARED if wide or not column.wide]
     table = _table(columns)
     for row in rows:
@@ -73,7 +73,7 @@ def compared_table(rows: Sequence[Compared], *, wide: bool = True) -> Table:
 
 
 def profile_table(rows: Sequence[ProfiledTensor], *, wide: bool = True) -> Table:
-    """The tensors of the layers, one a row. Narrow, the columns that say least are left out."""
+    """Returns the tensors of the layers, one a row; with fewer columns if not ``wide``."""
     columns = [column for column in _PROFILED if wide or not column.wide]
     table = _table(columns)
     for row in rows:
@@ -98,7 +98,7 @@ def _percent(value: float | None) -> str:
 
 
 def _of(part: str, name: str, text: Callable[[float | None], str] = _number) -> Callable[[Any], str]:
-    """The text of ``row.<part>.<name>``; empty where there is no such part."""
+    """Returns a function that writes ``row.<part>.<name>``; empty where there is no such part."""
     return lambda row: text(getattr(getattr(row, part), name, None))
 
 
@@ -141,8 +141,8 @@ _PROFILED = (
 def _table(columns: Sequence[_Column]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        how: dict[str, Any] = {"justify": "right", "no_wrap": True} if column.number else {"overflow": "fold"}
-        table.add_column(column.title, **how)
+        options: dict[str, Any] = {"justify": "right", "no_wrap": True} if column.number else {"overflow": "fold"}
+        table.add_column(column.title, **options)
     return table
 
 
@@ -150,12 +150,12 @@ def _first(rows: Sequence[Compared], top: int) -> Sequence[Compared]:
     return rows[:top] if top else rows
 
 
-def _say_hidden(console: Console, count: int, top: int) -> None:
+def _print_hidden(console: Console, count: int, top: int) -> None:
     if top and count > top:
         console.print(Text(f"{count - top} more rows; --top 0 prints all, --output FOLDER keeps all.", style="dim"))
 
 
-def _say_notes(console: Console, notes: Sequence[str]) -> None:
+def _print_notes(console: Console, notes: Sequence[str]) -> None:
     for note in notes:
         console.print(Text(f"Note: {note}", style="yellow"), soft_wrap=True)
 

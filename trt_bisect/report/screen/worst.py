@@ -1,4 +1,4 @@
-"""The worst inputs on the screen: the spread over the data set, the worst, and which problem it is."""
+"""The worst inputs on the screen: the distribution over the data set, the worst inputs and the verdict."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.results.layer_table import figure_text
+from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.worst import WorstReport, description
 
 _BAR = 40
 
 
 def print_worst(report: WorstReport, console: Console) -> None:
-    """What was searched, the distribution with its histogram, the worst inputs, and the verdict."""
-    for title, said in description(report).items():
-        console.print(Text(f"{title + ':':8}{said}"))
+    """Prints the data, the distribution with its histogram, the worst inputs and the verdict."""
+    for title, text in description(report).items():
+        console.print(Text(f"{title + ':':8}{text}"))
     console.print()
     console.print(spread_table(report))
     console.print()
@@ -31,7 +31,10 @@ def print_worst(report: WorstReport, console: Console) -> None:
 
 
 def spread_table(report: WorstReport) -> Table:
-    """Best, median, percentiles and worst: what so many per cent of the inputs are at least as good as."""
+    """Returns the best value, the median, the percentiles and the worst value.
+
+    A percentile is the value that so many per cent of the inputs reach or exceed in quality.
+    """
     spread = report.distribution
     columns = {"best": spread.best, "median": spread.median}
     columns |= {f"{p} % reach": value for p, value in spread.percentiles.items()}
@@ -45,7 +48,7 @@ def spread_table(report: WorstReport) -> Table:
 
 
 def histogram_lines(report: WorstReport) -> list[str]:
-    """A line a bar; a bar that is not empty has at least one block."""
+    """Returns one line for each bar; a bar that is not empty has at least one block."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
@@ -60,7 +63,7 @@ def histogram_lines(report: WorstReport) -> list[str]:
 
 
 def worst_table(report: WorstReport) -> Table:
-    """The worst inputs, worst first: which sample of the data set, and the metric on it."""
+    """Returns the worst inputs, worst first: the index of the sample, and the metric on it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("Worst", "Sample", report.metric):
         table.add_column(Text(title), justify="right", no_wrap=True)
@@ -72,13 +75,13 @@ def worst_table(report: WorstReport) -> Table:
 
 
 def remarks(report: WorstReport) -> list[str]:
-    """What is to be said beside the verdict."""
-    said = []
+    """Returns the notes beside the verdict, a sentence each."""
+    notes = []
     if report.stopped:
-        said.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
+        notes.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
     if report.faint:
-        said.append(
-            f"{len(report.faint)} of {len(report.values)} samples were passed over, number {report.faint[0]} first: "
-            "FP32's output on them is almost zero, so that float noise decides"
+        notes.append(
+            f"{len(report.faint)} of {len(report.values)} samples were left out, the first is number "
+            f"{report.faint[0]}: FP32's output on them is almost zero, so that float noise decides"
         )
-    return [*said, *report.notes]
+    return [*notes, *report.notes]

@@ -1,4 +1,4 @@
-"""The log folder: checked before anything is measured, cleared of what an earlier command wrote there."""
+"""The log folder: checked before anything is measured, and cleared of the logs of earlier commands."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from trt_bisect.support.files import make_folder, unwritable
 
 OPTION = "--tensorboard"
 SUFFIX = ".trt-bisect"
-"""At the end of an event file's name: that it is ours to remove."""
+"""The end of an event file's name that marks it as written by trt-bisect, which may remove it."""
 MOST_CHANNELS = 256
 
 
 @dataclass(frozen=True)
 class Board:
-    """Where logs go, and how much of them.
+    """The log folder and its options.
 
     Attributes:
         folder: TensorBoard's ``--logdir``; each run is a folder in it.
-        channels: of how many channels of a tensor histograms are written.
+        channels: the number of channels of a tensor that get histograms.
     """
 
     folder: Path
     channels: int = 0
 
     def clear(self) -> None:
-        """Removes the runs that an earlier command wrote here; files of anyone else stay.
+        """Removes the runs that earlier commands wrote here; other files stay.
 
         Raises:
             BadInput: they cannot be removed.
@@ -45,11 +45,11 @@ class Board:
 
 
 def open_board(folder: str | Path | None, channels: int = 0) -> Board | None:
-    """The board, None without a folder.
+    """Returns the board, None without a folder.
 
     Args:
-        folder: where logs are to be written; it is made if need be.
-        channels: of how many channels of a tensor histograms are wanted.
+        folder: for the logs; it is made if it is missing.
+        channels: the number of channels of a tensor that get histograms.
 
     Raises:
         BadInput: the package is not installed, the folder cannot be written, or the channels are out of range.

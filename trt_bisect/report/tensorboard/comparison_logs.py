@@ -1,4 +1,4 @@
-"""What ``compare`` writes for TensorBoard: both runs' tensors and weights, and how near each tensor is."""
+"""The TensorBoard logs of ``compare``: tensors and weights of both runs, and the similarity of each tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from trt_bisect.report.markdown import listed, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import FP32, INT8, baseline_name, layer_tags, output_tags, trial_name
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
@@ -22,7 +21,7 @@ from trt_bisect.results.comparison import Comparison
 
 
 class ComparisonLogs:
-    """Watches the tensors that are compared, and writes the logs when that is done."""
+    """Collects histograms of the compared tensors, and writes the logs at the end."""
 
     def __init__(self, board: Board, origins: Mapping[str, Origin], network: Network | None) -> None:
         self._board, self._network = board, network
@@ -33,7 +32,7 @@ class ComparisonLogs:
         self._int8 = TensorHistograms(INT8, origins, tags, self._channels)
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
-        """The same samples; none is held when the next is asked for."""
+        """Yields the same samples and counts their tensors; it keeps none of them."""
         for reference, output in samples:
             self._fp32.add(reference)
             self._int8.add(output)
@@ -41,7 +40,7 @@ class ComparisonLogs:
             del reference, output
 
     def write(self, found: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
-        """Writes two runs.
+        """Writes the FP32 run and the INT8 run.
 
         Args:
             found: the comparison.
@@ -61,7 +60,7 @@ class ComparisonLogs:
                 run.graph(graph_of(network))
             if weights is not None:
                 weights.write(run)
-            write_texts(run, not_finite=listed(self._fp32.not_finite()))
+            run.texts(not_finite=listed(self._fp32.not_finite()))
         with LogRun(self._board.folder / trial_name(1, _worst_result(found))) as run:
             self._int8.write(run)
             if network is not None:
@@ -69,8 +68,7 @@ class ComparisonLogs:
             if weights is not None and plan is not None:
                 weights.write(run, plan.int8)
             _write_figures(run, found)
-            write_texts(
-                run,
+            run.texts(
                 advice=_advice(found),
                 notes=listed(found.notes),
                 not_finite=listed(self._int8.not_finite()),
@@ -78,13 +76,13 @@ class ComparisonLogs:
 
 
 def _worst_result(found: Comparison) -> float | None:
-    """The least cosine of the network's outputs; None where these are not known."""
+    """Returns the least cosine of the network's outputs; None if none is known."""
     results = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
     return min((value for value in results if not math.isnan(value)), default=None)
 
 
 def _write_figures(run: LogRun, found: Comparison) -> None:
-    """Cosine and SQNR of the tensors; the step is the layer that makes them."""
+    """Writes cosine and SQNR of each tensor; the step is the index of its layer."""
     for row in found.tensors:
         if row.origin.index is not None and row.origin.tensor:
             for name in ("cosine", "sqnr"):

@@ -1,4 +1,4 @@
-"""Histograms of one run's tensors while the samples pass by: none of them is kept."""
+"""Histograms of one run's tensors, sample by sample, without keeping the tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
 
 class LoudChannels:
-    """Which channels of a tensor get histograms of their own: those that reach furthest where it is first seen.
+    """Chooses the channels of a tensor that get histograms: those with the largest magnitudes on its first sample.
 
     Args:
-        most: how many of a tensor; none for 0.
+        most: the number of channels of a tensor; 0 for none.
     """
 
     def __init__(self, most: int) -> None:
@@ -30,9 +30,9 @@ class LoudChannels:
         self._chosen: dict[str, tuple[int, np.ndarray]] = {}
 
     def of(self, tag: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
-        """The channels' numbers, ascending, and their values ``[channels, values]``.
+        """Returns the indices of the channels, ascending, and their values ``[channels, values]``.
 
-        None where there are no channels, or not as many as there were first.
+        Returns None if there are no channels, or not as many as on the first sample.
         """
         if not self._most or axis is None or values.ndim < 2:
             return None
@@ -54,7 +54,7 @@ class Seen:
         self._numbers = np.zeros(0, np.int64)
 
     def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
-        """Takes in a sample's values, and those of its channels as ``LoudChannels`` gives them."""
+        """Adds a sample's values, and those of its channels from ``LoudChannels.of``."""
         flat = values.reshape(1, -1)
         for part in parts(values.size):
             self._whole.add(flat[:, part])
@@ -65,11 +65,11 @@ class Seen:
 
     @property
     def nonfinite(self) -> int:
-        """How many values were NaN or infinite; they are in no histogram."""
+        """The number of values that were NaN or infinite; no histogram counts them."""
         return self._whole.nonfinite
 
     def write(self, run: LogRun, tag: str) -> None:
-        """Writes the histogram under a tag, and those of channels under ``<tag>/channels``: the step is the channel."""
+        """Writes the histogram under ``tag``, those of channels under ``<tag>/channels`` with the channel as step."""
         run.histogram(tag, self._whole.seen(most=_BUCKETS))
         if self._channels is not None:
             for group, number in enumerate(self._numbers):
@@ -80,10 +80,10 @@ class TensorHistograms:
     """Histograms of the floating-point tensors of one run.
 
     Args:
-        kind: ``fp32``, or ``int8`` for a plan's: then tensors that INT8 layers read rounded have a second histogram.
+        kind: ``fp32``, or ``int8`` for a plan: then tensors that INT8 layers read rounded have a second histogram.
         origins: by tensor.
-        tags: by tensor (see ``output_tags``); other tensors are passed over.
-        channels: chosen at the first run that sees a tensor.
+        tags: by tensor (see ``output_tags``); other tensors are ignored.
+        channels: chooses the channels at the first run with a tensor.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TensorHistograms:
         self._pool = ThreadPoolExecutor(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Takes in a sample's tensors."""
+        """Adds a sample's tensors."""
         names = [name for name in self._tags if name in tensors and tensors[name].dtype.kind == "f"]
         list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
 
@@ -110,12 +110,12 @@ class TensorHistograms:
         self._seen.setdefault((tag, kind), Seen()).add(values, channels)
 
     def write(self, run: LogRun) -> None:
-        """Writes what was seen."""
+        """Writes the histograms."""
         for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0]):
             seen.write(run, f"{tag}/{kind}")
 
     def not_finite(self) -> list[str]:
-        """A sentence on each tensor that held NaN or infinite values."""
+        """Returns a sentence on each tensor with NaN or infinite values."""
         return [
             f"{tag}/{kind}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
             for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0])
@@ -124,7 +124,7 @@ class TensorHistograms:
 
 
 def rounded(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
-    """A tensor after its quantizers, float32."""
+    """Returns a tensor after its quantizers, float32."""
     for quantizer in quantizers:
         values = quantizer.round_trip(values)
     return values

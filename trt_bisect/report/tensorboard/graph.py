@@ -1,4 +1,4 @@
-"""The network as TensorBoard's graph page shows it: a GraphDef, one node a layer, input and output.
+"""The network for TensorBoard's graph page: a GraphDef with a node for each layer, input and output.
 
 Source of the form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name there is
 ``[A-Za-z0-9.][A-Za-z0-9_.\\-/]*``, its scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later
@@ -16,14 +16,15 @@ import onnx
 from onnx import AttributeProto
 
 from trt_bisect.data.datasets import TensorSpec
-from trt_bisect.model.layers import Layer, Shape, TensorTypes
+from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.plain_json import shape_text
 
 INPUT, OUTPUT = "Input", "Output"
 FOLLOWS = "follows"
-"""Of a layer whose precision no plan decides."""
+"""The device of a layer whose precision no plan decides."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-/]")
 _PLAIN = (
@@ -36,11 +37,11 @@ _PLAIN = (
 )
 _LISTS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
 Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
-"""What an attribute of a node can be."""
+"""The types of a node's attributes."""
 
 
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
-    """The GraphDef of a network.
+    """Returns the GraphDef of a network.
 
     A node has its operator, its attributes as ONNX has them, the layer's own name (``layer_name``), its constants and
     ``_output_shapes``. Its device is its precision in ``plan``, so that the page can colour by it.
@@ -72,9 +73,10 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
-    """A name that TensorFlow allows for each of several names, all different, and none of them another's scope.
+    """Returns a name that TensorFlow allows for each name, all different, and none the scope of another.
 
-    A node that would be a scope too is put into that scope, under its own last part: ``a`` beside ``a/b`` is ``a/a``.
+    A node whose name is also a scope goes into that scope, under the last part of its
+    name: ``a`` beside ``a/b`` is ``a/a``.
     """
     legal = [_legal(name) for name in names]
     scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
@@ -128,7 +130,7 @@ def _set(attribute: Any, value: Value) -> None:
 
 
 def _shape(layer: Layer, tensor: str, types: TensorTypes) -> Shape | None:
-    """On the judged input where that is known."""
+    """Returns a tensor's shape, on the judged input where that is known."""
     is_first = bool(layer.outputs) and tensor == layer.outputs[0]
     return layer.shape if is_first and layer.shape is not None else types.shapes.get(tensor)
 
@@ -143,8 +145,8 @@ def _layer_attributes(layer: Layer, node: onnx.NodeProto, types: TensorTypes) ->
         for name in node.input
         if name and name not in layer.inputs
     ]
-    said = {"layer_name": layer.name, "constants": "; ".join(constants), "why_not_int8": layer.why_not}
-    own: dict[str, Value] = {key: text.encode() for key, text in said.items() if text}
+    texts = {"layer_name": layer.name, "constants": "; ".join(constants), "why_not_int8": layer.why_not}
+    own: dict[str, Value] = {key: text.encode() for key, text in texts.items() if text}
     return {**own, **{attribute.name: _attribute_value(attribute) for attribute in node.attribute}}
 
 

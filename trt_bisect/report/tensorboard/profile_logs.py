@@ -1,4 +1,4 @@
-"""What ``profile`` writes for TensorBoard: the FP32 run alone."""
+"""The TensorBoard logs of ``profile``: the FP32 run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from trt_bisect.report.markdown import listed
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import FP32, baseline_name, layer_tags, output_tags
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
 
 
 class ProfileLogs:
-    """Watches the outputs of the layers that are profiled, and writes them with their weights."""
+    """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
 
     def __init__(self, board: Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
         self._board, self._network, self._channels = board, network, LoudChannels(board.channels)
@@ -37,14 +36,14 @@ class ProfileLogs:
         self._outputs = TensorHistograms(FP32, origins, output_tags(origins.values(), chosen), self._channels)
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Takes in a sample's tensors."""
+        """Adds a sample's tensors."""
         self._outputs.add(tensors)
 
     def write(self, notes: Sequence[str]) -> None:
-        """Writes the run; raises BadInput where the folder cannot be written."""
+        """Writes the run; raises BadInput if the folder cannot be written."""
         self._board.clear()
         with LogRun(self._board.folder / baseline_name(1.0)) as run:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
             WeightHistograms(self._network, self._weights, self._channels).write(run)
-            write_texts(run, notes=listed(notes), not_finite=listed(self._outputs.not_finite()))
+            run.texts(notes=listed(notes), not_finite=listed(self._outputs.not_finite()))

@@ -1,10 +1,11 @@
-"""What ``run`` writes for TensorBoard: FP32, the plans worth looking at as they run, and the curve."""
+"""The TensorBoard logs of ``run``: FP32, full INT8, the plans around each culprit, the recipe, and the curve."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,13 +15,12 @@ from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import PlanWriter, Target
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.markdown import write_texts
 from trt_bisect.report.tensorboard.tags import (
     CURVE,
     FP32,
@@ -39,10 +39,10 @@ from trt_bisect.support.progress import Progress
 
 @dataclass(frozen=True)
 class Shown:
-    """A plan that gets a run of its own.
+    """A plan with a run of its own.
 
     Attributes:
-        what: it is, in words.
+        what: a description of the plan.
         score: the similarity measured; None where there is none.
     """
 
@@ -52,7 +52,7 @@ class Shown:
 
 
 def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precision) -> list[Shown]:
-    """Full INT8, both sides of each culprit, and the recipe, each plan once."""
+    """Returns full INT8, the plans with and without each culprit, and the recipe, each plan once."""
     layers, quantizable = len(network.layers), network.quantizable
     wanted = [(int8_set(layers, quantizable, high), "full INT8")]
     for step in measured.findings.steps:
@@ -83,55 +83,37 @@ def write_run(
     report: Report,
     progress: Progress,
 ) -> None:
-    """Runs FP32 and the plans worth looking at once more in emulation, for their tensors, and writes the logs.
+    """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
 
-    No more than one sample's tensors are held.
+    It holds the tensors of one sample at a time.
 
     Args:
-        board: where to.
-        network: as it was measured.
+        board: the log folder.
+        network: that was measured.
         scales: of its activations.
         feeds: the inputs that were judged.
         rule: for the losses.
         measured: the findings, the recipe and the trials.
         report: the run's.
-        progress: is told of each input of each plan.
+        progress: gets a step for each input of each plan.
 
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
-    writer = PlanWriter(network, scales, Target.ONNXRUNTIME)
-    layers, channels = layer_tags(layer.name for layer in network.layers), LoudChannels(board.channels)
-    weights = WeightHistograms(network, weights_of(network, writer, layers), channels)
-    shown = [
-        Shown(int8_set(len(network.layers), ()), "FP32", rule.metric.perfect),
-        *plans_to_show(measured, network, rule, Precision(report.precision)),
-    ]
+    plans = plans_to_show(measured, network, rule, Precision(report.precision))
+    shown = [Shown(int8_set(len(network.layers), ()), "FP32", rule.metric.perfect), *plans]
     names = [
         trial_name(number, each.score) if number else baseline_name(each.score) for number, each in enumerate(shown)
     ]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
+    plan_logs = _PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME))
     for name, each in zip(names, shown, strict=True):
-        in_int8 = None if each is shown[0] else each.plan.int8
-        origins = activation_origins(network, writer, each.plan.int8)
-        tags = output_tags(origins.values(), layers)
-        histograms = TensorHistograms(FP32 if in_int8 is None else INT8, origins, tags, channels)
-        see = plan_observer(writer, each.plan, origins)
-        for place, sample in enumerate(feeds):
-            progress.step(name)
-            histograms.add(see(sample, place))
-        with LogRun(board.folder / name) as run:
-            run.graph(graph_of(network, each.plan))
-            histograms.write(run)
-            weights.write(run, in_int8)
-            plan = "" if in_int8 is None else _plan_text(each, network)
-            write_texts(run, plan=plan, not_finite=listed(histograms.not_finite()))
+        plan_logs.write(name, each, feeds, is_fp32=each is shown[0], on_input=partial(progress.step, name))
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
         rows = [(name, each.what, each.score) for name, each in zip(names, shown, strict=True)]
-        write_texts(
-            run,
+        run.texts(
             summary=literal(report.summary),
             culprits=_culprits(report),
             notes=listed([*_origin_of_histograms(report), *report.notes]),
@@ -139,8 +121,54 @@ def write_run(
         )
 
 
+class _PlanLogs:
+    """Writes a plan's run: its graph, its weights, and the histograms of its tensors.
+
+    Args:
+        board: the log folder.
+        network: that was measured.
+        writer: of its plans.
+    """
+
+    def __init__(self, board: Board, network: Network, writer: PlanWriter) -> None:
+        self._board, self._network, self._writer = board, network, writer
+        self._layers = layer_tags(layer.name for layer in network.layers)
+        self._channels = LoudChannels(board.channels)
+        self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
+
+    def write(
+        self, name: str, shown: Shown, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
+    ) -> None:
+        """Runs a plan on each input and writes its run.
+
+        Args:
+            name: of the run.
+            shown: the plan.
+            feeds: the inputs.
+            is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
+            on_input: is called before each input.
+
+        Raises:
+            BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
+        """
+        network, plan = self._network, shown.plan
+        origins = activation_origins(network, self._writer, plan.int8)
+        tags = output_tags(origins.values(), self._layers)
+        histograms = TensorHistograms(FP32 if is_fp32 else INT8, origins, tags, self._channels)
+        observe = plan_observer(self._writer, plan, origins)
+        for place, sample in enumerate(feeds):
+            on_input()
+            histograms.add(observe(sample, place))
+        with LogRun(self._board.folder / name) as run:
+            run.graph(graph_of(network, plan))
+            histograms.write(run)
+            self._weights.write(run, None if is_fp32 else plan.int8)
+            text = "" if is_fp32 else _plan_text(shown, network)
+            run.texts(plan=text, not_finite=listed(histograms.not_finite()))
+
+
 def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
-    """Similarity, loss and drop over k, the step; a gap where a plan was not measured."""
+    """Writes similarity, loss and drop with k as step; layers that were not measured have no point."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
         if row.similarity is not None:
@@ -153,8 +181,8 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
 def _plan_text(shown: Shown, network: Network) -> str:
     in_int8 = shown.plan.int8
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
-    said = f"{shown.what}: {len(in_int8)} layers in INT8."
-    return literal(said) + (f"\n\nNot in INT8:\n\n{listed(kept)}" if kept else "")
+    text = f"{shown.what}: {len(in_int8)} layers in INT8."
+    return literal(text) + (f"\n\nNot in INT8:\n\n{listed(kept)}" if kept else "")
 
 
 def _culprits(report: Report) -> str:

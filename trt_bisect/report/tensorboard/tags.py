@@ -1,4 +1,4 @@
-"""What runs and tags are called."""
+"""The names of runs and tags."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from trt_bisect.analyzer.origins import INPUT, Origin
 
 FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
-"""The run that holds what belongs to no plan."""
+"""The run of the curve, which belongs to no plan."""
 RUN = re.compile(r"(baseline|tune_\d+)_acc_.+|curve")
 
 
 def baseline_name(score: float | None) -> str:
-    """The name of the FP32 run."""
+    """Returns the name of the FP32 run."""
     return f"baseline_acc_{_score(score)}"
 
 
 def trial_name(number: int, score: float | None) -> str:
-    """The name of the run of trial ``number``, from 1 on, as Neural Compressor names them."""
+    """Returns the name of the run of trial ``number``, from 1 on, in Neural Compressor's form."""
     return f"tune_{number}_acc_{_score(score)}"
 
 
 def _score(score: float | None) -> str:
-    """Six digits, so that 0.9999 and 0.99999 differ."""
+    """Returns a score with six digits, so that 0.9999 and 0.99999 differ."""
     return "none" if score is None else f"{score:#.6g}"
 
 
 def layer_tags(names: Iterable[str]) -> dict[str, str]:
-    """What the tags of each layer begin with, all different.
+    """Returns the beginning of each layer's tags, by layer name; all differ.
 
-    TensorBoard groups cards by what stands before a tag's first slash: a name's leading slashes are left out, or the
-    group would have no name.
+    TensorBoard groups cards by the text before a tag's first slash. A name's leading slashes are removed, since a group
+    needs a name.
     """
     found: dict[str, str] = {}
     taken: set[str] = set()
@@ -47,11 +47,11 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
 
 
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
-    """The tag of each tensor: ``<layer>/output``, ``<layer>/output_1`` for the second, ``<input>/input``.
+    """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1`` for the second, ``<input>/input``.
 
     Args:
-        origins: of the tensors; one whose layer is not known stands for itself.
-        layers: what the layers' tags begin with.
+        origins: of the tensors; one without a layer is named by the tensor.
+        layers: the beginnings of the layers' tags.
     """
     found, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -66,5 +66,5 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
 
 
 def numbered(tag: str, number: int) -> str:
-    """A tag for the first, the second, ... of several things of a layer."""
+    """Returns the tag of item ``number`` of a layer: ``tag``, ``tag_1``, ``tag_2``."""
     return f"{tag}_{number}" if number else tag

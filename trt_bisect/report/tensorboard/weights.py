@@ -1,4 +1,4 @@
-"""Histograms of a network's weights, as they are and as INT8 rounds them."""
+"""Histograms of a network's weights, in FP32 and rounded to INT8."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trt_bisect.report.tensorboard.writer import LogRun
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant that a layer weighs its inputs with.
+    """A weight of a layer.
 
     Attributes:
         tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second.
-        quantizers: what INT8 rounds it with; empty where it does not.
+        quantizers: of its INT8 rounding; empty where it is not rounded.
         axis: of its channels; None where there are none.
     """
 
@@ -32,12 +32,12 @@ class Weight:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
-    """The floating-point constants of each layer that INT8 can round, or that have two axes and more.
+    """Returns the floating-point constants of each layer that INT8 can round, or that have at least two axes.
 
     Args:
         network: in FP32.
         writer: of its plans.
-        layers: what the layers' tags begin with; others are passed over.
+        layers: the beginnings of the layers' tags; other layers are ignored.
     """
     types, found = TensorTypes.of(network.skeleton.graph), []
     for layer in network.layers:
@@ -57,14 +57,14 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
 
 
 class WeightHistograms:
-    """Histograms of weights as they are and rounded, made once for all runs."""
+    """Histograms of weights in FP32 and rounded, made once for all runs."""
 
     def __init__(self, network: Network, weights: Iterable[Weight], channels: LoudChannels) -> None:
         self._network, self._weights, self._channels = network, list(weights), channels
         self._made: dict[tuple[str, str], Seen] = {}
 
     def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
-        """Writes the weights in FP32; with ``int8``, those that are rounded where these layers are in INT8."""
+        """Writes the weights in FP32; with ``int8``, the rounded weights of these layers."""
         for weight in self._weights:
             if int8 is None:
                 self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}")

@@ -1,9 +1,9 @@
 """One run in TensorBoard's log folder: an event file.
 
-Events are written by the package's ``RecordWriter``, the half of its ``EventFileWriter`` that knows the format: the
-other half is a thread that loads TensorFlow where there is one, and prints a traceback where the disk is full.
-Scalars and histograms are ``simple_value`` and ``HistogramProto``, as PyTorch's SummaryWriter has them: every reader
-knows them, and TensorBoard makes the tensors of its newer plugins of them as it loads (its ``data_compat.py``).
+Events are written by the package's ``RecordWriter``, the part of its ``EventFileWriter`` that knows the format. The
+other part is a thread that loads TensorFlow if it is installed, and prints a traceback if the disk is full. Scalars and
+histograms are ``simple_value`` and ``HistogramProto``, as PyTorch's SummaryWriter writes them: every reader knows them,
+and TensorBoard converts them when it loads them (its ``data_compat.py``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trt_bisect.report.tensorboard.board import OPTION, SUFFIX
 from trt_bisect.support.files import make_folder, unwritable
 
 _VERSION = "brain.Event:2"
-"""What an event file says of itself in its first event."""
+"""The version in the first event of a file."""
 
 
 class LogRun:
-    """Writes a run's scalars, histograms, texts and graph; raises BadInput where the folder cannot be written."""
+    """Writes a run's scalars, histograms, texts and graph; raises BadInput if the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -48,17 +48,23 @@ class LogRun:
             raise unwritable(self._folder, failure, OPTION) from failure
 
     def scalar(self, tag: str, value: float, step: int) -> None:
-        """A figure at a step, kept as float32."""
+        """Writes a figure at a step, as float32."""
         self._add_value(step, tag=tag, simple_value=value)
 
     def text(self, tag: str, markdown: str) -> None:
-        """A text in Markdown; what comes from strangers must have gone through ``markdown.literal``."""
+        """Writes a text in Markdown; text from strangers must be escaped by ``markdown.literal``."""
         from tensorboard.plugins.text.summary_v2 import text_pb
 
         self._add(0, summary=text_pb(tag, markdown))
 
+    def texts(self, **texts: str) -> None:
+        """Writes the texts that are not empty, each under its name."""
+        for tag, text in texts.items():
+            if text:
+                self.text(tag, text)
+
     def histogram(self, tag: str, seen: Histogram, step: int = 0) -> None:
-        """A histogram at a step; one without values stays empty."""
+        """Writes a histogram at a step; one without values stays empty."""
         from tensorboard.compat.proto.summary_pb2 import HistogramProto
 
         histogram = HistogramProto(bucket_limit=seen.edges[1:], bucket=seen.counts)
@@ -68,7 +74,7 @@ class LogRun:
         self._add_value(step, tag=tag, histo=histogram)
 
     def graph(self, graph: Any) -> None:
-        """The network, a GraphDef."""
+        """Writes the network, a GraphDef."""
         self._add(0, graph_def=graph.SerializeToString())
 
     def _add_value(self, step: int, **content: Any) -> None:

@@ -1,0 +1,41 @@
+"""Keys of trials: the texts that journals of earlier versions hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, of_a_pass
+from trt_bisect.evaluator.trial_key import PIECES, SWITCH, WHOLE, TrialKey
+from trt_bisect.precision import prefix
+
+PLAN = prefix(5, 2).key()
+TEXTS = [
+    (TrialKey(PLAN), "8*3.f*2"),
+    (TrialKey(PLAN, WHOLE).in_rows, "rows 8*3.f*2"),
+    (TrialKey(PLAN, PIECES), "pieces 8*3.f*2"),
+    (TrialKey(PLAN, PIECES).in_rows, "pieces rows 8*3.f*2"),
+    (TrialKey(PLAN, SWITCH), "switch 8*3.f*2"),
+    (TrialKey("reference", "accuracy 0123456789abcdef"), "accuracy 0123456789abcdef reference"),
+]
+
+
+@pytest.mark.parametrize(("key", "text"), TEXTS)
+def test_a_key_has_the_text_of_earlier_journals(key, text):
+    assert key.text == text
+    assert TrialKey.from_text(text) == key
+    assert key.in_pieces == text.startswith("pieces ")
+
+
+def judged(text):
+    return Trial.judged(text, {"y": OutputFigures({"cosine": 0.5})}, {}, Cost(0.0, 0.0, 1))
+
+
+@pytest.mark.parametrize("measured_in", [WHOLE, PIECES])
+def test_a_trial_of_a_pass_is_found_beside_other_rows_too(measured_in):
+    key = TrialKey(PLAN, measured_in)
+    beside = judged(f"{measured_in} rows {PLAN}".strip())
+    alone = judged(f"{measured_in} {PLAN}".strip())
+    switch = judged(f"switch {PLAN}")
+    assert of_a_pass({trial.plan: trial for trial in (switch, beside)}, key) == beside
+    assert of_a_pass({trial.plan: trial for trial in (switch, beside, alone)}, key) == alone
+    assert of_a_pass({switch.plan: switch}, key) is None

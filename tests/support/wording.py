@@ -1,0 +1,43 @@
+"""Sentences of results and their presentation that tests expect."""
+
+from __future__ import annotations
+
+NO_LAYER_TO_BLAME = "no layer is to blame"
+NO_SINGLE_LAYER_TO_BLAME = "no single layer is to blame"
+NO_PLAN_MEETS = "no plan that was tried meets it"
+NO_FIGURE = "gives no figure"
+NOTHING_MEASURED = "Nothing could be measured"
+IS_THE_CULPRIT = "is the culprit"
+EMULATED_HISTOGRAMS = "the histograms are of the emulation"
+NEW_BASELINE = "this run is the new baseline"
+NOTHING_DIFFERS = "What differs from the baseline: nothing: model, ranges, data"
+NOT_OBEYED = "no longer runs in the requested precision"
+WAS_ASKED_FOR = "was asked for"
+
+
+def to_blame(*names: str) -> str:
+    """Returns the clause of a headline that names the culprit, or counts the culprits."""
+    return f"'{names[0]}' is to blame" if len(names) == 1 else f"{len(names)} layers are to blame"
+
+
+def recipe_gives(layers: int, figure: str) -> str:
+    """Returns the clause of a headline on a recipe with some layers in FP32."""
+    return f"with {layers} {'layer' if layers == 1 else 'layers'} in FP32 it is {figure}"
+
+
+def more_layers(count: int) -> str:
+    """Returns the sentence on the layers of a nightly run that have no sentence of their own."""
+    return f"{count} more layers changed in the same way (regression.json has all)"
+
+
+def no_longer_culprit(name: str) -> str:
+    """Returns the beginning of the sentence on a layer that is no longer a culprit."""
+    return f"no longer a culprit: '{name}'"
+
+
+def not_obeyed(culprit: str, ran: str) -> str:
+    """Returns the note on a culprit whose trial did not run in the requested precisions."""
+    return (
+        f"the engine did not obey the trial that makes '{culprit}' a culprit: it ran {ran}; "
+        "'--force-int8' or strong typing is stricter"
+    )

@@ -1,0 +1,60 @@
+"""Functions that a user names as ``module:function`` or ``path/to/file.py:function``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from trt_bisect.errors import BadInput
+
+
+def load_function(text: str, kind: str) -> Callable[..., Any]:
+    """Imports the function that ``module:function`` or ``path/to/file.py:function`` names.
+
+    Args:
+        text: the name.
+        kind: the purpose of the function, for messages: ``data set``, ``metric``.
+
+    Raises:
+        BadInput: there is no such module or function, or importing it fails.
+    """
+    module_name, _, attribute = text.rpartition(":")
+    try:
+        module = _import_file(module_name) if module_name.endswith(".py") else _import_from_here(module_name)
+        function = getattr(module, attribute)
+    except Exception as error:
+        raise BadInput(
+            f"The {kind} '{text}' cannot be loaded: {type(error).__name__}: {error}",
+            "Give module:function or file.py:function of an importable module, or the path of an existing file.",
+        ) from error
+    if not callable(function):
+        raise BadInput(f"The {kind} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
+    return function  # type: ignore[no-any-return]
+
+
+def _import_file(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module at {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_from_here(name: str) -> ModuleType:
+    """Imports a module; one in the current folder is preferred to others of its name.
+
+    Afterwards the current folder is last on ``sys.path``: a folder ``tensorrt`` in it must not hide the package.
+    """
+    if sys.path[:1] == [""]:
+        return importlib.import_module(name)
+    sys.path[:] = ["", *filter(None, sys.path)]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = [*filter(None, sys.path), ""]

@@ -1,0 +1,106 @@
+"""The facts that all graphs written from one network share: its tensors, its scales, and its rounded weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from trt_bisect.model.layers import Layer, Rounding, TensorTypes
+from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, symmetric, weight_quantizer
+
+_OWN_WORDS = ("int8", "half", "fp16", "unrounded", "branch")
+
+
+class RoundingCache:
+    """The quantizers of a network with one set of scales, and its rounded weights, each computed once.
+
+    Args:
+        network: gives the weights and the quantizers of its file.
+        scales: of the activations whose quantizers are not in the file.
+    """
+
+    def __init__(self, network: Network, scales: Scales) -> None:
+        self._network = network
+        self._scales = scales
+        self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
+        self._constants: dict[tuple[object, ...], np.ndarray] = {}
+
+    def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
+        """The quantizers of one rounding, first applied first.
+
+        Raises:
+            KeyError: the scales lack the rounded tensor.
+        """
+        key = (layer.index, rounding.slot, rounding.at_output)
+        if key not in self._quantizers:
+            self._quantizers[key] = rounding.fixed or (self._new_quantizer(rounding),)
+        return self._quantizers[key]
+
+    def _new_quantizer(self, rounding: Rounding) -> Quantizer:
+        if rounding.is_weight:
+            return weight_quantizer(self._network.constant(rounding.tensor), rounding.axis)
+        return symmetric(self._scales[rounding.tensor])
+
+    def constant(self, name: str, quantizers: tuple[Quantizer, ...]) -> np.ndarray:
+        """The values of a constant after its quantizers, in the dtype of the last one."""
+        key = (name, *(quantizer.key() for quantizer in quantizers))
+        if key not in self._constants:
+            self._constants[key] = round_trips(self._network.constant(name), quantizers)
+        return self._constants[key]
+
+
+@dataclass(frozen=True)
+class WritingContext:
+    """One network with one set of scales, as ``model.writing`` needs it to write graphs.
+
+    Attributes:
+        network: the network.
+        roundings: its quantizers and rounded weights.
+        emulates: the graph is for ONNX Runtime: weights are rounded in advance, and FP16 layers compute in float32
+            between roundings to FP16.
+        tag: underscores that make the names of new tensors new.
+        initializers: the constants of the graph by name, detached weights among them.
+        types: the type and shape of each tensor by name, as far as they are known.
+        float_tensors: the names of the float32 tensors.
+    """
+
+    network: Network
+    roundings: RoundingCache
+    emulates: bool
+    tag: str
+    initializers: Mapping[str, onnx.TensorProto]
+    types: Mapping[str, onnx.ValueInfoProto]
+    float_tensors: frozenset[str]
+
+    @classmethod
+    def of(cls, network: Network, scales: Scales, *, emulates: bool) -> WritingContext:
+        """The context for a network and the scales of its activations."""
+        graph = network.skeleton.graph
+        dtypes = TensorTypes.of(graph).dtypes
+        return cls(
+            network=network,
+            roundings=RoundingCache(network, scales),
+            emulates=emulates,
+            tag=_unused_tag(network),
+            initializers={tensor.name: tensor for tensor in graph.initializer},
+            types={value.name: value for value in (*graph.value_info, *graph.input, *graph.output)},
+            float_tensors=frozenset(name for name, dtype in dtypes.items() if dtype == np.float32),
+        )
+
+    def is_constant(self, name: str) -> bool:
+        """Returns true if a tensor is a constant of the network."""
+        return name in self.initializers
+
+
+def _unused_tag(network: Network) -> str:
+    """The shortest run of two or more underscores that no tensor's name has before a word of ``_OWN_WORDS``."""
+    taken = [*network.producers, *(tensor.name for tensor in network.skeleton.graph.initializer)]
+    taken += [spec.name for spec in network.inputs]
+    tag = "__"
+    while any(f"{tag}{word}" in name for name in taken for word in _OWN_WORDS):
+        tag += "_"
+    return tag

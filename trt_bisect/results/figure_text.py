@@ -1,0 +1,18 @@
+"""A metric's value as text."""
+
+from __future__ import annotations
+
+from trt_bisect.analyzer.metrics import BUILT_IN
+
+
+def figure_text(metric: str, value: float | None) -> str:
+    """Returns a metric's value as the screen, the page and the tables write it; ``-`` for None.
+
+    Args:
+        metric: its name; the value of a metric that is not built in has six significant digits.
+        value: the metric's.
+    """
+    if value is None:
+        return "-"
+    known = BUILT_IN.get(metric)
+    return known.text(value) if known else f"{value:.6g}"

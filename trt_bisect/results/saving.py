@@ -1,0 +1,103 @@
+"""Results as files of a folder: one JSON file, and tables as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trt_bisect.results.network_graph import NETWORK
+from trt_bisect.results.presentable import Plottable
+from trt_bisect.results.recipe_files import FOLDER, RecipeFiles
+from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.plain_json import csv_text, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Saved:
+    """Base of results that a command writes into a folder.
+
+    Attributes:
+        JSON: the name of the JSON file.
+    """
+
+    JSON: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of the JSON file."""
+        raise NotImplementedError
+
+    def csv_files(self) -> Mapping[str, str]:
+        """Returns the text of each CSV file by its name."""
+        return {}
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes the result's files into a folder, which is made if it is missing.
+
+        Returns:
+            The folder.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        path = make_folder(Path(folder))
+        self._write_files(path)
+        return path
+
+    def _write_files(self, folder: Path) -> None:
+        """Writes the CSV files and then the JSON file into a folder that exists."""
+        for name, text in self.csv_files().items():
+            write_whole(folder / name, text.encode())
+        write_json(folder / self.JSON, self.to_json())
+
+
+class Tabular(Saved):
+    """Base of results that are a table: one record a row.
+
+    Attributes:
+        CSV: the name of the table's CSV file.
+        COLUMNS: the table's columns where there are no records; empty for a table that always has some.
+    """
+
+    CSV: ClassVar[str]
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the rows, each a value by column."""
+        raise NotImplementedError
+
+    def table(self) -> pd.DataFrame:
+        """Returns the rows as a pandas table."""
+        import pandas as pd
+
+        table: pd.DataFrame = pd.DataFrame(self.records(), columns=list(self.COLUMNS) or None)
+        return table
+
+    def to_csv(self) -> str:
+        """Returns the rows as CSV, with a header."""
+        return csv_text(self.records(), self.COLUMNS)
+
+    def csv_files(self) -> Mapping[str, str]:
+        """Returns the table's CSV file, by its name."""
+        return {self.CSV: self.to_csv()}
+
+
+class WithRecipe(Tabular, Plottable):
+    """Base of results with a recipe and a page: ``Report`` and ``Recovery``.
+
+    A subclass has the attributes ``files`` (``RecipeFiles``, or None for a result read from a file) and ``graph`` (the
+    value of ``network_facts``, or None).
+    """
+
+    def _write_files(self, folder: Path) -> None:
+        """Writes the recipe's files, ``network.json``, the CSV file, the JSON file and ``report.html``."""
+        files: RecipeFiles | None = getattr(self, "files", None)
+        graph: Mapping[str, Any] | None = getattr(self, "graph", None)
+        if files is not None:
+            files.write(folder / FOLDER)
+        if graph is not None:
+            write_json(folder / NETWORK, graph)
+        super()._write_files(folder)
+        self._present("write_page", folder)
