@@ -29,6 +29,7 @@ from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.results.manifest import RunManifest
+from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
@@ -109,7 +110,7 @@ class Experiment:
         measured = replace(measured, trials=store.trials, canonical=whole.canonical)
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        kept = {"high": Precision.FP32, "notes": (), "seconds": {}, "latencies": None}
+        kept = {"files": RecipeFiles({}, None), "notes": (), "seconds": {}, "latencies": None}
         shown = Replay(RunManifest(blank, RULE, curve == FULL, "pieces ", 0.0)).report(store.trials)
         return assemble(measured, blank, network, self.ranges, RULE, **kept), shown
 
