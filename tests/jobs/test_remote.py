@@ -45,22 +45,18 @@ def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path
     root = Path("runs") if relative else tmp_path / "runs"
     data = lenet / "calibration.npz"
     jobs = [
-        WantedRun(
-            root / "planted", {"model": lenet / "lenet_planted.onnx", "calibration": str(data), "command": "a command"}
-        ),
+        WantedRun(root / "planted", {"model": lenet / "lenet_planted.onnx", "calibration": str(data)}),
         WantedRun(root / "sound", {"model": lenet / "lenet.onnx", "calibration": data, "strategy": "bisect"}),
     ]
     found = done(ClusterOptions(ray_nodes.address), jobs)
     there = {job.folder: texts(job.folder) for job in jobs}
     reports = {job.folder: json.loads((job.folder / "report.json").read_text()) for job in jobs}
     with History(root / HISTORY) as history:
-        assert sorted(Path(model).name for model in history.reports()["model"]) == ["lenet.onnx", "lenet_planted.onnx"]
     shutil.rmtree(root)
     for job in jobs:
         here = trt_bisect.run(**job.keywords, output=job.folder)
-        assert without_times(found[job.folder]) | {"command": ""} == without_times(here) | {"command": ""}
+        assert without_times(found[job.folder]) == without_times(here)
         assert found[job.folder].explanation.to_json() == here.explanation.to_json()
-        assert reports[job.folder]["command"] == here.command
         assert there[job.folder] == texts(job.folder)
     assert found[root / "planted"].culprits == ("ip2",)
 

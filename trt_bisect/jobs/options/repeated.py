@@ -39,4 +39,6 @@ def _is_default(value: Any, default: Any) -> bool:
         return True
     if isinstance(value, (list, tuple, Mapping)):
         return not value
-    return bool(value == default) if isinstance(value, (str, int, float, Path)) else False
+    if isinstance(value, Path):
+        return str(value) == str(default)
+    return bool(value == default) if isinstance(value, (str, int, float)) else False

@@ -29,7 +29,7 @@ from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.staged import StagedFile, name_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
-from trt_bisect.history.record_on_exit import BESIDE, NONE, recorded
+from trt_bisect.history.record_on_exit import BESIDE, recorded
 from trt_bisect.jobs.remote.worker import RunRequest
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.results.run_report import Report
@@ -139,7 +139,8 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
     parcel = RunRequest(
         replace(network, has_file=False),
-        {**asked, "engine": engine, "history": NONE},
+        {**asked, "history": history},
+        engine,
         str(job.folder),
         versions(),
         processors,

@@ -6,7 +6,7 @@ import pickle
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from trt_bisect._version import versions
 from trt_bisect.cluster.messages import Ended, Raised, Ran, Refused, refusal
 from trt_bisect.data.staged import StagedFile
 from trt_bisect.errors import EngineUnavailable, TrtBisectError
-from trt_bisect.jobs.run.run import run
+from trt_bisect.history.record_on_exit import NONE
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.run.run import run_with
 from trt_bisect.model.network import Network
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
@@ -34,6 +36,7 @@ class RunRequest:
     Attributes:
         network: which, by the name of its file.
         asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
+        engine: the one that runs there.
         folder: the name of the run folder.
         facts: the versions of the machine that sends it.
         processors: that the run may take; None where it has a GPU.
@@ -41,6 +44,7 @@ class RunRequest:
 
     network: Network
     asked: Mapping[str, Any]
+    engine: str
     folder: str
     facts: Mapping[str, str]
     processors: int | None
@@ -67,9 +71,10 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
             (folder / name).write_bytes(content)
         try:
             with _Post(folder, send):
-                report = run(
-                    parcel.network, **parcel.asked, output=StagedFile(parcel.folder, folder), progress=Silent()
-                )
+                beside = {"output": StagedFile(parcel.folder, folder), "progress": Silent()}
+                asked = RunOptions.given("run", {**parcel.asked, **beside})
+                options = replace(asked, engine=parcel.engine, history=NONE)
+                report = run_with(parcel.network, options, asked=asked)
         except EngineUnavailable as error:
             return Refused(node, error.problem)
         except TrtBisectError as error:

@@ -48,13 +48,16 @@ def run(
     return run_with(model, RunOptions.given("run", {"calibration": calibration, "inputs": inputs, **options}))
 
 
-def run_with(model: str | Path | Network, options: RunOptions, command: str = "") -> Report:
+def run_with(
+    model: str | Path | Network, options: RunOptions, command: str = "", asked: RunOptions | None = None
+) -> Report:
     """Does what ``run`` does.
 
     Args:
         model: as for ``run``.
         options: of the run.
         command: the command line that asks for the run, for the report.
+        asked: the options that suggested commands repeat, if the run was sent here with others.
 
     Raises:
         TrtBisectError: as for ``run``.
@@ -74,7 +77,7 @@ def run_with(model: str | Path | Network, options: RunOptions, command: str = ""
             report = replace(found, graph=graph)
             if folder is not None:
                 report.save(folder)
-            report = explained(preparation, experiment, report, options)
+            report = explained(preparation, experiment, report, asked or options)
         if folder is not None:
             replace(report, files=None, graph=None).save(folder)
         if board is not None:
