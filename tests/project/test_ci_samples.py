@@ -80,6 +80,14 @@ def test_the_suite_is_of_the_sample_networks():
     assert suite.output == CI / "nightly"
 
 
+def test_the_projects_own_workflow_runs_targets_that_there_are():
+    workflow = validated(REPOSITORY / ".github" / "workflows" / "ci.yml", "--builtin-schema", "vendor.github-workflows")
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    targets = {line.partition(":")[0] for line in (REPOSITORY / "Makefile").read_text().splitlines()}
+    assert {tuple(command.split()) for command in commands} == {("make", "test"), ("make", "package")}
+    assert {command.split()[1] for command in commands} <= targets
+
+
 @pytest.mark.subprocess
 def test_github_actions(checkout):
     workflow = validated(CI / "github-actions.yml", "--builtin-schema", "vendor.github-workflows")

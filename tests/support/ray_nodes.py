@@ -23,12 +23,8 @@ _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
 """A dead node is missed after seconds."""
 
 
-_PATIENCE = {
-    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(int(LIMIT)),
-    "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": str(int(LIMIT)),
-    "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": str(int(LIMIT)),
-}
-"""A busy machine may take long to start a client server, and to let it answer."""
+_PATIENCE = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(int(LIMIT))}
+"""A busy machine may take long to start a client server."""
 
 
 @contextmanager
