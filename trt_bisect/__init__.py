@@ -1,4 +1,4 @@
-"""trt-bisect names the layers that lose a network's accuracy under TensorRT INT8 and hands back the recipe.
+"""trt-bisect names the layers that lose a network's accuracy under TensorRT INT8 and writes the recipe.
 
 >>> import trt_bisect
 >>> report = trt_bisect.run("network.onnx", calibration="calibration.npz")  # doctest: +SKIP

@@ -33,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Names the layers that lose a network's accuracy under TensorRT INT8, and hands back the recipe.",
+    help="Names the layers that lose a network's accuracy under TensorRT INT8, and writes the recipe that restores it.",
 )
 
 
@@ -49,7 +49,7 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Names the layers that lose a network's accuracy under TensorRT INT8, and hands back the recipe."""
+    """Names the layers that lose a network's accuracy under TensorRT INT8, and writes the recipe that restores it."""
 
 
 _GOES_ON = "The same command goes on from what was measured."
