@@ -151,7 +151,7 @@ def _faults_of_nights(folder: Path, week: Sequence[NightlyRun]) -> list[str]:
     faults = [] if len(records) == len(week) else [f"{len(records)} nights, not {len(week)}"]
     for night, record in zip(week, records, strict=False):
         regression = json.loads((folder / _name(night) / "regression.json").read_bytes())
-        against = f"night {night.baseline} " if night.baseline else ""
+        against = f"nightly run {night.baseline} " if night.baseline else ""
         if not regression["baseline"].startswith(against) or bool(against) != bool(regression["baseline"]):
             faults.append(f"{night.day} was compared with {regression['baseline'] or 'nothing'!r}, not {against!r}")
         if record["status"] == "running" or record["is_baseline"] != (night.code == 0):

@@ -264,7 +264,7 @@ def test_timings_come_back_and_go_along(cluster, tmp_path):
 
 
 def test_no_place_for_a_gpu(cluster, monkeypatch):
-    monkeypatch.setattr("trt_bisect.cluster.tasks._NOBODY_SECONDS", 2.0)
+    monkeypatch.setattr("trt_bisect.cluster.tasks._FULL_SECONDS", 2.0)
     pool = cluster().pool(subject(faulty(), engine="tensorrt"), None)
     assert pool.size == 0
     pool.begin(plan(0))

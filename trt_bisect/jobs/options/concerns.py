@@ -326,6 +326,7 @@ class OutputOptions(Options):
         0,
         kind=WHOLE,
         least=0,
+        most=256,
         repeated=False,
         help="Of so many channels of a tensor, the loudest, logs have histograms as well.",
     )
