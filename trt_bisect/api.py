@@ -14,6 +14,7 @@ from trt_bisect.carried import Carried, content_of
 from trt_bisect.explaining import explained
 from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
+from trt_bisect.machine import MEMORY
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, default_progress
 from trt_bisect.report.page.graph import NETWORK, network_facts
@@ -25,7 +26,7 @@ from trt_bisect.request import EXPLAIN_TENSORS, Request, high_precision
 from trt_bisect.runs.folder import make_folder
 from trt_bisect.runs.keeping import BESIDE
 from trt_bisect.runs.working import working_in
-from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
+from trt_bisect.strategy import BRANCH, FULL, Way
 from trt_bisect.verdict import verdict
 
 

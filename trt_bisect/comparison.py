@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def _emulated(
     progress.stage("Comparing", samples.length)
     origins, counted = planned.origins(), _Counted(progress)
     both = BothRuns(planned.writer, planned.plan, origins)
-    runs = (both.on(feeds, position) for position, feeds in enumerate(samples))
+    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(samples))
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
     tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights())

@@ -178,6 +178,7 @@ class Job:
             request.percentile,
             keep_masks=request.keep_mask_ranges,
             on_sample=lambda done: self.progress.step(f"sample {done}"),
+            memory=request.way.memory,
         )
         if self.folder is not None:
             save_ranges(self.folder, key, ranges)

@@ -22,6 +22,7 @@ from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, read_labe
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.fleet.cluster import RETRIES, Cluster
 from trt_bisect.job import Job
+from trt_bisect.machine import MEMORY
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
@@ -37,7 +38,7 @@ from trt_bisect.runs.folder import make_folder
 from trt_bisect.runs.keeping import BESIDE
 from trt_bisect.runs.working import working_in
 from trt_bisect.seeking import AUTO, BLOCKS, Aim, Costs, Sought, make_space, seek
-from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
+from trt_bisect.strategy import BRANCH, FULL, Way
 from trt_bisect.targets import AccuracyTarget, SimilarityTarget, Target
 
 MACS, MEASURED_TIME = "macs", "measured"
@@ -250,7 +251,11 @@ def _with_moves(job: Job, found: Found, wish: _Wish, accuracy: Accuracy | None, 
     bench, sought = found.bench, found.sought
     assert bench.data is not None
     job.progress.stage("Calibrating single tensors", bench.data.length)
-    seen = magnitudes(bench.network, bench.data, on_sample=lambda done: job.progress.step(f"sample {done}"))
+
+    def tell(done: int) -> None:
+        job.progress.step(f"sample {done}")
+
+    seen = magnitudes(bench.network, bench.data, on_sample=tell, memory=job.request.way.memory)
 
     def other(moves: Moves) -> tuple[Bench, Target, SimilarityTarget]:
         changed = job.in_pieces(job.with_ranges(bench, recalibrated(bench.ranges, seen, moves)))

@@ -18,6 +18,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.job import Job
+from trt_bisect.machine import MEMORY
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
@@ -26,7 +27,7 @@ from trt_bisect.progress import Progress, default_progress
 from trt_bisect.request import Request, high_precision
 from trt_bisect.runs.folder import make_folder, write_whole
 from trt_bisect.runs.working import working_in
-from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
+from trt_bisect.strategy import BRANCH, FULL, Way
 
 if TYPE_CHECKING:
     import pandas as pd

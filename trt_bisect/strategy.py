@@ -37,9 +37,6 @@ STRATEGIES = (BRANCH, EXHAUSTIVE, BISECT)
 FULL, CULPRITS = "full", "culprits"
 CURVES = (FULL, CULPRITS)
 
-MEMORY = 512 << 20
-"""Bytes of tensors that the rows of a pass hold together, unless the user says otherwise."""
-
 _BOUNDARIES_AT_ONCE = 9
 """For the culprits alone: full INT8, FP32, and the seven boundaries of three halvings."""
 
@@ -101,7 +98,8 @@ def branch_evaluator(
     learned = Learned(free.repaired, dict(free.axes))
     if isinstance(builder, OnnxRuntimeBuilder):
         pieces, mark = cut(network, facts[0]), ""
-        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
+        roomy = sum(facts[0].size(name) for name in facts[0].shapes) <= way.memory
+        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider, arena=roomy)
         switch = SwitchEvaluator(builder, inputs, compare, store, whole)
     else:
         pieces, mark, switch = cut(network, facts[0], 1), "pieces ", None

@@ -45,7 +45,7 @@ def try_remedies(job: Job, bench: Bench, culprits: Sequence[Layer]) -> tuple[tup
     why_not = _why_no_calibrator(bench)
     highs = _high_precisions(bench)
     others = [] if why_not else [each for each in CALIBRATORS if str(each) != bench.ranges.origin]
-    seen = _seen(bench, job.progress) if others else None
+    seen = _seen(bench, job.progress, job.request.way.memory) if others else None
     rounding = [layer for layer in culprits if _rounded_tensors(layer, bench.ranges)]
     job.progress.stage("Trying remedies", len(others) * (1 + len(rounding)) + len(highs) * len(culprits))
     tried: list[Tried] = []
@@ -74,10 +74,10 @@ def _high_precisions(bench: Bench) -> tuple[Precision, ...]:
     return tuple(HIGH) if bench.builder.arithmetic == EMULATED else (own,)
 
 
-def _seen(bench: Bench, progress: Progress) -> Magnitudes:
+def _seen(bench: Bench, progress: Progress, memory: int) -> Magnitudes:
     assert bench.data is not None
     progress.stage("Calibrating for the remedies", bench.data.length)
-    return magnitudes(bench.network, bench.data, on_sample=lambda done: progress.step(f"sample {done}"))
+    return magnitudes(bench.network, bench.data, on_sample=lambda done: progress.step(f"sample {done}"), memory=memory)
 
 
 def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:

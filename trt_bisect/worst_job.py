@@ -17,12 +17,13 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data import Dataset, open_dataset
 from trt_bisect.errors import BadInput
 from trt_bisect.job import Job
+from trt_bisect.machine import MEMORY
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.progress import Progress, Showing, default_progress
 from trt_bisect.report.worst_report import WorstReport, without_infinities
 from trt_bisect.request import Request
 from trt_bisect.runs.folder import make_folder
-from trt_bisect.strategy import BRANCH, FULL, MEMORY, Way
+from trt_bisect.strategy import BRANCH, FULL, Way
 
 ASCENDING, DESCENDING = "ascending", "descending"
 _BETTER = {ASCENDING: "higher", DESCENDING: "lower"}

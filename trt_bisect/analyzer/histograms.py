@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.compared import Compared, Tensors
+from trt_bisect.analyzer.tensors import parts
 from trt_bisect.machine import cores
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
@@ -50,9 +51,12 @@ class HistogramCounts:
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
         """Takes in a sample of both runs, as it was made; one of another shape in INT8 is left out."""
-        if reference.shape == output.shape:
-            self._fp32 += self._counted(reference)
-            self._int8 += self._counted(round_trips(output, self._quantizers))
+        if reference.shape != output.shape:
+            return
+        flat = reference.reshape(-1), output.reshape(-1)
+        for part in parts(reference.size):
+            self._fp32 += self._counted(flat[0][part])
+            self._int8 += self._counted(round_trips(flat[1][part], self._quantizers))
 
     def _counted(self, values: np.ndarray) -> np.ndarray:
         return np.histogram(values[np.isfinite(values)], BINS, (self._low, self._high))[0]

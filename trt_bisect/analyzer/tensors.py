@@ -19,7 +19,7 @@ NEAR_ZERO = 2
 """Values rounded to at most so many steps from zero have lost a fifth of themselves and more."""
 MOST = 0.9
 _FEWEST_CHANNELS = 4
-_PART = 1 << 19
+_PART = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,9 @@ class ChannelPeaks:
         if not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
-        peaks = np.max(np.abs(values), axis=others, where=np.isfinite(values), initial=0.0).astype(np.float64)
+        finite = np.isfinite(values)
+        largest = np.max(values, axis=others, where=finite, initial=0.0)
+        peaks = np.maximum(largest, -np.min(values, axis=others, where=finite, initial=0.0)).astype(np.float64)
         if self._peaks is None:
             self._peaks = peaks
         elif self._peaks.shape == peaks.shape:
@@ -301,7 +303,9 @@ def parts(size: int, row: int = 1) -> Iterator[slice]:
 
 def largest_magnitude(values: np.ndarray) -> float:
     """Of the finite values; 0 where there are none."""
-    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
+    flat = values.reshape(-1)
+    largest = (np.max(np.abs(flat[part]), where=np.isfinite(flat[part]), initial=0.0) for part in parts(flat.size))
+    return float(max(largest, default=0.0))
 
 
 def as_block(values: np.ndarray) -> np.ndarray:

@@ -85,8 +85,8 @@ class PieceBuilder(Protocol):
 class OnnxRuntimePiece:
     """A session of a piece."""
 
-    def __init__(self, written: WrittenPiece, provider: str, threads: int) -> None:
-        self._session = make_session(written, provider, threads, one_of_many=True)
+    def __init__(self, written: WrittenPiece, provider: str, threads: int, *, arena: bool) -> None:
+        self._session = make_session(written, provider, threads, one_of_many=arena, arena=arena)
         self.leaves: Mapping[str, str] = written.leaves
         self.branch_leaves: Sequence[Mapping[str, str]] = written.branch_leaves
         self._names = [value.name for value in self._session.get_outputs()]
@@ -119,13 +119,31 @@ class OnnxRuntimePieces:
     """Sessions of the pieces of one network, one thread each."""
 
     def __init__(
-        self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
+        self,
+        network: Network,
+        free: FreeBatch,
+        scales: Scales,
+        options: BuildOptions,
+        provider: str = CPU,
+        *,
+        arena: bool = True,
     ) -> None:
+        """Gets ready.
+
+        Args:
+            network: whose pieces are run.
+            free: the same with a free batch.
+            scales: of the activations.
+            options: how engines are built.
+            provider: ONNX Runtime's execution provider.
+            arena: sessions keep the memory of an inference for the next one.
+        """
         self._own = PlanWriter(network, scales, Target.ONNXRUNTIME)
         self._free = PlanWriter(free.network, scales, Target.ONNXRUNTIME)
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1
+        self._arena = arena
         self.builds = 0
         self.workers = cores()
 
@@ -147,4 +165,4 @@ class OnnxRuntimePieces:
 
     def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:
         self.builds += 1
-        return OnnxRuntimePiece(written, self._provider, self._threads)
+        return OnnxRuntimePiece(written, self._provider, self._threads, arena=self._arena)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -14,10 +15,12 @@ from trt_bisect.calibration.histogram import AbsHistogram
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data import Feeds
 from trt_bisect.errors import BadInput
-from trt_bisect.machine import cores
+from trt_bisect.machine import MEMORY, cores
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import observe
+from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
+from trt_bisect.model.shapes import facts_for
 
 
 @dataclass(frozen=True)
@@ -56,29 +59,45 @@ def magnitudes(
     *,
     histogram: bool = True,
     on_sample: Callable[[int], None] | None = None,
+    memory: int = MEMORY,
 ) -> Magnitudes:
     """The magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds one sample's tensors and one histogram a tensor, whatever the number of samples.
+    Memory holds no more than ``memory`` bytes of one sample's tensors and one histogram a tensor, whatever the number
+    of samples.
 
     Args:
         histogram: with False only the largest magnitudes, all that ``minmax`` needs.
         on_sample: told the number of samples done.
+        memory: bytes.
 
     Raises:
         BadInput: no samples, or samples that the network refuses.
     """
     histograms = {name: AbsHistogram() for name in network.activations}
+    rest = iter(samples)
+    first = next(rest, None)
+    if first is None:
+        raise BadInput("There are no samples to calibrate with.", "Give a few hundred that look like production.")
+    groups = _groups(network, first, memory)
     done = 0
     with ThreadPoolExecutor(cores()) as pool:
-        for tensors in observe(network, network.activations, samples):
-            list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
+        for parts in observe_in_parts(network, groups, chain([first], rest)):
+            for tensors in parts:
+                list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
+                del tensors
             done += 1
             if on_sample is not None:
                 on_sample(done)
-    if not done:
-        raise BadInput("There are no samples to calibrate with.", "Give a few hundred that look like production.")
     return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite})
+
+
+def _groups(network: Network, feeds: Feeds, memory: int) -> list[tuple[str, ...]]:
+    """The activations in groups that are seen one after another."""
+    complete = all(spec.name in feeds for spec in network.inputs)
+    if not complete or not can_be_cut(network.skeleton):
+        return [network.activations]
+    return groups_of(network.activations, facts_for(network, feeds).size, memory // SHARE_OF_GROUP)
 
 
 def calibrate(
@@ -89,22 +108,22 @@ def calibrate(
     *,
     keep_masks: bool = False,
     on_sample: Callable[[int], None] | None = None,
+    memory: int = MEMORY,
 ) -> Ranges:
     """The INT8 scales of every activation of ``network`` over ``samples``.
-
-    Memory holds one sample's tensors and one histogram a tensor, whatever the number of samples.
 
     Args:
         method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax`` or ``percentile``.
         percentile: for that method, of |x|, in per cent.
         keep_masks: see ``ranges_from_scales``.
         on_sample: told the number of samples done.
+        memory: see ``magnitudes``.
 
     Raises:
         BadInput: an unknown method, a percentile outside (0, 100], no samples, or samples that the network refuses.
     """
     calibrator = Calibrator(method, percentile)
-    seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample)
+    seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample, memory=memory)
     return seen.ranges(calibrator, keep_masks=keep_masks)
 
 

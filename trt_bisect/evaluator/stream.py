@@ -13,6 +13,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.pieces import PieceBuilder, PieceEngine
 from trt_bisect.data import Feeds
@@ -20,6 +22,7 @@ from trt_bisect.evaluator.arrange import Pass
 from trt_bisect.evaluator.rows import Leaf
 from trt_bisect.evaluator.tiles import Learned, PieceRows, Rows, tile_rows
 from trt_bisect.evaluator.trial import Cost
+from trt_bisect.machine import give_back_memory
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
@@ -29,6 +32,10 @@ Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 OnPiece = Callable[[Piece, int], None]
 """Told of each piece before it runs, with the number of rows in it."""
+
+
+_SHARE_OF_TRUNK = 4
+"""One of so many parts of the memory goes to the trunk's tensors, the rest to the rows."""
 
 
 class InThisThread(Executor):
@@ -136,15 +143,17 @@ class Stream:
                 to_the_end = job.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]
                 yield self._run_group(_Group(job, part, last), to_the_end, pool, on_piece)
+                give_back_memory()
 
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """The branches in groups whose rows fit into the memory together, at least one in each."""
         held = self._bytes_behind()
+        room = self._memory - self._memory // _SHARE_OF_TRUNK
         parts: list[list[Branch]] = []
         rows: list[int] = []
         for branch in branches:
             grown = [count + (branch[0] <= number) for number, count in enumerate(rows)]
-            if parts and all(count * size <= self._memory for count, size in zip(grown, held, strict=True)):
+            if parts and all(count * size <= room for count, size in zip(grown, held, strict=True)):
                 parts[-1].append(branch)
                 rows = grown
             else:
@@ -252,12 +261,22 @@ class Stream:
         return _Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves})
 
     def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
-        """Keeps the trunk's tensors before a piece, for passes that begin there; those of the latest trunk only."""
+        """Keeps the trunk's tensors before a piece, for passes that begin there; those of the latest trunk only.
+
+        Where they take more than their share of the memory, those of other trunks are forgotten, then the first ones.
+        """
         if number < len(self._pieces):
             tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
             self._trunks[number] = (self._way_to(number, trunk), tensors)
+            while len(self._trunks) > 1 and self._bytes_remembered() > self._memory // _SHARE_OF_TRUNK:
+                del self._trunks[min(self._trunks, key=lambda n: (self._trunks[n][0] == self._way_to(n, trunk), n))]
+
+    def _bytes_remembered(self) -> int:
+        """Of the trunk's tensors; one that lives at several boundaries is held once."""
+        values = (value for _, known in self._trunks.values() for tensors in known for value in tensors.values())
+        return sum({id(value): value.nbytes for value in values if isinstance(value, np.ndarray)}.values())
 
     def _way_to(self, number: int, trunk: PrecisionPlan) -> str:
         """What a trunk does before a piece."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import INLINE_UNTIL_BYTES
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
+from trt_bisect.model.segments import Segments
 from trt_bisect.model.session import CPU, make_session
 
 _FLOAT_NOISE = 1e-3
@@ -27,46 +30,87 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
     Raises:
         BadInput: ONNX Runtime refuses the network or a sample.
     """
-    inside = [name for name in names if name in network.producers]
+    for parts in observe_in_parts(network, [names], samples):
+        yield next(parts)
+
+
+def observe_in_parts(
+    network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
+) -> Iterator[Iterator[dict[str, np.ndarray]]]:
+    """As ``observe``, the tensors of a sample one group after another; no more than one group's are held at once.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network or, while its groups are asked for, a sample.
+    """
+    inside = [[name for name in names if name in network.producers] for names in groups]
     observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
+
+    def parts(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
+        seen = observer.see(feeds, position)
+        for names in groups:
+            yield {**next(seen), **{name: feeds[name] for name in names if name in feeds}}
+
     for position, feeds in enumerate(samples):
-        yield {**observer.see(feeds, position), **{name: feeds[name] for name in names if name in feeds}}
+        yield parts(feeds, position)
 
 
 class Observer:
-    """A written graph with tensors inside it as outputs, in one session; raises BadInput where that cannot be made.
+    """A written graph with tensors inside it as outputs, in one session or in segments.
+
+    Raises BadInput where a session cannot be made.
 
     Args:
         written: the graph.
-        names: the tensors; they must be made in it.
+        groups: the tensors, in groups that are seen one after another; they must be made in the graph.
         source: the network's file, for messages.
+
+    Attributes:
+        types: by tensor, ONNX Runtime's word for its type; empty in segments.
     """
 
-    def __init__(self, written: Written, names: Sequence[str], source: str) -> None:
-        self._names, self._source = list(names), source
-        try:
-            self._session = make_session(Written(_with_outputs(written.model, self._names), written.weights))
-        except TrialFailed as error:
-            raise BadInput(
-                f"ONNX Runtime cannot run '{source}': {error.message}", "Check the network with ONNX Runtime alone."
-            ) from error
+    def __init__(self, written: Written, groups: Sequence[Sequence[str]], source: str) -> None:
+        self._groups, self._source = [list(names) for names in groups], source
+        self._segments = Segments(written, groups) if len(groups) > 1 else None
+        self.types: dict[str, str] = {}
+        if self._segments is None:
+            outputs = _with_outputs(written.model, self._groups[0])
+            with self._refusals(""):
+                self._session = make_session(Written(outputs, written.weights))
+            self.types = {output.name: output.type for output in self._session.get_outputs()}
 
-    def see(self, feeds: Feeds, position: int) -> dict[str, np.ndarray]:
-        """The tensors on sample number ``position``. What is no tensor is left out.
+    def see(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
+        """The tensors of each group on sample number ``position``. What is no tensor is left out.
 
         Raises:
             BadInput: ONNX Runtime refuses the sample.
         """
-        if not self._names:
-            return {}
+        seen = self._at_once(feeds) if self._segments is None else self._segments.run(feeds)
+        while True:
+            with self._refusals(f" on sample {position}"):
+                values = next(seen, None)
+            if values is None:
+                return
+            yield {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+            del values
+
+    def _at_once(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
+        (names,) = self._groups
+        yield dict(zip(names, self._session.run(names, feeds), strict=True)) if names else {}
+
+    @contextmanager
+    def _refusals(self, where: str) -> Iterator[None]:
         try:
-            values = self._session.run(self._names, feeds)
+            yield
+        except TrialFailed as error:
+            raise BadInput(
+                f"ONNX Runtime cannot run '{self._source}': {error.message}",
+                "Check the network with ONNX Runtime alone.",
+            ) from error
         except Exception as error:
             raise BadInput(
-                f"ONNX Runtime cannot run '{self._source}' on sample {position}: {first_line(error)}",
+                f"ONNX Runtime cannot run '{self._source}'{where}: {first_line(error)}",
                 "Check the sample's shapes and values.",
             ) from error
-        return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
 
 
 def difference_noted(

@@ -20,7 +20,12 @@ CPU = "CPUExecutionProvider"
 
 
 def make_session(
-    written: Written, provider: str = CPU, threads: int | None = None, *, one_of_many: bool = False
+    written: Written,
+    provider: str = CPU,
+    threads: int | None = None,
+    *,
+    one_of_many: bool = False,
+    arena: bool = True,
 ) -> ort.InferenceSession:
     """A session with Q/DQ fusion off and all other optimisations on.
 
@@ -29,6 +34,7 @@ def make_session(
         provider: ONNX Runtime's execution provider.
         threads: in one inference; None leaves ONNX Runtime's own.
         one_of_many: its memory comes from an arena that all such sessions share, instead of one of its own.
+        arena: memory is kept between inferences; without it each inference gives back what it took, and takes longer.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
@@ -36,6 +42,7 @@ def make_session(
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
     options.log_severity_level = 4
+    options.enable_cpu_mem_arena = arena
     if one_of_many and provider == CPU:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")

@@ -117,7 +117,9 @@ def write_run(
         see = plan_observer(writer, each.plan, origins)
         for place, sample in enumerate(feeds):
             progress.step(name)
-            histograms.add(see(sample, place))
+            for tensors in see(sample, place):
+                histograms.add(tensors)
+                del tensors
         with LogRun(board.folder / name) as run:
             run.graph(graph_of(network, each.plan))
             histograms.write(run)
