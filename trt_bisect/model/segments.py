@@ -1,0 +1,176 @@
+"""A graph cut into segments that run one after another, so that few of the tensors inside it are held at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+from trt_bisect.data.datasets import Feeds
+from trt_bisect.model.file import tensors_read
+from trt_bisect.model.qdq import Written
+from trt_bisect.model.session import make_session
+from trt_bisect.support.machine import give_back_memory
+
+SHARE_OF_GROUP = 2
+"""One of so many parts of the memory goes to a group's tensors, the rest to what lives between segments."""
+_NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
+"""Parts of the names of operators whose values may be no tensors, which cannot be handed from session to session."""
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """One segment.
+
+    Attributes:
+        nodes: their places in the graph, in its order.
+        reads: the tensors from outside that it reads, but for constants.
+        gives: those made in it that are wanted or read later.
+        wanted: the tensors to show behind it, wherever they were made.
+        let_go: the tensors that nothing needs behind it.
+    """
+
+    nodes: tuple[int, ...]
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    wanted: tuple[str, ...]
+    let_go: tuple[str, ...]
+
+
+class Segments:
+    """The tensors of some groups, group after group: each segment computes what its group needs beyond those before.
+
+    Sessions are made on the first sample, which tells the types of what goes from one to the next. They have no arena:
+    what an inference took is given back behind it.
+    """
+
+    def __init__(self, written: Written, groups: Sequence[Sequence[str]]) -> None:
+        self._written = written
+        self._cuts = _cut(written, groups)
+        self._sessions: dict[int, ort.InferenceSession] = {}
+
+    def run(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
+        """The tensors of each group on one sample.
+
+        Raises:
+            TrialFailed: ONNX Runtime refuses a segment.
+            Exception: what ONNX Runtime raises where the inference fails.
+        """
+        live: dict[str, Any] = dict(feeds)
+        for number, cut in enumerate(self._cuts):
+            if cut.nodes:
+                if number not in self._sessions:
+                    self._sessions[number] = self._session(cut, live)
+                given = {name: live[name] for name in cut.reads}
+                live.update(zip(cut.gives, self._sessions[number].run(list(cut.gives), given), strict=True))
+            found = {name: live[name] for name in cut.wanted}
+            for name in cut.let_go:
+                live.pop(name, None)
+            yield found
+            del found
+            give_back_memory()
+
+    def _session(self, cut: _Cut, live: Mapping[str, Any]) -> ort.InferenceSession:
+        whole = self._written.model
+        model = onnx.ModelProto()
+        model.CopyFrom(whole)
+        nodes = [whole.graph.node[place] for place in cut.nodes]
+        read = {name for node in nodes for name in tensors_read(node)}
+        constants = [tensor for tensor in whole.graph.initializer if tensor.name in read]
+        types = {name: helper.np_dtype_to_tensor_dtype(live[name].dtype) for name in cut.reads}
+        model.graph.CopyFrom(
+            onnx.GraphProto(
+                name=whole.graph.name,
+                node=nodes,
+                initializer=constants,
+                sparse_initializer=whole.graph.sparse_initializer,
+                input=[helper.make_tensor_value_info(n, types[n], [None] * live[n].ndim) for n in cut.reads],
+                output=[onnx.ValueInfoProto(name=name) for name in cut.gives],
+            )
+        )
+        weights = {tensor.name: self._written.weights[tensor.name] for tensor in constants if _is_apart(tensor)}
+        return make_session(Written(model, weights), arena=False)
+
+
+def groups_of(names: Iterable[str], size: Callable[[str], int], memory: int) -> list[tuple[str, ...]]:
+    """Names in groups, in their order, of no more than ``memory`` bytes, at least one name in each; one group at least.
+
+    Args:
+        names: of tensors.
+        size: the bytes of each.
+        memory: the bytes of a group.
+    """
+    groups: list[list[str]] = [[]]
+    held = 0
+    for name in names:
+        if groups[-1] and held + size(name) > memory:
+            groups.append([])
+            held = 0
+        groups[-1].append(name)
+        held += size(name)
+    return [tuple(group) for group in groups]
+
+
+def can_be_cut(model: onnx.ModelProto) -> bool:
+    """Whether all that goes from node to node is a plain tensor."""
+    return not any(part in node.op_type for node in model.graph.node for part in _NO_TENSORS)
+
+
+def _is_apart(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
+    """For each group the nodes that it needs and that no group before it needed."""
+    graph = written.model.graph
+    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    reads = [[name for name in tensors_read(node) if name in makers or name in fed] for node in graph.node]
+    segment: dict[int, int] = {}
+    for number, names in enumerate(groups):
+        waiting = [makers[name] for name in names]
+        while waiting:
+            place = waiting.pop()
+            if place not in segment:
+                segment[place] = number
+                waiting += [makers[name] for name in reads[place] if name in makers]
+    last = {name: number for number, names in enumerate(groups) for name in names}
+    for place, number in segment.items():
+        for name in reads[place]:
+            last[name] = max(last.get(name, 0), number)
+    wanted = {name for names in groups for name in names}
+    return [
+        _one_cut(graph, number, names, sorted(p for p, s in segment.items() if s == number), reads, last, wanted)
+        for number, names in enumerate(groups)
+    ]
+
+
+def _one_cut(
+    graph: onnx.GraphProto,
+    number: int,
+    names: Sequence[str],
+    nodes: Sequence[int],
+    reads: Sequence[Sequence[str]],
+    last: Mapping[str, int],
+    wanted: set[str],
+) -> _Cut:
+    """The segment of one group.
+
+    Args:
+        graph: that is cut.
+        number: of the segment.
+        names: of the group.
+        nodes: the places of the segment's nodes.
+        reads: by node, the tensors that it reads, but for constants.
+        last: by tensor, the last segment that reads or shows it.
+        wanted: the names of all groups.
+    """
+    made = dict.fromkeys(name for place in nodes for name in graph.node[place].output if name)
+    outside = dict.fromkeys(name for place in nodes for name in reads[place] if name not in made)
+    gives = tuple(name for name in made if name in wanted or last.get(name, -1) > number)
+    let_go = tuple(name for name, until in last.items() if until == number)
+    return _Cut(tuple(nodes), tuple(outside), gives, tuple(names), let_go)
