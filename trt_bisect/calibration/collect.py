@@ -63,8 +63,8 @@ def magnitudes(
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds at most ``memory`` bytes of the tensors of one sample and one histogram for each tensor, for any number
-    of samples. A single tensor may be larger.
+    Memory holds one histogram for each tensor and, of one sample, a group of tensors of half of ``memory`` bytes with
+    those that later groups need. A larger tensor is a group of its own.
 
     Args:
         histogram: if false, only the largest magnitudes are recorded, which is enough for ``minmax``.

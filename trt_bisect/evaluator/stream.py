@@ -174,8 +174,9 @@ class Stream:
             for part in parts:
                 to_the_end = one_pass.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]
-                yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
                 give_back_memory()
+                yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
+        give_back_memory()
 
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""

@@ -1,4 +1,4 @@
-"""A graph cut into segments that run one after another, so that few of the tensors inside it are held at once."""
+"""Runs a graph in segments, one after another, to limit the memory for the tensors inside it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trt_bisect.model.session import make_session
 from trt_bisect.support.machine import give_back_memory
 
 SHARE_OF_GROUP = 2
-"""One of so many parts of the memory goes to a group's tensors, the rest to what lives between segments."""
+"""A group's tensors may take one such part of the memory; the rest is for tensors that later segments read."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
-"""Parts of the names of operators whose values may be no tensors, which cannot be handed from session to session."""
+"""Parts of the names of operators that may make other values than tensors, which a session cannot take as inputs."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class _Cut:
     """One segment.
 
     Attributes:
-        nodes: their places in the graph, in its order.
-        reads: the tensors from outside that it reads, but for constants.
-        gives: those made in it that are wanted or read later.
-        wanted: the tensors to show behind it, wherever they were made.
-        let_go: the tensors that nothing needs behind it.
+        nodes: their indices in the graph, ascending.
+        reads: the tensors from earlier segments or inputs that it reads; no constants.
+        gives: the tensors made in it that are wanted or read later.
+        wanted: the tensors of its group; an earlier segment may have made them.
+        let_go: the tensors that are not needed after it.
     """
 
     nodes: tuple[int, ...]
@@ -42,10 +42,14 @@ class _Cut:
 
 
 class Segments:
-    """The tensors of some groups, group after group: each segment computes what its group needs beyond those before.
+    """Computes groups of tensors, one group after another. A segment has the nodes that earlier groups did not need.
 
-    Sessions are made on the first sample, which tells the types of what goes from one to the next. They have no arena:
-    what an inference took is given back behind it.
+    Sessions are made on the first sample, from the types of its tensors. They have no arena, so that the memory of an
+    inference is freed after it.
+
+    Args:
+        written: the graph; all values between its nodes are tensors (see ``can_be_cut``).
+        groups: names of tensors that nodes of the graph make.
     """
 
     def __init__(self, written: Written, groups: Sequence[Sequence[str]]) -> None:
@@ -54,11 +58,11 @@ class Segments:
         self._sessions: dict[int, ort.InferenceSession] = {}
 
     def run(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
-        """The tensors of each group on one sample.
+        """Yields the tensors of each group by name for one sample.
 
         Raises:
             TrialFailed: ONNX Runtime refuses a segment.
-            Exception: what ONNX Runtime raises where the inference fails.
+            Exception: ONNX Runtime's, if the inference fails.
         """
         live: dict[str, Any] = dict(feeds)
         for number, cut in enumerate(self._cuts):
@@ -97,7 +101,9 @@ class Segments:
 
 
 def groups_of(names: Iterable[str], size: Callable[[str], int], memory: int) -> list[tuple[str, ...]]:
-    """Names in groups, in their order, of no more than ``memory`` bytes, at least one name in each; one group at least.
+    """Returns names in groups of at most ``memory`` bytes, in their order. A larger tensor is a group of its own.
+
+    There is at least one group.
 
     Args:
         names: of tensors.
@@ -116,7 +122,7 @@ def groups_of(names: Iterable[str], size: Callable[[str], int], memory: int) -> 
 
 
 def can_be_cut(model: onnx.ModelProto) -> bool:
-    """Whether all that goes from node to node is a plain tensor."""
+    """Returns true if all values between the nodes of ``model`` are tensors."""
     return not any(part in node.op_type for node in model.graph.node for part in _NO_TENSORS)
 
 
@@ -125,7 +131,7 @@ def _is_apart(tensor: onnx.TensorProto) -> bool:
 
 
 def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
-    """For each group the nodes that it needs and that no group before it needed."""
+    """Returns for each group the segment of the nodes that it needs and no earlier group needed."""
     graph = written.model.graph
     makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
@@ -158,15 +164,15 @@ def _one_cut(
     last: Mapping[str, int],
     wanted: set[str],
 ) -> _Cut:
-    """The segment of one group.
+    """Returns the segment of one group.
 
     Args:
         graph: that is cut.
         number: of the segment.
         names: of the group.
         nodes: the places of the segment's nodes.
-        reads: by node, the tensors that it reads, but for constants.
-        last: by tensor, the last segment that reads or shows it.
+        reads: by node, the tensors that it reads; no constants.
+        last: by tensor, the last segment that reads it or whose group it is in.
         wanted: the names of all groups.
     """
     made = dict.fromkeys(name for place in nodes for name in graph.node[place].output if name)

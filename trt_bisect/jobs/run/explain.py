@@ -46,7 +46,7 @@ from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Expl
 from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
-from trt_bisect.support.machine import cores, peak_bytes
+from trt_bisect.support.machine import cores
 from trt_bisect.support.progress import Progress
 
 
@@ -80,7 +80,6 @@ def explained(preparation: Preparation, experiment: Experiment, report: Report, 
         plans=plans,
         builds=builds,
         inferences=inferences,
-        peak_bytes=peak_bytes(),
     )
 
 
@@ -116,7 +115,8 @@ def _compared(
 ) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
     """The tensors, and the weights, with their histograms.
 
-    No more than ``memory`` bytes of tensors of both runs on one input are held at once.
+    The tensors of both runs on one input are compared in groups of half of ``memory`` bytes; a larger tensor is a
+    group of its own.
     """
     network = experiment.network
     plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
