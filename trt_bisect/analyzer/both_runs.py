@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from trt_bisect.precision import PrecisionPlan, int8_set
 
 
 def plan_observer(
-    writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]
-) -> Callable[[Feeds, int], dict[str, np.ndarray]]:
-    """Returns a function from a sample and its number to the tensors of the network under a plan.
+    writer: PlanWriter,
+    plan: PrecisionPlan,
+    origins: Mapping[str, Origin],
+    groups: Sequence[Sequence[str]] | None = None,
+) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
+    """Returns a function from a sample and its number to the tensors of the network under a plan, group by group.
 
     Each tensor is given as its layer makes it: a tensor that is rounded as an output, before that rounding. Inputs of
     the network are given unchanged.
@@ -26,6 +29,7 @@ def plan_observer(
         writer: writes the network's plans for ONNX Runtime.
         plan: all high, or the plan for which the origins were found.
         origins: the wanted tensors, by name.
+        groups: their names, in groups that are read one after another; None for a single group.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or, when the function is called, a sample.
@@ -36,13 +40,19 @@ def plan_observer(
         for name, origin in origins.items()
         if name in network.producers
     }
-    observer = Observer(writer.write(plan), list(as_made), network.source)
+    made = {name: own for own, name in as_made.items()}
+    wanted = [tuple(origins)] if groups is None else groups
+    inside = [[made[name] for name in names if name in made] for names in wanted]
+    observer = Observer(writer.write(plan), inside, network.source)
 
-    def see(feeds: Feeds, position: int) -> dict[str, np.ndarray]:
-        given = {name: feeds[name] for name in origins if name in feeds}
-        return {**given, **{as_made[name]: values for name, values in observer.run(feeds, position).items()}}
+    def run(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
+        parts = observer.run(feeds, position)
+        for names in wanted:
+            tensors = {as_made[name]: values for name, values in next(parts).items()}
+            yield {**{name: feeds[name] for name in names if name in feeds}, **tensors}
+            del tensors
 
-    return see
+    return run
 
 
 class BothRuns:
@@ -52,19 +62,31 @@ class BothRuns:
         writer: writes the network's plans for ONNX Runtime.
         plan: the plan that is compared with FP32.
         origins: the wanted tensors, by name.
+        groups: their names, in groups that are read one after another; None for a single group.
 
     Raises:
         BadInput: ONNX Runtime cannot make a session.
     """
 
-    def __init__(self, writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin]) -> None:
-        self._fp32 = plan_observer(writer, int8_set(len(plan), ()), origins)
-        self._int8 = plan_observer(writer, plan, origins)
+    def __init__(
+        self,
+        writer: PlanWriter,
+        plan: PrecisionPlan,
+        origins: Mapping[str, Origin],
+        groups: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        self._fp32 = plan_observer(writer, int8_set(len(plan), ()), origins, groups)
+        self._int8 = plan_observer(writer, plan, origins, groups)
 
-    def on(self, feeds: Feeds, position: int) -> tuple[Tensors, Tensors]:
-        """Returns the tensors of the FP32 run and of the plan's run on sample ``position``, by their FP32 names.
+    def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
+        """Yields, for each group, the tensors of the FP32 run and of the plan's run on sample ``position``.
+
+        Both have the tensors' FP32 names.
 
         Raises:
             BadInput: ONNX Runtime refuses the sample.
         """
-        return self._fp32(feeds, position), self._int8(feeds, position)
+        int8 = self._int8(feeds, position)
+        for fp32 in self._fp32(feeds, position):
+            yield fp32, next(int8)
+            del fp32

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.compared import Compared, Tensors, add_samples
+from trt_bisect.analyzer.tensors import parts
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
 BINS = 64
@@ -50,9 +51,12 @@ class HistogramCounts:
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
         """Adds the tensor of both runs on the next sample; does nothing if the shapes differ."""
-        if reference.shape == output.shape:
-            self._fp32 += self._counted(reference)
-            self._int8 += self._counted(round_trips(output, self._quantizers))
+        if reference.shape != output.shape:
+            return
+        flat = reference.reshape(-1), output.reshape(-1)
+        for part in parts(reference.size):
+            self._fp32 += self._counted(flat[0][part])
+            self._int8 += self._counted(round_trips(flat[1][part], self._quantizers))
 
     def _counted(self, values: np.ndarray) -> np.ndarray:
         """Counts in float64, since the edges of the bins can be equal in float16 or float32."""

@@ -20,7 +20,7 @@ NEAR_ZERO = 2
 """The relative error of a value that is rounded to this many steps or fewer can be a fifth or more."""
 MOST = 0.9
 _FEWEST_CHANNELS = 4
-_PART = 1 << 19
+_PART = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,9 @@ class ChannelPeaks:
         if not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
-        peaks = np.max(np.abs(values), axis=others, where=np.isfinite(values), initial=0.0).astype(np.float64)
+        finite = np.isfinite(values)
+        largest = np.max(values, axis=others, where=finite, initial=0.0)
+        peaks = np.maximum(largest, -np.min(values, axis=others, where=finite, initial=0.0)).astype(np.float64)
         if self._peaks is None:
             self._peaks = peaks
         elif self._peaks.shape == peaks.shape:
@@ -309,7 +311,9 @@ def parts(size: int, row: int = 1) -> Iterator[slice]:
 
 def largest_magnitude(values: np.ndarray) -> float:
     """Returns the largest magnitude of the finite values; 0 if there are none."""
-    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
+    flat = values.reshape(-1)
+    largest = (np.max(np.abs(flat[part]), where=np.isfinite(flat[part]), initial=0.0) for part in parts(flat.size))
+    return float(max(largest, default=0.0))
 
 
 def as_block(values: np.ndarray) -> np.ndarray:

@@ -86,8 +86,8 @@ class PieceBuilder(Protocol):
 class OnnxRuntimePiece:
     """An ONNX Runtime session of a piece."""
 
-    def __init__(self, written: WrittenPiece, provider: str, threads: int) -> None:
-        self._session = make_session(written, provider, threads, one_of_many=True)
+    def __init__(self, written: WrittenPiece, provider: str, threads: int, *, arena: bool) -> None:
+        self._session = make_session(written, provider, threads, one_of_many=arena, arena=arena)
         self.leaves: Mapping[str, str] = written.leaves
         self.branch_leaves: Sequence[Mapping[str, str]] = written.branch_leaves
         self._names = [value.name for value in self._session.get_outputs()]
@@ -120,13 +120,31 @@ class OnnxRuntimePieces:
     """Builds sessions of the pieces of one network, of one thread each."""
 
     def __init__(
-        self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
+        self,
+        network: Network,
+        free: FreeBatch,
+        scales: Scales,
+        options: BuildOptions,
+        provider: str = CPU,
+        *,
+        arena: bool = True,
     ) -> None:
+        """Prepares the sessions.
+
+        Args:
+            network: the network whose pieces are run.
+            free: the same network with a free batch axis.
+            scales: of the activations.
+            options: how engines are built.
+            provider: ONNX Runtime's execution provider.
+            arena: true to let sessions keep the memory of an inference for the next one.
+        """
         self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
         self._free = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1
+        self._arena = arena
         self.builds = 0
         self.workers = cores()
 
@@ -148,4 +166,4 @@ class OnnxRuntimePieces:
 
     def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:
         self.builds += 1
-        return OnnxRuntimePiece(written, self._provider, self._threads)
+        return OnnxRuntimePiece(written, self._provider, self._threads, arena=self._arena)

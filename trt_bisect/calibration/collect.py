@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import observe
+from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.support.machine import cores
+from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.support.machine import MEMORY, cores
 
 
 @dataclass(frozen=True)
@@ -56,29 +59,45 @@ def magnitudes(
     *,
     histogram: bool = True,
     on_sample: Callable[[int], None] | None = None,
+    memory: int = MEMORY,
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds the tensors of one sample and one histogram for each tensor, for any number of samples.
+    Memory holds one histogram for each tensor and, of one sample, a group of tensors of half of ``memory`` bytes with
+    those that later groups need. A larger tensor is a group of its own.
 
     Args:
         histogram: if false, only the largest magnitudes are recorded, which is enough for ``minmax``.
         on_sample: called with the number of samples done after each one.
+        memory: bytes.
 
     Raises:
         BadInput: there are no samples, or the network refuses one.
     """
     histograms = {name: AbsHistogram() for name in network.activations}
+    rest = iter(samples)
+    first = next(rest, None)
+    if first is None:
+        raise BadInput("There are no samples to calibrate with.", "Give a few hundred like those in production.")
+    groups = _groups(network, first, memory)
     done = 0
     with ThreadPoolExecutor(cores()) as pool:
-        for tensors in observe(network, network.activations, samples):
-            list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
+        for parts in observe_in_parts(network, groups, chain([first], rest)):
+            for tensors in parts:
+                list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
+                del tensors
             done += 1
             if on_sample is not None:
                 on_sample(done)
-    if not done:
-        raise BadInput("There are no samples to calibrate with.", "Give a few hundred like those in production.")
     return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite})
+
+
+def _groups(network: Network, feeds: Feeds, memory: int) -> list[tuple[str, ...]]:
+    """Returns the activations in groups that are read one after another; one group if the network cannot be cut."""
+    complete = all(spec.name in feeds for spec in network.inputs)
+    if not complete or not can_be_cut(network.skeleton):
+        return [network.activations]
+    return groups_of(network.activations, facts_for(network, feeds).size, memory // SHARE_OF_GROUP)
 
 
 def calibrate(
@@ -89,6 +108,7 @@ def calibrate(
     *,
     keep_masks: bool = False,
     on_sample: Callable[[int], None] | None = None,
+    memory: int = MEMORY,
 ) -> Ranges:
     """Returns the INT8 scales of every activation of ``network`` over ``samples``.
 
@@ -97,12 +117,13 @@ def calibrate(
         percentile: see ``Calibrator``.
         keep_masks: see ``ranges_from_scales``.
         on_sample: called with the number of samples done after each one.
+        memory: see ``magnitudes``.
 
     Raises:
         BadInput: as for ``Calibrator`` and ``magnitudes``.
     """
     calibrator = Calibrator(method, percentile)
-    seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample)
+    seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample, memory=memory)
     return seen.ranges(calibrator, keep_masks=keep_masks)
 
 

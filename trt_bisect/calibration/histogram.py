@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ LEVELS = 128
 """The number of magnitudes of INT8: 0 to 127."""
 ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search: four for each bin."""
+_PART = 1 << 17
+"""The number of values that are counted at a time."""
 _EMPTY_LEVEL = 1e-4
 """The value of a level without counts, to which outliers were added."""
 
@@ -41,18 +44,23 @@ class AbsHistogram:
         """Counts the values of a float array; with ``histogram=False`` records only their largest magnitude."""
         if not array.size:
             return
-        magnitudes = np.abs(array.reshape(-1))
-        largest = float(magnitudes.max())
-        if not np.isfinite(largest):
-            finite = np.isfinite(magnitudes)
-            self.nonfinite += int(magnitudes.size - finite.sum())
-            magnitudes = magnitudes[finite]
-            largest = float(magnitudes.max()) if magnitudes.size else 0.0
-        self.values += magnitudes.size
+        values = array.reshape(-1)
+        largest = max(float(values.max()), -float(values.min()))
+        whole = bool(np.isfinite(largest))
+        if not whole:
+            largest = max(float(np.abs(part).max(initial=0.0)) for part in _finite_parts(values))
         self.absmax = max(self.absmax, largest)
-        if not histogram or largest == 0.0:
-            return
-        self._widen_to(largest)
+        if histogram and largest > 0.0:
+            self._widen_to(largest)
+        counted = 0
+        for part in _parts(values) if whole else _finite_parts(values):
+            counted += part.size
+            if histogram and largest > 0.0:
+                self._count(np.abs(part))
+        self.values += counted
+        self.nonfinite += values.size - counted
+
+    def _count(self, magnitudes: np.ndarray) -> None:
         assert self.counts is not None
         places = (magnitudes * (1.0 / self.width)).astype(np.int64)
         self.counts += np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
@@ -71,6 +79,15 @@ class AbsHistogram:
         if self.counts is None:
             return np.zeros(0, np.int64)
         return np.trim_zeros(self.counts, "b")
+
+
+def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Splits a flat array into parts, to limit the memory for temporary arrays."""
+    return (values[begin : begin + _PART] for begin in range(0, values.size, _PART))
+
+
+def _finite_parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    return (part[np.isfinite(part)] for part in _parts(values))
 
 
 def minmax_threshold(histogram: AbsHistogram) -> float:

@@ -13,6 +13,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.pieces import PieceBuilder, PieceEngine
 from trt_bisect.data.datasets import Feeds
@@ -24,11 +26,14 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.machine import give_back_memory
 
 Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 OnPiece = Callable[[Piece, int], None]
 """Called with each piece before it runs, and with the number of rows in it."""
+_SHARE_OF_TRUNK = 4
+"""The kept tensors of the trunk may take one such part of the memory, the rows the rest."""
 
 
 class InThisThread(Executor):
@@ -141,7 +146,7 @@ class Stream:
             learned: facts about their batch axes, added to as pieces run.
             samples: the inputs.
             facts: of the tensors on each of them.
-            memory: the most bytes of tensors that rows may hold at the same time.
+            memory: the most bytes of tensors that rows and the kept trunk may hold at the same time.
             keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
         """
         self._network = network
@@ -169,16 +174,19 @@ class Stream:
             for part in parts:
                 to_the_end = one_pass.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]
+                give_back_memory()
                 yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
+        give_back_memory()
 
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""
         held = self._bytes_behind()
+        room = self._memory - self._memory // _SHARE_OF_TRUNK
         parts: list[list[Branch]] = []
         rows: list[int] = []
         for branch in branches:
             grown = [count + (branch[0] <= number) for number, count in enumerate(rows)]
-            if parts and all(count * size <= self._memory for count, size in zip(grown, held, strict=True)):
+            if parts and all(count * size <= room for count, size in zip(grown, held, strict=True)):
                 parts[-1].append(branch)
                 rows = grown
             else:
@@ -305,12 +313,23 @@ class Stream:
         return _Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves})
 
     def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
-        """Keeps the tensors of the latest trunk before a piece, for passes that begin there."""
+        """Keeps the tensors of the latest trunk before a piece, for passes that begin there.
+
+        If all that is kept exceeds the trunk's share of the memory, the tensors of other trunks are dropped first, then
+        those at the earliest pieces.
+        """
         if number < len(self._pieces):
             tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
             self._trunks[number] = (self._trunk_key(number, trunk), tensors)
+            while len(self._trunks) > 1 and self._bytes_kept() > self._memory // _SHARE_OF_TRUNK:
+                del self._trunks[min(self._trunks, key=lambda n: (self._trunks[n][0] == self._trunk_key(n, trunk), n))]
+
+    def _bytes_kept(self) -> int:
+        """Returns the bytes of the trunk's tensors; a tensor that is live at several boundaries counts once."""
+        values = (value for _, known in self._trunks.values() for tensors in known for value in tensors.values())
+        return sum({id(value): value.nbytes for value in values if isinstance(value, np.ndarray)}.values())
 
     def _trunk_key(self, number: int, trunk: PrecisionPlan) -> str:
         """The key of a trunk's precisions before a piece."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ def _emulated(
     progress.stage("Comparing", samples.length)
     origins, counted = planned.origins(), _Counted(progress)
     both = BothRuns(planned.writer, planned.plan, origins)
-    runs = (both.on(feeds, position) for position, feeds in enumerate(samples))
+    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(samples))
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
     tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights())

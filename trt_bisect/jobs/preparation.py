@@ -228,6 +228,7 @@ class Preparation:
             options.percentile,
             keep_masks=options.keep_mask_ranges,
             on_sample=lambda done: self.progress.step(f"sample {done}"),
+            memory=options.memory_bytes,
         )
         if self.folder is not None:
             save_ranges(self.folder, key, ranges)

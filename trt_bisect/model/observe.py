@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +13,7 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
+from trt_bisect.model.segments import Segments
 from trt_bisect.model.session import make_session
 
 
@@ -22,50 +25,92 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
     Raises:
         BadInput: ONNX Runtime refuses the network or a sample.
     """
-    inside = [name for name in names if name in network.producers]
+    for parts in observe_in_parts(network, [names], samples):
+        yield next(parts)
+
+
+def observe_in_parts(
+    network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
+) -> Iterator[Iterator[dict[str, np.ndarray]]]:
+    """Does the same as ``observe``, but yields the tensors of each sample group by group.
+
+    The tensors of one group are held at a time, and those that later groups need.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network or, while its groups are asked for, a sample.
+    """
+    inside = [[name for name in names if name in network.producers] for names in groups]
     observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
+
+    def parts(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
+        seen = observer.run(feeds, position)
+        for names in groups:
+            yield {**next(seen), **{name: feeds[name] for name in names if name in feeds}}
+
     for position, feeds in enumerate(samples):
-        yield {**observer.run(feeds, position), **{name: feeds[name] for name in names if name in feeds}}
+        yield parts(feeds, position)
 
 
 class Observer:
-    """A session of a written graph that returns tensors inside it.
+    """Runs a written graph, in one session or in segments, and returns tensors inside it.
 
     Args:
         written: the graph.
-        names: the tensors; nodes of the graph must make them.
+        groups: the tensors, in groups that are read one after another; nodes of the graph must make them.
         source: the network's file, for messages.
+
+    Attributes:
+        types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.
 
     Raises:
         BadInput: ONNX Runtime refuses the graph.
     """
 
-    def __init__(self, written: Written, names: Sequence[str], source: str) -> None:
-        self._names, self._source = list(names), source
-        try:
-            self._session = make_session(Written(with_outputs(written.model, self._names), written.weights))
-        except TrialFailed as error:
-            raise BadInput(
-                f"ONNX Runtime cannot run '{source}': {error.message}",
-                "Check the network with ONNX Runtime itself.",
-            ) from error
+    def __init__(self, written: Written, groups: Sequence[Sequence[str]], source: str) -> None:
+        self._groups, self._source = [list(names) for names in groups], source
+        self._segments = Segments(written, groups) if len(groups) > 1 else None
+        self.types: dict[str, str] = {}
+        if self._segments is None:
+            outputs = with_outputs(written.model, self._groups[0])
+            with self._errors_named(""):
+                self._session = make_session(Written(outputs, written.weights))
+            self.types = {output.name: output.type for output in self._session.get_outputs()}
 
-    def run(self, feeds: Feeds, position: int) -> dict[str, np.ndarray]:
-        """Returns the tensors by name for sample number ``position``. Sequences and optional values are left out.
+    def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the tensors of each group by name for sample number ``position``.
+
+        Sequences and optional values are left out.
 
         Raises:
             BadInput: ONNX Runtime refuses the sample.
         """
-        if not self._names:
-            return {}
+        seen = self._at_once(feeds) if self._segments is None else self._segments.run(feeds)
+        while True:
+            with self._errors_named(f" on sample {position}"):
+                values = next(seen, None)
+            if values is None:
+                return
+            yield {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+            del values
+
+    def _at_once(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
+        (names,) = self._groups
+        yield dict(zip(names, self._session.run(names, feeds), strict=True)) if names else {}
+
+    @contextmanager
+    def _errors_named(self, where: str) -> Iterator[None]:
         try:
-            values = self._session.run(self._names, feeds)
+            yield
+        except TrialFailed as error:
+            raise BadInput(
+                f"ONNX Runtime cannot run '{self._source}': {error.message}",
+                "Check the network with ONNX Runtime itself.",
+            ) from error
         except Exception as error:
             raise BadInput(
-                f"ONNX Runtime cannot run '{self._source}' on sample {position}: {first_line(error)}",
+                f"ONNX Runtime cannot run '{self._source}'{where}: {first_line(error)}",
                 "Check the sample's shapes and values.",
             ) from error
-        return {name: value for name, value in zip(self._names, values, strict=True) if isinstance(value, np.ndarray)}
 
 
 def with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

@@ -26,6 +26,7 @@ def make_session(
     *,
     one_of_many: bool = False,
     unoptimised: bool = False,
+    arena: bool = True,
 ) -> ort.InferenceSession:
     """Makes a session with Q/DQ fusion off and all other optimisations on.
 
@@ -35,11 +36,13 @@ def make_session(
         threads: for one inference; None for ``session_threads()``.
         one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
         unoptimised: true for no optimisation at all.
+        arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
     """
     options = _options(threads, shares_arena=one_of_many and provider == CPU, unoptimised=unoptimised)
+    options.enable_cpu_mem_arena = arena
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     if arrays:

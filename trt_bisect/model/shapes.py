@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +12,16 @@ from onnx import numpy_helper
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import observe
+from trt_bisect.model.observe import Observer
 from trt_bisect.model.prepare import infer_shapes
+from trt_bisect.model.qdq import Written
+
+_KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "double", "bool")
+_DTYPES = {f"tensor({kind})": np.dtype(kind) for kind in _KINDS} | {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(string)": np.dtype(object),
+}
+"""By ONNX Runtime's name of a tensor's type, the dtype of the array that holds it."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +58,32 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     }
     dtypes = TensorTypes.of(network.skeleton.graph).dtypes
     unknown = [name for layer in network.layers for name in layer.outputs if name not in known or name not in dtypes]
-    seen = next(observe(network, unknown, [feeds])) if unknown else {}
-    shapes = {**known, **{name: array.shape for name, array in seen.items()}}
-    dtypes = {**dtypes, **{name: array.dtype for name, array in seen.items()}}
+    seen = _observed(network, unknown, feeds) if unknown else {}
+    shapes = {**known, **{name: shape for name, (shape, _) in seen.items()}}
+    dtypes = {**dtypes, **{name: dtype for name, (_, dtype) in seen.items()}}
     return TensorFacts({name: shape for name, shape in shapes.items() if name in dtypes}, dtypes)
+
+
+def _observed(
+    network: Network, names: Sequence[str], feeds: Feeds
+) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+    """Returns the shapes and dtypes of tensors for ``feeds``. A Shape node reads each, so that no tensor is held.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network or the feeds.
+    """
+    written = Written(network.skeleton, dict(network.weights))
+    types = Observer(written, [names], network.source).types
+    dtypes = {name: _DTYPES[types[name]] for name in names if types.get(name) in _DTYPES}
+    tag = "__shape"
+    while any(out.endswith(tag) for node in network.skeleton.graph.node for out in node.output):
+        tag += "_"
+    model = onnx.ModelProto()
+    model.CopyFrom(network.skeleton)
+    model.graph.node.extend(onnx.helper.make_node("Shape", [name], [f"{name}{tag}"]) for name in dtypes)
+    observer = Observer(Written(model, written.weights), [[f"{name}{tag}" for name in dtypes]], network.source)
+    shapes = next(observer.run(feeds, 0))
+    return {name: (tuple(int(n) for n in shapes[f"{name}{tag}"]), dtype) for name, dtype in dtypes.items()}
 
 
 def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:

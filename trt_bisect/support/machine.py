@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
@@ -9,6 +10,8 @@ import resource
 import sys
 from pathlib import Path
 
+MEMORY = 512 << 20
+"""The default limit of the bytes of a network's tensors that are held at once."""
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
 _limit: int | None = None
@@ -40,6 +43,13 @@ def processor() -> str:
     found = re.search(r"^(?:flags|Features)\s*: (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
     flags = found[1].split() if found else []
     return " ".join([platform.machine(), *(name for name in _VECTORS if name in flags)])
+
+
+def give_back_memory() -> None:
+    """Returns freed memory to the system: ``malloc_trim(3)`` on glibc, nothing elsewhere."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def peak_bytes() -> int:

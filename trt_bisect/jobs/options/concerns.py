@@ -22,6 +22,7 @@ from trt_bisect.jobs.options.kinds import (
     WHOLE,
 )
 from trt_bisect.precision import Precision
+from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
@@ -229,12 +230,14 @@ class SearchOptions(Options):
         help="With branch: full (every point) or culprits (only what the verdict needs).",
     )
     memory: int = option(
-        512,
+        MEMORY // MIB,
         kind=WHOLE,
         least=1,
         unit="MiB",
         bytes_before=True,
-        help="With branch: memory for the tensors held at once for all points of the curve.",
+        help="Memory for the network's tensors that are held at once: those counted together in calibration, those "
+        "compared together in the explanation and, with branch, the rows of a pass and the trunk kept for the next. "
+        "Not in it: the inputs and outputs of a single layer, the weights, and ONNX Runtime's own memory.",
     )
 
     @property

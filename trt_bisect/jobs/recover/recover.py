@@ -212,7 +212,10 @@ def _recalibrated(
     assert experiment.data is not None
     preparation.progress.stage("Calibrating single tensors", experiment.data.length)
     seen = magnitudes(
-        experiment.network, experiment.data, on_sample=lambda done: preparation.progress.step(f"sample {done}")
+        experiment.network,
+        experiment.data,
+        on_sample=lambda done: preparation.progress.step(f"sample {done}"),
+        memory=options.memory_bytes,
     )
 
     def other(moves: Recalibrations) -> tuple[Experiment, Target, SimilarityTarget]:

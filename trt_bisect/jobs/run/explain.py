@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 
@@ -33,10 +34,11 @@ from trt_bisect.jobs.recipe_of import cache_version
 from trt_bisect.jobs.run.remedies import try_remedies
 from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
-from trt_bisect.model.layers import Layer, TensorFacts
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
+from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
@@ -113,45 +115,33 @@ def _compared(
 ) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
     """The tensors, and the weights, with their histograms.
 
-    Of several inputs no more than one's tensors are held, and of one no more than ``memory`` bytes of both runs: the
-    network runs once more for each part of its tensors.
+    The tensors of both runs on one input are compared in groups of half of ``memory`` bytes; a larger tensor is a
+    group of its own.
     """
     network = experiment.network
     plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
-    parts = list(_parts(origins, facts_for(network, experiment.feeds[0]), memory))
-    progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(parts))
-    tensors = []
-    for part in parts:
-        runs = _runs(BothRuns(writer, plan, part), experiment.feeds)
-        compared = compare_tensors(runs(), part, lambda: progress.step("FP32 and INT8"))
-        histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
-        tensors += [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
+    facts = facts_for(network, experiment.feeds[0])
+    groups = groups_of(origins, lambda name: 2 * facts.size(name), memory // SHARE_OF_GROUP)
+    if not can_be_cut(network.skeleton):
+        groups = [tuple(origins)]
+    progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(groups))
+    runs = _runs(BothRuns(writer, plan, origins, groups), experiment.feeds, len(groups))
+    compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))
+    histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
+    tensors = [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
     with ThreadPoolExecutor(cores()) as pool:
         weights = list(pool.map(lambda origin: _weight(network, origin), weight_origins(network, writer, plan.int8)))
     return tensors, weights
 
 
-def _parts(origins: Mapping[str, Origin], facts: TensorFacts, memory: int) -> Iterator[dict[str, Origin]]:
-    """The tensors in parts that take no more than ``memory`` bytes in both runs, at least one in each."""
-    part: dict[str, Origin] = {}
-    held = 0
-    for name, origin in origins.items():
-        size = 2 * facts.size(name)
-        if part and held + size > memory:
-            yield part
-            part, held = {}, 0
-        part[name], held = origin, held + size
-    yield part
-
-
-def _runs(both: BothRuns, inputs: Sequence[Feeds]) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:
-    """Both runs on all inputs, again and again; a single input's are kept."""
-    if len(inputs) == 1:
-        only = [both.on(inputs[0], 0)]
+def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:
+    """Both runs on all inputs, again and again; those of a single input that are seen at once are kept."""
+    if len(inputs) == groups == 1:
+        only = list(both.on(inputs[0], 0))
         return lambda: only
-    return lambda: (both.on(feeds, position) for position, feeds in enumerate(inputs))
+    return lambda: chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(inputs))
 
 
 def _weight(network: Network, origin: Origin) -> ExplainedTensor:

@@ -41,7 +41,7 @@ def try_remedies(
     why_not = _why_no_calibrator(experiment)
     highs = _high_precisions(experiment)
     others = [] if why_not else [each for each in calibrators(_PERCENTILES) if str(each) != experiment.ranges.origin]
-    seen = _seen(experiment, preparation.progress) if others else None
+    seen = _seen(experiment, preparation.progress, preparation.options.memory_bytes) if others else None
     rounding = [layer for layer in culprits if _rounded_tensors(layer, experiment.ranges)]
     preparation.progress.stage("Trying remedies", len(others) * (1 + len(rounding)) + len(highs) * len(culprits))
     tried: list[Tried] = []
@@ -70,10 +70,12 @@ def _high_precisions(experiment: Experiment) -> tuple[Precision, ...]:
     return tuple(HIGH) if experiment.builder.arithmetic == EMULATED else (own,)
 
 
-def _seen(experiment: Experiment, progress: Progress) -> Magnitudes:
+def _seen(experiment: Experiment, progress: Progress, memory: int) -> Magnitudes:
     assert experiment.data is not None
     progress.stage("Calibrating for the remedies", experiment.data.length)
-    return magnitudes(experiment.network, experiment.data, on_sample=lambda done: progress.step(f"sample {done}"))
+    return magnitudes(
+        experiment.network, experiment.data, on_sample=lambda done: progress.step(f"sample {done}"), memory=memory
+    )
 
 
 def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:

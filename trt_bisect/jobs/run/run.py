@@ -21,6 +21,7 @@ from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.files import make_folder
+from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.plain_json import write_json
 from trt_bisect.support.progress import default_progress
 
@@ -78,9 +79,17 @@ def run_with(
             if folder is not None:
                 report.save(folder)
             report = explained(preparation, experiment, report, asked or options)
-        if folder is not None:
-            replace(report, files=None, graph=None).save(folder)
+        report = _save_with_peak(report, folder)
         if board is not None:
             scales, feeds, rule = experiment.ranges.scales, experiment.feeds, experiment.rule
             write_run(board, experiment.network, scales, feeds, rule, measured, report, shown)
+            report = _save_with_peak(report, folder)
+    return report
+
+
+def _save_with_peak(report: Report, folder: Path | None) -> Report:
+    """Returns ``report`` with the peak memory of this process up to now, and saves it if there is a folder."""
+    report = replace(report, peak_bytes=peak_bytes())
+    if folder is not None:
+        replace(report, files=None, graph=None).save(folder)
     return report

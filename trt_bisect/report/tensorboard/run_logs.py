@@ -158,7 +158,9 @@ class _PlanLogs:
         observe = plan_observer(self._writer, plan, origins)
         for place, sample in enumerate(feeds):
             on_input()
-            histograms.add(observe(sample, place))
+            for tensors in observe(sample, place):
+                histograms.add(tensors)
+                del tensors
         with LogRun(self._board.folder / name) as run:
             run.graph(graph_of(network, plan))
             histograms.write(run)

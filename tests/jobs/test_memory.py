@@ -1,0 +1,68 @@
+"""The memory of a run, with ``--memory`` and without a bound."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support.networks import Sketch
+
+DEPTH, CHANNELS, SIZE = 12, 16, 512
+TENSOR = CHANNELS * SIZE * SIZE * 4
+MEMORY = 64
+ALLOWED_TENSORS = 14
+"""Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or both runs of the explanation),
+each with its input and its output before and after rounding (8) and two temporary arrays of their size (4); the modules
+that only a run needs take about as much as two more."""
+TWO_CORES = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
+PEAK = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the peak is read from proc(5)")
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A folder with a network of twelve activations of 16 MiB each, and a sample."""
+    sketch = Sketch(5)
+    x = "x"
+    for number in range(DEPTH):
+        x = sketch.conv(x, f"conv{number}", CHANNELS if number else 3, CHANNELS, 1)
+    sketch.nodes.append(onnx.helper.make_node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], ["y"]))
+    onnx.save(sketch.model({"x": [1, 3, SIZE, SIZE]}, {"y": [1, CHANNELS]}), tmp_path / "large.onnx")
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(1, 3, SIZE, SIZE)).astype(np.float32))
+    return tmp_path
+
+
+def peak_of(folder, *lines):
+    """Runs Python lines in a process of its own, in ``folder`` and on two cores. Returns its peak memory in bytes."""
+    code = "\n".join([TWO_CORES, *lines, PEAK])
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1]) * 1024
+
+
+def peak_of_run(folder, memory):
+    """The peak of a whole run with its calibration and its explanation, and the peak that its report tells."""
+    how = f"'large.onnx', 'data.npz', output='out{memory}', memory={memory}, engine='onnxruntime', history='none'"
+    peak = peak_of(folder, "import trt_bisect", f"trt_bisect.run({how})")
+    return peak, json.loads((folder / f"out{memory}" / "report.json").read_text())["peak_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+def test_memory_bounds_a_whole_run(large):
+    plain = peak_of(
+        large,
+        "import numpy, onnxruntime, trt_bisect.jobs.run.run",
+        "onnxruntime.InferenceSession('large.onnx').run(None, {'x': numpy.load('data.npz')['x']})",
+    )
+    bound = plain + (MEMORY << 20) + ALLOWED_TENSORS * TENSOR
+    assert bound < plain + 2 * DEPTH * TENSOR, "all tensors of both runs together would not exceed the bound"
+    bounded, told = peak_of_run(large, MEMORY)
+    assert bounded < bound
+    assert 0 <= bounded - told < TENSOR, "the report tells another peak than that of its process"
+    unbounded, _ = peak_of_run(large, 4096)
+    assert unbounded > bound
