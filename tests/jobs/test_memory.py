@@ -15,8 +15,8 @@ DEPTH, CHANNELS, SIZE = 12, 16, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4
 MEMORY = 64
 ALLOWED_TENSORS = 14
-"""Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or both runs of the
-explanation), each with its input and its output before and after rounding (8) and two temporary arrays of their size (4); the modules
+"""Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or the explanation's two runs),
+each with its input and its output before and after rounding (8) and two temporary arrays of their size (4); the modules
 that only a run needs take about as much as two more."""
 TWO_CORES = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
 PEAK = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
