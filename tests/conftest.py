@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # before NumPy is imported
 
+import numpy as np
+
 from trt_bisect.model import session
 from trt_bisect.support import machine
 
@@ -27,6 +29,12 @@ settings.load_profile("untimed")
 
 _MARKED_BY = {"ray_nodes": "ray", "browser": "browser"}
 """Fixtures, and the mark of each test that uses them."""
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    """A generator that gives each test the same numbers, in whatever order the tests run."""
+    return np.random.default_rng(3)
 
 
 def pytest_xdist_auto_num_workers() -> int:

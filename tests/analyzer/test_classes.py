@@ -15,8 +15,6 @@ from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_class
 from trt_bisect.cli import main
 from trt_bisect.jobs.regress.suite import read_suite
 
-RANDOM = np.random.default_rng(8)
-
 
 def softmax(values, axis):
     powers = np.exp(values - values.max(axis=axis, keepdims=True))
@@ -33,38 +31,38 @@ def bernoulli(p, q):
     return np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
 
 
-def test_one_probability_a_row_is_a_yes_or_no():
-    p, q = RANDOM.uniform(0.1, 0.9, (2, 8, 1))
+def test_one_probability_a_row_is_a_yes_or_no(random):
+    p, q = random.uniform(0.1, 0.9, (2, 8, 1))
     assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
     assert similarity(np.array([[0.9]]), np.array([[0.2]]), "kl") > 1.0
     assert similarity(p, q, "top1") == np.mean((p > 0.5) == (q > 0.5))
 
 
-def test_one_logit_a_row_goes_through_a_sigmoid():
-    r, o = RANDOM.normal(0, 3, (2, 8, 1))
+def test_one_logit_a_row_goes_through_a_sigmoid(random):
+    r, o = random.normal(0, 3, (2, 8, 1))
     p, q = 1 / (1 + np.exp(-r)), 1 / (1 + np.exp(-o))
     assert similarity(r, o, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
     assert similarity(r, o, "top1") == np.mean((r > 0) == (o > 0))
 
 
-def test_probabilities_of_their_own_are_each_a_yes_or_no():
+def test_probabilities_of_their_own_are_each_a_yes_or_no(random):
     """What sigmoids give for several labels: rows that do not sum to 1."""
-    p, q = RANDOM.uniform(0.1, 0.9, (2, 1, 20))
+    p, q = random.uniform(0.1, 0.9, (2, 1, 20))
     assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
 
 
 @pytest.mark.parametrize("total", [0.985, 1.015, 1.2])
-def test_a_softmax_goes_on_neither_side_where_fp32_gives_probabilities(total):
+def test_a_softmax_goes_on_neither_side_where_fp32_gives_probabilities(total, random):
     """INT8 rounds probabilities, and their sum is another: as shares they are the same, or nearly."""
-    p = softmax(RANDOM.normal(0, 2, (16, 10)), -1)
-    q = softmax(np.log(p) + 0.05 * RANDOM.normal(size=p.shape), -1)
+    p = softmax(random.normal(0, 2, (16, 10)), -1)
+    q = softmax(np.log(p) + 0.05 * random.normal(size=p.shape), -1)
     assert similarity(p, total * p, "kl") == pytest.approx(0.0, abs=1e-12)
     assert similarity(p, total * q, "kl") == pytest.approx(entropy(p, q, -1), rel=1e-9)
 
 
-def test_a_softmax_goes_on_both_sides_where_fp32_gives_logits():
+def test_a_softmax_goes_on_both_sides_where_fp32_gives_logits(random):
     """Also where INT8's happen to sum to 1."""
-    r = RANDOM.normal(0, 2, (4, 10))
+    r = random.normal(0, 2, (4, 10))
     o = softmax(r, -1)
     assert similarity(r, o, "kl") == pytest.approx(entropy(softmax(r, -1), softmax(o, -1), -1), rel=1e-9)
 
@@ -75,8 +73,8 @@ def test_probabilities_that_int8_rounds_to_zero_are_no_agreement():
 
 
 @pytest.mark.parametrize("axis", [1, 2])
-def test_the_axis_of_probabilities_is_the_one_along_which_they_sum_to_one(axis):
-    p, q = (softmax(RANDOM.normal(0, 2, (1, 6, 9)), axis) for _ in range(2))
+def test_the_axis_of_probabilities_is_the_one_along_which_they_sum_to_one(axis, random):
+    p, q = (softmax(random.normal(0, 2, (1, 6, 9)), axis) for _ in range(2))
     assert find_classes([p]) == Classes(axis, SHARES)
     assert similarity(p, q, "kl") == pytest.approx(entropy(p, q, axis), rel=1e-9)
     assert similarity(p, q, "top1") == np.mean(p.argmax(axis) == q.argmax(axis))
@@ -85,8 +83,8 @@ def test_the_axis_of_probabilities_is_the_one_along_which_they_sum_to_one(axis):
     assert similarity(logarithms, others, "kl") == pytest.approx(entropy(p, q, axis), rel=1e-9)
 
 
-def test_an_image_of_logits_has_its_classes_on_axis_1():
-    r, o = RANDOM.normal(0, 1, (2, 1, 5, 12, 16))
+def test_an_image_of_logits_has_its_classes_on_axis_1(random):
+    r, o = random.normal(0, 1, (2, 1, 5, 12, 16))
     assert similarity(r, o, "top1") == np.mean(r.argmax(1) == o.argmax(1))
     assert similarity(r, o, "kl") == pytest.approx(entropy(softmax(r, 1), softmax(o, 1), 1), rel=1e-9)
 
@@ -106,13 +104,13 @@ AMBIGUOUS = [(1, 64, 64, 21), (1, 48, 64, 21), (1, 7, 7, 1000), (1, 84, 8400), (
 
 
 @pytest.mark.parametrize("shape", PLAIN)
-def test_the_axis_is_found_in_the_shape_of_logits(shape):
-    assert find_classes([RANDOM.normal(0, 3, shape)]).axis == PLAIN[shape]
+def test_the_axis_is_found_in_the_shape_of_logits(shape, random):
+    assert find_classes([random.normal(0, 3, shape)]).axis == PLAIN[shape]
 
 
 @pytest.mark.parametrize("shape", AMBIGUOUS)
-def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape):
-    r, o = RANDOM.normal(0, 3, (2, *shape))
+def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape, random):
+    r, o = random.normal(0, 3, (2, *shape))
     for name in ("top1", "kl"):
         with pytest.raises(BadInput, match="cannot be told"):
             similarity(r, o, name)
@@ -120,15 +118,15 @@ def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape):
     assert similarity(r, o) < 1
 
 
-def test_a_mask_of_probabilities_needs_no_axis_for_kl():
-    p, q = RANDOM.uniform(0.1, 0.9, (2, 1, 40, 97))
+def test_a_mask_of_probabilities_needs_no_axis_for_kl(random):
+    p, q = random.uniform(0.1, 0.9, (2, 1, 40, 97))
     assert find_classes([p]).kind == OWN
     assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
 
 
-def test_classes_that_fp32_rules_out_are_ruled_out_on_both_sides():
+def test_classes_that_fp32_rules_out_are_ruled_out_on_both_sides(random):
     """-inf in FP32, as a mask writes it: that class has no part in the comparison."""
-    r, o = RANDOM.normal(0, 2, (2, 3, 6))
+    r, o = random.normal(0, 2, (2, 3, 6))
     masked = r.copy()
     masked[:, 4] = -np.inf
     kept = [0, 1, 2, 3, 5]

@@ -22,7 +22,6 @@ from trt_bisect.analyzer.tensors import (
 from trt_bisect.model.quantizer import Quantizer, symmetric
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
-RANDOM = np.random.default_rng(5)
 
 
 @given(st.lists(hnp.arrays(np.float32, (1, 7), elements=FLOATS), min_size=1, max_size=6))
@@ -38,8 +37,8 @@ def test_moments_are_those_of_all_values_together(blocks):
     assert spread.std == pytest.approx(everything.std(), rel=1e-6, abs=1e-3 * span)
 
 
-def test_a_far_mean_does_not_cancel_the_variance():
-    values = 1e8 + RANDOM.normal(0, 1, (50, 1, 100))
+def test_a_far_mean_does_not_cancel_the_variance(random):
+    values = 1e8 + random.normal(0, 1, (50, 1, 100))
     moments = Moments()
     for block in values:
         moments.add(block)
@@ -106,8 +105,8 @@ def test_places_where_one_run_is_not_finite_are_left_out():
     assert pair.output.spread().nonfinite == 1
 
 
-def test_groups_are_kept_apart():
-    reference, output = RANDOM.normal(0, 1, (3, 20)), RANDOM.normal(0, 1, (3, 20))
+def test_groups_are_kept_apart(random):
+    reference, output = random.normal(0, 1, (3, 20)), random.normal(0, 1, (3, 20))
     together = PairStatistics(3)
     together.add(reference, output, row=20)
     for group in range(3):
@@ -117,8 +116,8 @@ def test_groups_are_kept_apart():
         assert together.reference.spread(group) == alone.reference.spread()
 
 
-def test_rounding_against_numpy():
-    values, scale = RANDOM.normal(0, 1, (6, 4, 25)).astype(np.float32), np.float32(0.01)
+def test_rounding_against_numpy(random):
+    values, scale = random.normal(0, 1, (6, 4, 25)).astype(np.float32), np.float32(0.01)
     rounding = RoundingStatistics((symmetric(scale),))
     for block in values:
         rounding.add(block)
@@ -145,8 +144,8 @@ def test_rounding_with_a_zero_point_counts_steps_from_zero():
     assert (found.levels, found.to_zero, found.near_zero, found.clipped) == (256, 0.25, 0.5, 1 / 6)
 
 
-def test_the_loudest_channel():
-    values = RANDOM.normal(0, 1, (8, 2, 5, 3, 3))
+def test_the_loudest_channel(random):
+    values = random.normal(0, 1, (8, 2, 5, 3, 3))
     values[4, 1, 3, 2, 2] = -500.0
     peaks = ChannelPeaks(1)
     for sample in values:
@@ -159,8 +158,8 @@ def test_the_loudest_channel():
     assert peaks.loudest() is None
 
 
-def test_a_tensor_in_parts_is_the_tensor_as_a_whole():
-    reference, output = RANDOM.normal(0, 1, (2, 700, 1000))
+def test_a_tensor_in_parts_is_the_tensor_as_a_whole(random):
+    reference, output = random.normal(0, 1, (2, 700, 1000))
     in_parts, whole = PairStatistics(), PairStatistics()
     whole.add(as_block(reference), as_block(output), row=1000)
     slices = list(parts(reference.size, 1000))

@@ -15,8 +15,6 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, Trial
 from trt_bisect.report.page.headline import headline
 
-RANDOM = np.random.default_rng(3)
-
 
 def cosine(reference, output):
     r, o = (np.asarray(array, np.float64).ravel() for array in (reference, output))
@@ -27,9 +25,9 @@ def figures(reference, output):
     return compare_arrays(list(reference), list(output), BUILT_IN)
 
 
-def test_one_inverted_faint_input_among_eight_decides():
+def test_one_inverted_faint_input_among_eight_decides(random):
     """All together they have a cosine of 0.997: the seven others are ten times as loud."""
-    reference = RANDOM.normal(size=(8, 1, 50))
+    reference = random.normal(size=(8, 1, 50))
     reference[5] /= 10
     output = reference.copy()
     output[5] *= -1
@@ -42,8 +40,8 @@ def test_one_inverted_faint_input_among_eight_decides():
     assert by_input["mean"] == pytest.approx(6 / 8)
 
 
-def test_the_worst_is_the_largest_where_lower_is_better():
-    reference = RANDOM.normal(size=(4, 1, 20))
+def test_the_worst_is_the_largest_where_lower_is_better(random):
+    reference = random.normal(size=(4, 1, 20))
     output = reference + np.array([0.1, 0.4, 0.2, 0.3])[:, None, None]
     found = figures(reference, output)
     assert found.inputs["mse"] == pytest.approx([0.01, 0.16, 0.04, 0.09])
@@ -53,8 +51,8 @@ def test_the_worst_is_the_largest_where_lower_is_better():
     )
 
 
-def test_an_input_without_finite_output_decides_and_the_others_keep_their_figures():
-    reference = RANDOM.normal(size=(3, 1, 20))
+def test_an_input_without_finite_output_decides_and_the_others_keep_their_figures(random):
+    reference = random.normal(size=(3, 1, 20))
     output = reference.copy()
     output[1, 0, 3] = np.nan
     found = figures(reference, output)
@@ -66,9 +64,9 @@ def test_an_input_without_finite_output_decides_and_the_others_keep_their_figure
     assert (facts["misses"], facts["worst"], facts["mean"]) == (1, 1, 1.0)
 
 
-def test_an_input_on_which_fp32_gives_almost_nothing_is_judged_by_absolute_metrics_alone():
+def test_an_input_on_which_fp32_gives_almost_nothing_is_judged_by_absolute_metrics_alone(random):
     """Its cosine is that of float noise; its squared error is what it is."""
-    reference = RANDOM.normal(size=(5, 1, 40))
+    reference = random.normal(size=(5, 1, 40))
     reference[2] *= 1e-6
     output = reference.copy()
     output[2] *= -1
@@ -80,15 +78,15 @@ def test_an_input_on_which_fp32_gives_almost_nothing_is_judged_by_absolute_metri
     assert (facts["inputs"], facts["faint"], facts["misses"]) == (4, [2], 0)
 
 
-def test_outputs_of_other_sizes_are_compared_each_in_its_own():
-    reference = [RANDOM.normal(size=(1, size)) for size in (3, 7, 5)]
+def test_outputs_of_other_sizes_are_compared_each_in_its_own(random):
+    reference = [random.normal(size=(1, size)) for size in (3, 7, 5)]
     output = [array + 0.1 for array in reference]
     expected = [cosine(r, o) for r, o in zip(reference, output, strict=True)]
     assert figures(reference, output).inputs["cosine"] == pytest.approx(expected)
 
 
-def test_the_worst_output_of_each_input_counts():
-    reference = [{"a": RANDOM.normal(size=(1, 9)), "b": RANDOM.normal(size=(1, 9))} for _ in range(3)]
+def test_the_worst_output_of_each_input_counts(random):
+    reference = [{"a": random.normal(size=(1, 9)), "b": random.normal(size=(1, 9))} for _ in range(3)]
     output = [
         {"a": -r["a"] if place == 0 else r["a"], "b": -r["b"] if place == 2 else r["b"]}
         for place, r in enumerate(reference)
@@ -98,8 +96,8 @@ def test_the_worst_output_of_each_input_counts():
     assert make_rule(BUILT_IN["cosine"], None, outputs=["b"]).by_input(trial).misses == 1
 
 
-def test_figures_by_input_come_back_from_a_journal():
-    reference = RANDOM.normal(size=(4, 1, 20))
+def test_figures_by_input_come_back_from_a_journal(random):
+    reference = random.normal(size=(4, 1, 20))
     reference[1] *= 1e-6
     output = reference + 0.01
     output[2] = np.inf
@@ -200,9 +198,9 @@ def test_a_recovery_says_it_too(planted, tmp_path):
     assert "on the worst of 6 inputs" in found.summary
 
 
-def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path):
+def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path, random):
     """Two saved runs of eight samples, of which one faint one is inverted: together their cosine is 0.997."""
-    reference = RANDOM.normal(size=(8, 1, 50)).astype(np.float32)
+    reference = random.normal(size=(8, 1, 50)).astype(np.float32)
     reference[5] /= 10
     output = reference.copy()
     output[5] *= -1
