@@ -153,7 +153,11 @@ Comparison = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 
 
 def comparison(
-    reference: Sequence[Outputs], extra: Metric | None = None, classes: Mapping[str, Classes] | None = None
+    reference: Sequence[Outputs],
+    extra: Metric | None = None,
+    classes: Mapping[str, Classes] | None = None,
+    *,
+    only: Metric | None = None,
 ) -> Comparison:
     """Returns a function from the outputs for every input to their figures by all metrics.
 
@@ -161,8 +165,11 @@ def comparison(
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
         classes: the classes of each output; found from ``reference`` by default.
+        only: the one metric to compute; all by default.
     """
     metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
+    if only is not None:
+        metrics = {only.name: only}
     judges = {
         name: OutputJudge([found[name] for found in reference], metrics, (classes or {}).get(name))
         for name in numeric_outputs(reference[0])

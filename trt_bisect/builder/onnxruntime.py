@@ -17,7 +17,7 @@ from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.model.session import CPU, make_session
+from trt_bisect.model.session import CPU, SAME_SUMS, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.support.machine import processor
@@ -55,18 +55,34 @@ class OnnxRuntimeEngine:
 
 
 class SwitchSession:
-    """One session that runs any plan of INT8 and one high precision."""
+    """One session that runs any plan of INT8 and one high precision, with any scales of the activations.
 
-    def __init__(self, written: WrittenSwitch, provider: str, threads: int | None) -> None:
-        self._session = make_session(written, provider, threads)
+    Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
+    """
+
+    def __init__(self, written: WrittenSwitch, scales: Scales, provider: str, threads: int | None) -> None:
+        self._session = make_session(written, provider, threads, level=SAME_SUMS)
         self._names = [output.name for output in self._session.get_outputs()]
         self._gates = written.gates
+        self._scales = written.scales
+        self._own_scales = scales
 
-    def infer(self, plan: PrecisionPlan, feeds: Feeds) -> Outputs:
-        """Returns the outputs of a plan for one sample; raises TrialFailed if ONNX Runtime fails."""
+    def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
+        """Returns the outputs of a plan for one sample.
+
+        Args:
+            plan: the precision of each layer.
+            feeds: the sample.
+            scales: of the activations; None for those of the builder.
+
+        Raises:
+            TrialFailed: ONNX Runtime fails.
+        """
+        chosen = self._own_scales if scales is None else scales
         gates = {gate: np.array(layer in plan.int8) for layer, gate in self._gates.items()}
+        by_input = {name: np.asarray(chosen[tensor], np.float32) for tensor, name in self._scales.items()}
         try:
-            return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates}), strict=True))
+            return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates, **by_input}), strict=True))
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
 
@@ -80,6 +96,7 @@ class OnnxRuntimeBuilder:
 
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
         self._network = network
+        self._scales = scales
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
         self._options = options
         self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
@@ -95,9 +112,14 @@ class OnnxRuntimeBuilder:
         session = make_session(self._writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
-    def switch(self) -> SwitchSession:
-        """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it."""
-        return SwitchSession(write_switch(self._writer, self._options.high), self.provider, self._options.threads)
+    def switch(self, threads: int | None = None) -> SwitchSession:
+        """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it.
+
+        Args:
+            threads: for one inference; None for those of the build options.
+        """
+        written = write_switch(self._writer, self._options.high)
+        return SwitchSession(written, self._scales, self.provider, threads or self._options.threads)
 
     def switches(self, plan: PrecisionPlan) -> bool:
         """Returns true if that session runs a plan: each layer is in INT8 or in the session's one high precision."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +35,20 @@ class Ranges:
         for name in sorted(self.scales):
             sha.update(f"{name}:{np.float32(self.scales[name]).tobytes().hex()};".encode())
         return sha.hexdigest()
+
+
+def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
+    """Returns ranges in which some tensors have the scales that other ranges give them.
+
+    Args:
+        ranges: of all tensors.
+        others: by tensor, the ranges that its scale comes from.
+    """
+    scales = {tensor: other.scales[tensor] for tensor, other in others.items()}
+    counts = Counter(other.origin for other in others.values())
+    changes = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())
+    origin = f"{ranges.origin}, {changes}" if changes else ranges.origin
+    return replace(ranges, scales={**ranges.scales, **scales}, origin=origin)
 
 
 def ranges_from_scales(

@@ -73,6 +73,7 @@ class Trial:
         infer_seconds: the time of the inferences, or the trial's share of a pass.
         inferences: the number of inferences.
         builds: the number of engines built for it; in a pass, the first trial has them all.
+        losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
     """
 
     plan: str
@@ -84,6 +85,7 @@ class Trial:
     infer_seconds: float = 0.0
     inferences: int = 0
     builds: int = 1
+    losses: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def judged(

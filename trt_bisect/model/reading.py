@@ -21,7 +21,7 @@ from trt_bisect.model.observe import with_outputs
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
-from trt_bisect.model.session import make_session
+from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan, int8_set
 
@@ -200,7 +200,7 @@ def _run_file(file: Written, names: Sequence[str], feeds: Feeds) -> dict[str, np
     made = {name for node in file.model.graph.node for name in node.output}
     known = [name for name in names if name in made]
     try:
-        session = make_session(Written(with_outputs(file.model, known), file.weights), unoptimised=True)
+        session = make_session(Written(with_outputs(file.model, known), file.weights), level=UNOPTIMISED)
         values = session.run(known, {name: feeds[name] for name in feeds})
     except Exception as error:
         logging.getLogger(__name__).debug("the file does not run: %s", error)

@@ -17,6 +17,9 @@ from trt_bisect.support.machine import session_threads
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 CPU = "CPUExecutionProvider"
+SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+"""The highest level of optimisations at which float sums are added in the order of the graph."""
+UNOPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def make_session(
@@ -25,23 +28,25 @@ def make_session(
     threads: int | None = None,
     *,
     one_of_many: bool = False,
-    unoptimised: bool = False,
+    level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     arena: bool = True,
 ) -> ort.InferenceSession:
-    """Makes a session with Q/DQ fusion off and all other optimisations on.
+    """Makes a session with Q/DQ fusion off.
 
     Args:
         written: the graph.
         provider: ONNX Runtime's execution provider.
         threads: for one inference; None for ``session_threads()``.
         one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
-        unoptimised: true for no optimisation at all.
+        level: of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit; beyond it
+            tensors get other layouts, and float sums another order.
         arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
     """
-    options = _options(threads, shares_arena=one_of_many and provider == CPU, unoptimised=unoptimised)
+    options = _options(threads, shares_arena=one_of_many and provider == CPU)
+    options.graph_optimization_level = level
     options.enable_cpu_mem_arena = arena
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
@@ -54,12 +59,10 @@ def make_session(
         raise TrialFailed("build failed", first_line(error)) from error
 
 
-def _options(threads: int | None, *, shares_arena: bool, unoptimised: bool) -> ort.SessionOptions:
+def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
     options.log_severity_level = 4
-    if unoptimised:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if shares_arena:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")

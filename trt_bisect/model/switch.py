@@ -1,4 +1,7 @@
-"""One graph that runs any plan: an If for each quantizable layer holds the layer in INT8 and in high precision."""
+"""One graph that runs any plan with any scales.
+
+An If for each quantizable layer holds the layer in INT8 and in high precision. Scales of activations are inputs.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,17 @@ class WrittenSwitch(Written):
 
     Attributes:
         gates: by index of a quantizable layer, the graph's input, a bool scalar, that is true for INT8.
+        scales: by rounded activation, the graph's input with its scale, a float32 scalar.
     """
 
     gates: Mapping[int, str] = field(default_factory=dict)
+    scales: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
     """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in ``high``."""
-    writing, names, graph = GraphWriting(writer.context), Names(), writer.network.skeleton.graph
+    writing, names = GraphWriting(writer.context, scales_are_inputs=True), Names()
+    graph = writer.network.skeleton.graph
     gates: dict[int, str] = {}
     for layer in writer.network.layers:
         if layer.quantizable:
@@ -35,9 +41,13 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
             writing.nodes.append(_choice(writing, layer, high, names, gates[layer.index], writer.tag))
         else:
             writing.layer(layer, high, names)
-    inputs = [*graph.input, *(helper.make_tensor_value_info(gate, TensorProto.BOOL, []) for gate in gates.values())]
+    inputs = [
+        *graph.input,
+        *(helper.make_tensor_value_info(gate, TensorProto.BOOL, []) for gate in gates.values()),
+        *(helper.make_tensor_value_info(scale, TensorProto.FLOAT, []) for scale in writing.scale_inputs.values()),
+    ]
     model, weights = writing.assemble(inputs, graph.output)
-    return WrittenSwitch(model, weights, {}, gates)
+    return WrittenSwitch(model, weights, {}, gates, dict(writing.scale_inputs))
 
 
 def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, gate: str, tag: str) -> onnx.NodeProto:

@@ -52,11 +52,23 @@ class Names:
 
 
 class GraphWriting:
-    """A graph that is being written: its nodes so far, and the rounded and FP16 copies of tensors that they make."""
+    """A graph that is being written: its nodes so far, and the rounded and FP16 copies of tensors that they make.
 
-    def __init__(self, context: WritingContext) -> None:
+    Args:
+        context: the network, its scales, and the facts that its graphs share.
+        scales_are_inputs: the scales of activations are inputs of the graph, not constants. Those of pairs that the
+            network's own file holds stay constants.
+
+    Attributes:
+        nodes: written so far.
+        scale_inputs: by rounded tensor, the graph's input with its scale, float32 scalar.
+    """
+
+    def __init__(self, context: WritingContext, *, scales_are_inputs: bool = False) -> None:
         self._context = context
         self._network = context.network
+        self._scales_are_inputs = scales_are_inputs
+        self.scale_inputs: dict[str, str] = {}
         self.nodes: list[onnx.NodeProto] = []
         self._small: list[onnx.TensorProto] = []
         self._large: Weights = {}
@@ -110,7 +122,7 @@ class GraphWriting:
                 node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers)
         self.nodes.append(node)
         for raw, final, rounding, quantizers in after:
-            self._chain(raw, quantizers, final, like=rounding.tensor)
+            self._chain(raw, quantizers, final, rounding)
         return tuple(rounding.tensor for rounding in roundings)
 
     def _new(self, name: str, word: str) -> str:
@@ -128,7 +140,7 @@ class GraphWriting:
             if self._context.emulates and self._context.is_constant(name):
                 self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers))
             else:
-                self._chain(name, quantizers, final, like=rounding.tensor)
+                self._chain(name, quantizers, final, rounding)
         return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
@@ -140,13 +152,13 @@ class GraphWriting:
                 shape.type.tensor_type.elem_type = dtype
             self._shapes.append(shape)
 
-    def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, like: str) -> None:
-        """Writes a Q/DQ pair for each quantizer between tensors ``name`` and ``final``, of the shape of ``like``."""
+    def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, rounding: Rounding) -> None:
+        """Writes a Q/DQ pair for each quantizer of a rounding between tensors ``name`` and ``final``."""
+        like = rounding.tensor
         for step, quantizer in enumerate(quantizers):
             last = step == len(quantizers) - 1
             out = final if last else f"{final}_step{step}"
-            parameters = [f"{out}_scale", f"{out}_zero_point"]
-            self._small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), parameters[0]))
+            parameters = [self._scale(quantizer, rounding, out), f"{out}_zero_point"]
             self._small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
             axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
             self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
@@ -155,6 +167,13 @@ class GraphWriting:
                 self._give_shape(out, helper.np_dtype_to_tensor_dtype(quantizer.dtype), like)
             self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like)
             name = out
+
+    def _scale(self, quantizer: Quantizer, rounding: Rounding, out: str) -> str:
+        """The name of a quantizer's scale: an input of the graph, or a constant for the pair that makes ``out``."""
+        if self._scales_are_inputs and not rounding.fixed and not rounding.is_weight:
+            return self.scale_inputs.setdefault(rounding.tensor, self._new(rounding.tensor, "scale"))
+        self._small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), f"{out}_scale"))
+        return f"{out}_scale"
 
     def _write_fp16(self, layer: Layer, node: onnx.NodeProto) -> None:
         original = self._network.skeleton.graph.node[layer.index]

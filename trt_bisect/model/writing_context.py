@@ -12,7 +12,7 @@ from trt_bisect.model.layers import Layer, Rounding, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, symmetric, weight_quantizer
 
-_OWN_WORDS = ("int8", "half", "fp16", "unrounded", "branch")
+_OWN_WORDS = ("int8", "half", "fp16", "unrounded", "branch", "scale")
 
 
 class RoundingCache:

@@ -24,7 +24,7 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     return replace(
         blank,
         layers=_filled_rows(measured, blank.layers, rule, rounds),
-        culprits=_names(blank, measured.findings.culprits),
+        culprits=_names(blank, measured.recipe.culprits),
         similarity={"int8": rule.similarity(measured.full), "recipe": rule.similarity(measured.restored)},
         by_input={
             plan: found.facts()
@@ -34,7 +34,7 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
         outputs={"int8": _figures(measured.full), "recipe": _figures(measured.restored)},
         recipe={
             "high": list(_names(blank, measured.recipe.kept)),
-            "added": list(_names(blank, measured.recipe.added)),
+            "added": list(_names(blank, (k for k in measured.recipe.kept if k not in measured.recipe.culprits))),
             "meets": measured.recipe.meets,
         },
         plans=plans,
@@ -43,15 +43,15 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     )
 
 
-def exit_code(measured: Measured, rule: Rule) -> int:
-    """Returns 0 if full INT8 meets the threshold, 1 if not, 3 if no plan or not full INT8 could be measured.
+def exit_code(measured: Measured) -> int:
+    """Returns 0 if full INT8 meets the threshold on all inputs, 1 if not, 3 if it could not be measured.
 
     Trials of pieces that are other engines than the whole network do not count.
     """
     wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
-    return 0 if rule.meets(measured.full) else 1
+    return 0 if measured.recipe.meets and not measured.recipe.kept else 1
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
@@ -93,7 +93,7 @@ class _Judged:
 def _filled_rows(measured: Measured, blank: Sequence[LayerRow], rule: Rule, rounds: Rounds) -> tuple[LayerRow, ...]:
     """Returns the rows with what was measured, in execution order."""
     steps = {step.layers[-1]: step for step in measured.findings.steps}
-    before = None if measured.nothing.failed else measured.nothing
+    before = None if measured.curve.nothing.failed else measured.curve.nothing
     rows = []
     for row in blank:
         judged = _judged(measured, row, steps.get(row.index), before)
@@ -129,7 +129,10 @@ def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, roun
         row,
         similarity=rule.similarity(trial),
         drop=judged.drop,
-        culprit=row.index in measured.findings.culprits,
+        culprit=row.index in measured.recipe.culprits,
+        gain=measured.recipe.gains.get(row.index),
+        taken_back=measured.recipe.taken_back.get(row.index),
+        suspect=measured.recipe.reasons.get(row.index, ""),
         outcome=judged.outcome,
         asked=asked,
         ran=ran,
@@ -140,11 +143,11 @@ def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, roun
         message=trial.message if trial and trial.outcome != MEASURED else "",
         whole=_on_whole_engines(measured, row.index, rule),
     )
-    return replace(filled, rounds=rounds(filled)) if filled.culprit and step is not None else filled
+    return replace(filled, rounds=rounds(filled)) if filled.culprit else filled
 
 
 def _on_whole_engines(measured: Measured, layer: int, rule: Rule) -> dict[str, float | None] | None:
-    trials = [measured.whole_trial_of(plan) for plan in measured.sides.get(layer, ())]
+    trials = [measured.whole_trial_of(plan) for plan in measured.curve.sides.get(layer, ())]
     if not any(trials):
         return None
     return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.results.advice import CulpritAdvice
+from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.saving import WithRecipe
@@ -18,7 +19,8 @@ from trt_bisect.support.type_checks import checked
 if TYPE_CHECKING:
     from trt_bisect.results.layer_table import LayerTable
 
-SCHEMA = 1
+SCHEMA = 2
+_READ = (1, SCHEMA)
 REPORT = "report.json"
 LAYERS = "layers.csv"
 FOLLOWS = "follows"
@@ -51,8 +53,9 @@ class LayerRow:
     """One layer in the report.
 
     Attributes:
-        similarity: of the final outputs with this layer and all before it in INT8, earlier culprits high.
-        drop: the loss that the layer added, in the metric's units; for cosine a fraction of 1.
+        similarity: of the final outputs with this layer and all before it in INT8, earlier suspects high.
+        drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
+        culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
         sqnr: of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
@@ -66,6 +69,9 @@ class LayerRow:
         rounds: the roundings of a culprit.
         whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
             by pieces that are other engines; else None.
+        gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
+        taken_back: of a culprit, the similarity of the recipe with this layer in INT8 too, on an input that misses.
+        suspect: for a layer with a large drop that is no culprit, the reason why it is none.
     """
 
     index: int
@@ -87,6 +93,9 @@ class LayerRow:
     message: str = ""
     rounds: tuple[RoundedTensor, ...] = ()
     whole: Mapping[str, float | None] | None = None
+    gain: float | None = None
+    taken_back: float | None = None
+    suspect: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +103,8 @@ class Report(WithRecipe):
     """The result of a run.
 
     Attributes:
-        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst input, None where not
-            measured.
+        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst of all inputs given, None where
+            not measured.
         outputs: for ``int8`` and ``recipe``, by output, every metric on the input where it is worst.
         recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
         inputs: the samples that were judged, and the distribution over the data set if it was searched.
@@ -112,6 +121,7 @@ class Report(WithRecipe):
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         budget: the loss that the threshold allows; None in older reports.
         by_input: where several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
+        answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1.
         files: of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
         explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
@@ -155,6 +165,7 @@ class Report(WithRecipe):
     made_of: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    answer: AnswerFacts | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)
@@ -192,21 +203,24 @@ class Report(WithRecipe):
         left_out = ("files", "graph", "layers", "explanation")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
         layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
-        record = {"schema": self.schema, **fields, "layers": layers}
+        answer = None if self.answer is None else asdict(self.answer)
+        record = {"schema": self.schema, **fields, "layers": layers, "answer": answer}
         types = plain(record)
         assert isinstance(types, dict)
         return types
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Report:
-        """Returns the report of a ``report.json``.
+        """Returns the report of a ``report.json`` of schema 1 or 2.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is not one of this schema.
+            KeyError, TypeError, ValueError: the record is not one of these schemas.
         """
-        if record["schema"] != SCHEMA:
-            raise ValueError(f"report of schema {record['schema']}, this version reads {SCHEMA}")
+        if record["schema"] not in _READ:
+            raise ValueError(f"report of schema {record['schema']}, this version reads 1 and {SCHEMA}")
         fields = dict(record)
+        if record.get("answer") is not None:
+            fields["answer"] = AnswerFacts.from_json(record["answer"])
         fields["layers"] = tuple(_row(row) for row in record["layers"])
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))

@@ -10,7 +10,6 @@ from math import nan
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.repair import Recipe
 from trt_bisect.driver.culprits.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
@@ -19,7 +18,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.search_result import Measured
+from trt_bisect.results.search_result import Curve, Measured, Recipe
 
 Lookup = Callable[[PrecisionPlan], Trial | None]
 
@@ -131,12 +130,10 @@ class Replay:
         restored = (trial_of(question.all_but(known.culprits)) if at_its_end else None) or UNTRIED
         loss = rule.loss(restored)
         measured = Measured(
-            known,
-            Recipe(question.all_but(known.culprits), loss, known.culprits, (), question.meets(loss)),
+            Curve(known, nothing=trial_of(question.prefix(-1)) or UNTRIED, measured_in=self._run.measured_in),
+            Recipe(question.all_but(known.culprits), known.culprits, known.culprits, question.meets(loss)),
             full=full,
             restored=restored,
-            nothing=trial_of(question.prefix(-1)) or UNTRIED,
-            measured_in=self._run.measured_in,
             trials=trials,
         )
         seconds = {
@@ -146,7 +143,7 @@ class Replay:
         return replace(
             filled_report(self._run.blank, measured, rule, lambda _: ()),
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
-            exit_code=NothingMeasured.exit_code if full is UNTRIED else exit_code(measured, rule),
+            exit_code=NothingMeasured.exit_code if full is UNTRIED else exit_code(measured),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:

@@ -85,13 +85,14 @@ def minimal(space: Space, limit: int = PLANS, alone: Sensitivities | None = None
         if known.meets(start):
             best = min(best, (yield from reduced(known, start)), key=space.price)
     while True:
-        better = yield from improved(known, best, alone, _cheaper(space, best))
+        better = yield from improved(known, best, alone, cheaper(space, best))
         if better is None:
             return chosen(known, best, alone)
         best = yield from reduced(known, better)
 
 
-def _cheaper(space: Space, kept: Kept) -> Goal:
+def cheaper(space: Space, kept: Kept) -> Goal:
+    """Returns the goal of a set that costs less than ``kept``."""
     price, budget = space.price(kept), space.budget
 
     def energy(cost: np.ndarray, loss: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
+from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.precision_check import obedience_notes
@@ -71,11 +72,12 @@ def assemble(
     notes: Sequence[str],
     seconds: Mapping[str, float],
     latencies: Latencies | None,
+    answer: AnswerFacts,
 ) -> Report:
     """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
     writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
     filled = filled_report(blank, measured, rule, lambda row: _rounds(network.layers[row.index], writer))
-    recipe, similarity = measured.recipe, filled.similarity
+    similarity = filled.similarity
     said = [
         *notes,
         *_trial_notes(measured, rule),
@@ -87,10 +89,11 @@ def assemble(
     return replace(
         filled,
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
-        summary=summary(network, rule, measured.findings, recipe, similarity, filled.by_input),
+        answer=answer,
+        summary=summary(network, rule, measured, similarity, filled.by_input, answer),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured, rule),
+        exit_code=exit_code(measured),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )
@@ -113,7 +116,7 @@ def _obedience(measured: Measured, network: Network) -> list[str]:
 
 def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
     """Notes on findings of pieces that whole engines, which decide, contradict."""
-    pieces, wholes = measured.in_pieces, measured.findings
+    pieces, wholes = measured.curve.in_pieces, measured.findings
     if pieces is None:
         return []
     said = []
@@ -123,10 +126,10 @@ def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
         said.append(f"in pieces full INT8 {words[0]} the threshold, on whole engines, which decide, it {words[1]} it")
     withdrawn = [network.layers[k].name for k in pieces.culprits if k not in wholes.culprits]
     if withdrawn:
-        said.append(f"withdrawn: {listed(withdrawn)}, blamed in pieces and not confirmed by whole engines")
+        said.append(f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines")
     found = [network.layers[k].name for k in wholes.culprits if k not in pieces.culprits]
     if found:
-        said.append(f"found on whole engines alone, in pieces innocent: {listed(found)}")
+        said.append(f"suspects on whole engines alone, and not in pieces: {listed(found)}")
     return said
 
 

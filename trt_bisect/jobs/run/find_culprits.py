@@ -29,34 +29,39 @@ def _broken_off(experiment: Experiment) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(preparation: Preparation, experiment: Experiment, command: str = "") -> tuple[Report, Measured]:
-    """The culprits, the recipe, and all that was measured on the way; and the trials behind it.
+def verdict(
+    preparation: Preparation, experiment: Experiment, command: str = "", on_ranges: Callable[[Experiment], None] = _nothing
+) -> tuple[Report, Measured, Experiment]:
+    """The culprits, the recipe, and all that was measured on the way; the trials behind it; the final experiment.
 
     Args:
         preparation: that ``experiment`` belongs to.
-        experiment: where it is measured.
+        experiment: with the first ranges.
         command: that asked for it.
+        on_ranges: called with the experiment of the curve as soon as its ranges are chosen.
     """
-    high = preparation.options.high_precision
-    asked = _asked(preparation, experiment, command)
-    if preparation.folder is not None:
-        asked.save(preparation.folder)
-    names = [layer.name for layer in experiment.network.layers]
-    measured = search(
-        asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
-    )
-    warning = sqnr_disagreement(experiment.rule, measured.full)
+    with answer_search(preparation, experiment) as answering:
+        experiment = answering.choose_ranges()
+        on_ranges(experiment)
+        asked = _asked(preparation, experiment, command)
+        if preparation.folder is not None:
+            asked.save(preparation.folder)
+        names = [layer.name for layer in experiment.network.layers]
+        curve = search(
+            asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
+        )
+        broken_off = _broken_off(experiment)
+        answer = answering.finish(curve.findings)
+    experiment = answer.experiment
+    measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **asked_trials(experiment)})
     latencies = measure_latencies(
-        experiment.builder, experiment.network, measured.recipe.plan, high, experiment.feeds[0], preparation.progress
+        experiment.builder,
+        experiment.network,
+        measured.recipe.plan,
+        preparation.options.high_precision,
+        experiment.feeds[0],
+        preparation.progress,
     )
-    trials = experiment.store.trials
-    seconds = {
-        "calibrate": preparation.calibrated,
-        "build": sum(trial.build_seconds for trial in trials.values()),
-        "infer": sum(trial.infer_seconds for trial in trials.values()),
-        "total": perf_counter() - preparation.began,
-    }
-    measured = replace(measured, trials=trials, canonical=experiment.whole.canonical)
     report = assemble(
         measured,
         asked.blank,
@@ -64,11 +69,27 @@ def verdict(preparation: Preparation, experiment: Experiment, command: str = "")
         experiment.ranges,
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
-        notes=[*([warning] if warning else []), *_broken_off(experiment)],
-        seconds=seconds,
+        notes=[*broken_off, *_disagreement(experiment, measured)],
+        seconds=_seconds(preparation, measured),
         latencies=latencies,
+        answer=answer_facts(answer),
     )
-    return report, measured
+    return report, measured, experiment
+
+
+def _disagreement(experiment: Experiment, measured: Measured) -> list[str]:
+    warning = sqnr_disagreement(experiment.rule, measured.full)
+    return [warning] if warning else []
+
+
+def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
+    trials = measured.trials.values()
+    return {
+        "calibrate": preparation.calibrated,
+        "build": sum(trial.build_seconds for trial in trials),
+        "infer": sum(trial.infer_seconds for trial in trials),
+        "total": perf_counter() - preparation.began,
+    }
 
 
 def _asked(preparation: Preparation, experiment: Experiment, command: str) -> RunManifest:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
 from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises
-from trt_bisect.driver.culprits.repair import Recipe, repair
 from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, drive
 from trt_bisect.driver.culprits.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.search_result import Measured
+from trt_bisect.results.search_result import Curve
 from trt_bisect.support.progress import Progress
 
 _BOUNDARIES_AT_ONCE = 9
@@ -34,8 +33,8 @@ def search(
     rule: Rule,
     names: Sequence[str],
     progress: Progress,
-) -> Measured:
-    """The culprits, and the recipe that leaves them high.
+) -> Curve:
+    """The curve, and the suspects that it shows.
 
     Args:
         every_boundary: every boundary is measured, not only those that the verdict needs.
@@ -46,10 +45,6 @@ def search(
         progress: is told of each plan, or of each piece.
     """
 
-    def measure(plan: PrecisionPlan) -> Loss:
-        progress.step(_last(plan, names))
-        return rule.loss(evaluator.measure(plan))
-
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
         findings = _search_speculatively(every_boundary, question, evaluator, rule, progress)
@@ -58,15 +53,9 @@ def search(
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
     else:
         findings = _search_wholes(every_boundary, question, evaluator, rule, names, progress)
-    progress.stage("Measuring the recipe", None)
-    recipe = _recipe(question, findings, evaluator, measure, rule)
-    trial_of = evaluator.measure
-    return Measured(
+    return Curve(
         findings,
-        recipe,
-        full=trial_of(question.all_but(())),
-        restored=trial_of(recipe.plan),
-        nothing=trial_of(question.prefix(-1)),
+        nothing=evaluator.measure(question.prefix(-1)),
         measured_in=evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE,
         in_pieces=in_pieces,
         sides=_sides(question, in_pieces, findings),
@@ -180,22 +169,6 @@ def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
     """The name of the last layer in INT8."""
     last = max(plan.int8, default=-1)
     return names[last] if last >= 0 else "FP32"
-
-
-def _recipe(
-    question: Question,
-    findings: Findings,
-    evaluator: RebuildEvaluator | BranchEvaluator,
-    measure: Callable[[PrecisionPlan], Loss],
-    rule: Rule,
-) -> Recipe:
-    """The recipe. What a switch chose is measured on a whole engine; if that disagrees, whole engines choose."""
-    if isinstance(evaluator, BranchEvaluator):
-        chosen = drive(repair(question, findings), lambda plan: rule.loss(evaluator.choose(plan)))
-        loss = measure(chosen.plan)
-        if question.meets(loss) == chosen.meets:
-            return replace(chosen, loss=loss)
-    return drive(repair(question, findings), measure)
 
 
 def _few(layers: int) -> int:

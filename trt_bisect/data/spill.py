@@ -1,0 +1,53 @@
+"""Arrays that are kept in memory up to a limit, and beyond it in files of a temporary folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+
+import numpy as np
+
+
+class Spill:
+    """Keeps arrays until it is closed.
+
+    Args:
+        memory: bytes of arrays that stay in memory. Arrays of objects, such as texts, always do.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._left = memory
+        self._folder: TemporaryDirectory[str] | None = None
+        self._files = 0
+
+    def kept(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the same arrays; those beyond the limit are read from files, and are not writable."""
+        return {name: self._kept(array) for name, array in arrays.items()}
+
+    def _kept(self, array: np.ndarray) -> np.ndarray:
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.nbytes <= self._left:
+            self._left -= getattr(array, "nbytes", 0)
+            return array
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="trt-bisect-", ignore_cleanup_errors=True)
+        path = Path(self._folder.name) / f"{self._files}.npy"
+        self._files += 1
+        np.save(path, array)
+        read: np.ndarray = np.load(path, mmap_mode="r")
+        return read
+
+    def close(self) -> None:
+        """Removes the files."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,83 @@
+"""The cheapest set of units to keep high such that a plan meets the budget, by lowering and then by local search.
+
+No losses are added up: every set that is accepted was measured as a whole plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trt_bisect.driver.recipes.local_search import improved
+from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side
+from trt_bisect.driver.recipes.minimal import cheaper, reduced
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space
+
+_EQUAL = 0.01
+"""Sets whose costs differ by less than this share of the smaller one are equally good."""
+
+
+@dataclass(frozen=True)
+class Cheapest:
+    """The result of a search.
+
+    Attributes:
+        kept: the units kept high. It is 1-minimal: with any one of them low, the plan was measured to miss.
+        meets: true if the plan meets the budget; else ``kept`` is the set with the smallest loss that was measured.
+        taken_back: by unit of ``kept``, the loss with that unit low as well.
+        equals: other 1-minimal sets that cost the same within one per cent.
+    """
+
+    kept: Kept
+    meets: bool
+    taken_back: dict[int, float]
+    equals: tuple[Kept, ...] = ()
+
+
+def cheapest(
+    space: Space, rankings: Sequence[Sequence[int]], limit: int, alone: Sensitivities | None = None
+) -> Batches[Cheapest]:
+    """Lowers the units in several orders, side by side, and improves the cheapest set that this gives.
+
+    Args:
+        space: the units to choose from.
+        rankings: orders of the units; see ``lowering.orders``.
+        limit: the number of plans tried to find a cheaper set by local search; 0 for none.
+        alone: the sensitivities, for the local search.
+    """
+    known = MeasuredSets(space, limit)
+    yield from known.ask([frozenset(), space.all])
+    if known.meets(frozenset()):
+        return Cheapest(frozenset(), True, {})
+    if not known.meets(space.all):
+        return Cheapest(min(known.losses, key=lambda kept: (known.losses[kept], space.price(kept))), False, {})
+    starts = yield from side_by_side([lowered(known, space.all, ranking) for ranking in rankings])
+    distinct = dict.fromkeys(start for start in starts if start is not None)
+    found = yield from side_by_side([reduced(known, start) for start in distinct])
+    best = min(found, key=space.price)
+    while limit and alone is not None:
+        better = yield from improved(known, best, alone, cheaper(space, best))
+        if better is None:
+            break
+        best = yield from reduced(known, better)
+        found.append(best)
+    return _settled(known, best, found)
+
+
+def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest:
+    space = known.space
+    most = space.cost(best) * (1.0 + _EQUAL)
+    equals = tuple(kept for kept in dict.fromkeys(found) if kept != best and space.cost(kept) <= most)
+    taken_back = {unit: known.losses[best - {unit}] for unit in sorted(best)}
+    return Cheapest(best, True, taken_back, equals)
+
+
+def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
+    """Lowers the units once, the dearest first; returns None as soon as the set would cost more than ``dearest``."""
+    known = MeasuredSets(space)
+    yield from known.ask([frozenset(), space.all])
+    if known.meets(frozenset()):
+        return frozenset()
+    if not known.meets(space.all):
+        return None
+    return (yield from lowered(known, space.all, orders(space)[0], lambda: dearest))

@@ -1,0 +1,89 @@
+"""Lowering: begins with all units high and lowers them in an order, many together where that is good.
+
+A group of units that cannot go low together is halved, as delta debugging does (Zeller and Hildebrandt, Simplifying and
+isolating failure-inducing input, 2002). So c units that must stay high among N take about 2 c log2(N / c) plans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space
+from trt_bisect.precision import PrecisionPlan
+
+Result = TypeVar("Result")
+
+
+def lowered(
+    known: MeasuredSets, start: Kept, order: Iterable[int], dearest: Callable[[], float] = lambda: math.inf
+) -> Batches[Kept | None]:
+    """Lowers units of a set that meets the budget, in an order; a unit stays high if it cannot go low any more.
+
+    Args:
+        known: the measurements.
+        start: the set; it meets the budget.
+        order: of the units; those outside ``start`` are passed over.
+        dearest: returns a cost, at any time: the search ends as soon as the units that stay high cost more.
+
+    Returns:
+        The smaller set; None if it would cost more than ``dearest()``.
+    """
+    kept, stays = start, frozenset[int]()
+    groups = [tuple(unit for unit in order if unit in start)]
+    while groups:
+        group = groups.pop()
+        if not group:
+            continue
+        yield from known.ask([kept.difference(group)])
+        if known.meets(kept.difference(group)):
+            kept = kept.difference(group)
+        elif len(group) > 1:
+            middle = (len(group) + 1) // 2
+            groups += [group[middle:], group[:middle]]
+        else:
+            stays |= {group[0]}
+            if known.space.cost(stays) > dearest():
+                return None
+    return kept
+
+
+def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
+    """Runs searches in step: their questions of one step are asked together, so that they are measured together."""
+    results: dict[int, Result] = {}
+    waiting: dict[int, Sequence[PrecisionPlan]] = {}
+
+    def advance(place: int, losses: Sequence[float | None] | None) -> None:
+        try:
+            waiting[place] = next(searches[place]) if losses is None else searches[place].send(losses)
+        except StopIteration as end:
+            waiting.pop(place, None)
+            results[place] = end.value
+
+    for place in range(len(searches)):
+        advance(place, None)
+    while waiting:
+        asked = dict(waiting)
+        plans = list(dict.fromkeys(plan for batch in asked.values() for plan in batch))
+        losses = dict(zip(plans, (yield plans), strict=True))
+        for place, batch in asked.items():
+            advance(place, [losses[plan] for plan in batch])
+    return [results[place] for place in range(len(searches))]
+
+
+def orders(space: Space, alone: Sensitivities | None = None) -> list[tuple[int, ...]]:
+    """The orders in which units are lowered: the dearest first, and those that lose least, in all and for their cost.
+
+    Args:
+        space: the units.
+        alone: the loss of each unit alone low, and its gain alone high; without it there is one order.
+    """
+    units = range(len(space.units))
+    cost = space.costs
+    found = [sorted(units, key=lambda unit: (-cost[unit], unit))]
+    for figures in () if alone is None else (alone.losses, alone.gains):
+        for prices in ([1.0] * len(units), cost):
+            rank = [(figures[unit] / prices[unit], -cost[unit], unit) for unit in units]
+            found.append(sorted(units, key=rank.__getitem__))
+    return list(dict.fromkeys(map(tuple, found)))

@@ -1,0 +1,255 @@
+"""Measures plans on many inputs, each judged by itself; a plan that misses on one input is not run on the others."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Protocol
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.builder.base import Builder, Outputs
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.data.datasets import Feeds
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.given_inputs import GivenInputs, InputJudge
+from trt_bisect.evaluator.rebuild import TrialStore
+from trt_bisect.evaluator.trial import INFERENCE_FAILED, Cost, OutputFigures, Trial
+from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.machine import cores
+
+Infer = Callable[[Feeds], Outputs]
+INPUTS = "inputs"
+"""The first word of the engines' name in the keys of these trials."""
+
+
+class Runner(Protocol):
+    """Runs plans on inputs.
+
+    Attributes:
+        at_once: the number of plans that can be open at the same time.
+    """
+
+    at_once: int
+
+    def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Infer]:
+        """Opens a plan; raises TrialFailed if it cannot be built."""
+        ...
+
+
+class SwitchRunner:
+    """Runs plans on one session that switches precisions, with some scales of the activations.
+
+    Args:
+        session: shared by the runners of all scales.
+        scales: of the activations.
+    """
+
+    at_once = cores()
+
+    def __init__(self, session: SwitchSession, scales: Scales) -> None:
+        self._session = session
+        self._scales = scales
+
+    @contextmanager
+    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
+        """Opens a plan; nothing is built."""
+        yield lambda feeds: self._session.infer(plan, feeds, self._scales)
+
+
+class WholeRunner:
+    """Runs plans on whole engines, each built for it."""
+
+    at_once = 1
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+
+    @contextmanager
+    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
+        """Builds the engine of a plan."""
+        with self._builder.build(plan) as engine:
+            yield engine.infer
+
+
+@dataclass
+class _Pending:
+    """A plan under measurement: the inputs that are left, and the losses so far."""
+
+    plan: PrecisionPlan
+    infer: Infer
+    left: list[int]
+    losses: dict[int, float]
+    outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
+    failure: TrialFailed | None = None
+    inferences: int = 0
+
+
+class EachInput:
+    """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
+
+    Args:
+        given: the inputs.
+        judge: compares outputs with FP32's.
+        rule: judges the comparison.
+        runner: runs plans.
+        store: keeps trials.
+        ranges: identifies the scales that the runner has, for the trials' keys.
+        canonical: from a plan to the plan with the same engine that is stored.
+    """
+
+    def __init__(
+        self,
+        given: GivenInputs,
+        judge: InputJudge,
+        rule: Rule,
+        runner: Runner,
+        store: TrialStore,
+        ranges: str,
+        canonical: Callable[[PrecisionPlan], PrecisionPlan],
+    ) -> None:
+        self.given = given
+        self._judge = judge
+        self._rule = rule
+        self._runner = runner
+        self._store = store
+        self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]}"
+        self._canonical = canonical
+        self._missed: Counter[int] = Counter()
+
+    def losses(
+        self,
+        plans: Sequence[PrecisionPlan],
+        among: Sequence[int],
+        on_plan: Callable[[PrecisionPlan], None] = lambda _: None,
+        *,
+        to_the_end: bool = False,
+    ) -> list[float | None]:
+        """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
+
+        Args:
+            plans: to measure.
+            among: the places of the inputs that count.
+            on_plan: called with each plan that has to be run.
+            to_the_end: every plan is run on all these inputs, even after it missed the budget on one.
+        """
+        plans = [self._canonical(plan) for plan in plans]
+        order = sorted(among, key=lambda place: (-self._missed[place], place))
+        unknown = [plan for plan in dict.fromkeys(plans) if self._left(plan, order, to_the_end)]
+        for start in range(0, len(unknown), self._runner.at_once):
+            some = unknown[start : start + self._runner.at_once]
+            for plan in some:
+                on_plan(plan)
+            self._measure(some, order, to_the_end)
+        for plan in dict.fromkeys(plans):
+            self._missed.update(place for place, loss in self._known(plan).items() if loss > self._rule.budget)
+        return [self._largest(plan, among) for plan in plans]
+
+    def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
+        """Returns the losses of a plan on the inputs that it was run on, by their places."""
+        return self._known(self._canonical(plan))
+
+    def _key(self, plan: PrecisionPlan) -> str:
+        return TrialKey(plan.key(), self._measured_in).text
+
+    def _known(self, plan: PrecisionPlan) -> dict[int, float]:
+        trial = self._store.find(self._key(plan))
+        return {} if trial is None else {int(place): loss for place, loss in trial.losses.items()}
+
+    def _largest(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
+        trial = self._store.find(self._key(plan))
+        if trial is None or trial.failed:
+            return None
+        losses = [loss for place, loss in self._known(plan).items() if place in among]
+        return max(losses, default=math.inf)
+
+    def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
+        """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
+        trial = self._store.find(self._key(plan))
+        if trial is not None and trial.failed:
+            return []
+        known = self._known(plan)
+        if not to_the_end and any(known.get(place, 0.0) > self._rule.budget for place in order):
+            return []
+        return [place for place in order if place not in known]
+
+    def _measure(self, plans: Sequence[PrecisionPlan], order: Sequence[int], to_the_end: bool) -> None:
+        began = perf_counter()
+        with ExitStack() as stack:
+            pending = []
+            for plan in plans:
+                left, known = self._left(plan, order, to_the_end), self._known(plan)
+                try:
+                    infer = stack.enter_context(self._runner.opened(plan))
+                    pending.append(_Pending(plan, infer, left, known))
+                except TrialFailed as failure:
+                    self._store.keep(Trial(self._key(plan), failure.outcome, message=failure.message))
+            built = perf_counter()
+            self._run(pending, to_the_end)
+        infer_seconds = perf_counter() - built
+        for one in pending:
+            self._keep(one, (built - began) / len(plans), infer_seconds / len(plans))
+
+    def _run(self, pending: Sequence[_Pending], to_the_end: bool) -> None:
+        """Runs plans on their inputs, as many inferences at a time as there are cores."""
+        at_once = cores() if self._runner.at_once > 1 else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            while active := [one for one in pending if one.left and one.failure is None]:
+                share = max(1, at_once // len(active))
+                wave = [(one, place) for one in active for place in one.left[:share]]
+                found = list(pool.map(lambda pair: self._figures(*pair), wave))
+                for (one, place), (figures, failure) in zip(wave, found, strict=True):
+                    self._take(one, place, figures, failure, to_the_end)
+
+    def _figures(self, one: _Pending, place: int) -> tuple[Mapping[str, OutputFigures], TrialFailed | None]:
+        try:
+            return self._judge.figures(place, one.infer(self.given.feeds[place])), None
+        except TrialFailed as failure:
+            return {}, failure
+
+    def _take(
+        self,
+        one: _Pending,
+        place: int,
+        figures: Mapping[str, OutputFigures],
+        failure: TrialFailed | None,
+        to_the_end: bool,
+    ) -> None:
+        """Adds the result of one inference; results after a miss in the same wave are not taken."""
+        if place not in one.left or one.failure is not None:
+            return
+        one.inferences += 1
+        if failure is not None:
+            one.failure = failure
+            return
+        loss = self._rule.loss(Trial.judged("", figures, {}, Cost(0.0, 0.0, 1)))
+        one.left.remove(place)
+        one.losses[place] = math.inf if loss is None else loss
+        if one.losses[place] >= max(one.losses.values()):
+            one.outputs = figures
+        if one.losses[place] > self._rule.budget and not to_the_end:
+            one.left.clear()
+
+    def _keep(self, one: _Pending, build_seconds: float, infer_seconds: float) -> None:
+        key = self._key(one.plan)
+        if one.failure is not None:
+            self._store.keep(Trial(key, INFERENCE_FAILED, message=one.failure.message))
+            return
+        trial = Trial.judged(key, one.outputs, {}, Cost(build_seconds, infer_seconds, one.inferences, 0))
+        self._store.keep(replace(trial, losses={str(place): loss for place, loss in one.losses.items()}))
+
+
+def switch_session(builder: Builder) -> SwitchSession | None:
+    """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses."""
+    if not isinstance(builder, OnnxRuntimeBuilder):
+        return None
+    try:
+        return builder.switch(threads=1)
+    except TrialFailed:
+        return None

@@ -1,0 +1,1 @@
+"""The answer: ranges, culprits and recipe that hold on all inputs given."""

@@ -1,0 +1,111 @@
+"""From an answer to the facts of a report: the recipe, its culprits, the suspects, and the figures on all inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.answer.answer import Answer
+from trt_bisect.jobs.answer.search import CalibratorTried
+from trt_bisect.jobs.answer.validation import losses_by_place
+from trt_bisect.model.network import Network
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.results.search_result import Curve, Measured, Recipe
+
+ANOTHER_READER = "its rounded tensor has another INT8 reader, so that keeping it high saves little"
+COVERED = "the culprits that stay high make up for it: with them high, it can stay in INT8"
+CANCELLED = "later layers cancel its error: kept high alone, it does not make full INT8 better"
+
+
+def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial]) -> Measured:
+    """Returns the curve and the recipe with the trials behind them."""
+    space, rule = answer.space, answer.experiment.rule
+    layer_of = {unit: space.units[unit][0] for unit in answer.kept}
+    taken_back = {
+        layer_of[unit]: similarity_of(rule, loss) for unit, loss in answer.taken_back.items() if loss is not None
+    }
+    gains = {} if answer.alone is None else dict(zip((k for (k,) in space.units), answer.alone.gains, strict=True))
+    suspects = [k for k in curve.findings.culprits if k not in answer.members]
+    recipe = Recipe(
+        answer.plan,
+        answer.high,
+        answer.members,
+        answer.meets,
+        taken_back,
+        gains,
+        {k: _reason(answer.experiment.network, answer.plan, k, gains.get(k)) for k in suspects},
+    )
+    return Measured(curve, recipe, answer.full, answer.restored, trials, answer.experiment.whole.canonical)
+
+
+def similarity_of(rule: Rule, loss: float) -> float | None:
+    """Returns the metric's value that has a loss; None if there is none."""
+    return None if not math.isfinite(loss) else rule.metric.value(loss)
+
+
+def _reason(network: Network, plan: PrecisionPlan, layer: int, gain: float | None) -> str:
+    """The reason why a layer with a large drop is no culprit."""
+    own = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
+    shared = any(
+        rounding.tensor in own
+        for other in network.layers
+        if other.index in plan.int8 and other.index != layer
+        for rounding in other.roundings
+    )
+    if shared:
+        return ANOTHER_READER
+    return CANCELLED if gain is not None and gain <= 0.0 else COVERED
+
+
+def answer_facts(answer: Answer) -> AnswerFacts:
+    """Returns the facts of an answer for the report."""
+    rule, space = answer.experiment.rule, answer.space
+    unseen = None
+    if answer.unseen is not None and answer.unseen_inputs is not None:
+        places = tuple(range(len(answer.unseen_inputs)))
+        unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
+    names = [layer.name for layer in answer.experiment.network.layers]
+    return AnswerFacts(
+        judged=answer.judged,
+        given=_held(rule, answer.restored, answer.given, answer.counting),
+        unseen=unseen,
+        cost=space.cost(answer.kept),
+        calibrators=tuple(_row(rule, one, chosen=_is_chosen(answer, one)) for one in answer.tried),
+        equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
+        settings={setting: similarity_of(rule, loss) for setting, loss in answer.checked.losses.items()},
+        aim=answer.aim,
+    )
+
+
+def _is_chosen(answer: Answer, tried: CalibratorTried) -> bool:
+    return answer.experiment.ranges.origin.split(",")[0] == tried.ranges.origin
+
+
+def _row(rule: Rule, tried: CalibratorTried, *, chosen: bool) -> CalibratorRow:
+    similarity = None if tried.loss is None else similarity_of(rule, tried.loss)
+    return CalibratorRow(tried.ranges.origin, similarity, tried.inputs, tried.meets, tried.cost, tried.high, chosen)
+
+
+def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...]) -> Held | None:
+    losses = losses_by_place(rule, trial, counting)
+    if not losses:
+        return None
+    worst = max(losses, key=lambda place: losses[place])
+    values = [similarity_of(rule, loss) for loss in losses.values()]
+    known = [value for value in values if value is not None]
+    towards_worse = 5 if rule.metric.loss(1.0) < rule.metric.loss(0.0) else 95
+    return Held(
+        source=given.labels[worst].rsplit(" ", 1)[0],
+        inputs=len(losses),
+        holds=sum(loss <= rule.budget for loss in losses.values()),
+        worst=similarity_of(rule, losses[worst]),
+        worst_input=given.labels[worst],
+        mean=float(np.mean(known)) if known else None,
+        fifth=float(np.percentile(known, towards_worse)) if known else None,
+    )

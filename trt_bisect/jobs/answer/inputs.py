@@ -1,0 +1,112 @@
+"""The inputs that the answer is measured on: all that were given, and those that the search never sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
+from trt_bisect.analyzer.judge import comparison
+from trt_bisect.analyzer.metrics import RELATIVE
+from trt_bisect.builder.base import Outputs
+from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds
+from trt_bisect.data.spill import Spill
+from trt_bisect.evaluator.given_inputs import GivenInputs, InputJudge
+from trt_bisect.evaluator.rebuild import Compare
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.preparation import Preparation
+
+
+@dataclass(frozen=True)
+class AnswerInputs:
+    """The inputs of the answer.
+
+    Attributes:
+        given: all inputs given; the first ones are those that the curve is judged on.
+        counting: the places of those that count; on the others FP32's output is almost zero.
+        first: the places of the inputs that the curve is judged on.
+        spill: keeps what does not fit in memory.
+    """
+
+    given: GivenInputs
+    counting: tuple[int, ...]
+    first: tuple[int, ...]
+    spill: Spill
+
+
+@contextmanager
+def answer_inputs(preparation: Preparation, experiment: Experiment, more: Dataset | None) -> Iterator[AnswerInputs]:
+    """Runs FP32 on all inputs given.
+
+    Args:
+        preparation: that ``experiment`` belongs to.
+        experiment: its inputs come first.
+        more: the data set whose samples are judged too; None if there is none.
+
+    Raises:
+        BadInput: a sample cannot be used.
+        TrialFailed: FP32 does not run on one.
+    """
+    with Spill(preparation.options.memory_bytes // 2) as spill:
+        feeds, labels = _distinct(experiment, more, spill)
+        preparation.progress.stage("FP32 on all inputs", len(feeds))
+        given = GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)
+        yield AnswerInputs(given, _counting(experiment, given), tuple(range(len(experiment.feeds))), spill)
+
+
+def _distinct(experiment: Experiment, more: Dataset | None, spill: Spill) -> tuple[list[Feeds], list[str]]:
+    """The inputs without repetitions, and a label for each: its place in its data set."""
+    source = str(experiment.about.get("source", ""))
+    places = experiment.about.get("places") or range(len(experiment.feeds))
+    feeds = list(experiment.feeds)
+    labels = [f"{source} {place}" for place in places]
+    known = {digest_of_feeds(one) for one in feeds}
+    for place, sample in enumerate(more or ()):
+        digest = digest_of_feeds(sample)
+        if digest not in known:
+            known.add(digest)
+            feeds.append(spill.kept(sample))
+            labels.append(f"{more.source if more else ''} {place}")
+    return feeds, labels
+
+
+def _references(
+    preparation: Preparation, experiment: Experiment, feeds: Iterable[Feeds], spill: Spill
+) -> list[Outputs]:
+    references: list[Outputs] = []
+    with experiment.builder.reference() as engine:
+        for place, sample in enumerate(feeds):
+            preparation.progress.step(f"input {place}")
+            references.append(spill.kept(engine.infer(sample)))
+    return references
+
+
+def _counting(experiment: Experiment, given: GivenInputs) -> tuple[int, ...]:
+    """The places of the inputs on which FP32's judged outputs are not almost zero."""
+    places = range(len(given))
+    if experiment.rule.metric.name not in RELATIVE:
+        return tuple(places)
+    names = experiment.rule.outputs or tuple(given.references[0])
+    octaves = [tuple(octave(finite_norm(one[name])) for name in names if name in one) for one in given.references]
+    faint = frozenset(faint_places(octaves))
+    return tuple(place for place in places if place not in faint) or tuple(places)
+
+
+def input_judge(experiment: Experiment, given: GivenInputs) -> InputJudge:
+    """Returns the judge of single inputs, by the deciding metric alone."""
+    metric, classes = experiment.rule.metric, experiment.classes
+    return InputJudge(given, lambda references: comparison(references, metric, classes, only=metric))
+
+
+def compare_all(experiment: Experiment, references: Sequence[Outputs]) -> Compare:
+    """Returns the comparison of outputs for all inputs, by all metrics."""
+    return comparison(references, experiment.rule.metric, experiment.classes)
+
+
+def unseen_inputs(preparation: Preparation, experiment: Experiment, unseen: Dataset, spill: Spill) -> GivenInputs:
+    """Runs FP32 on inputs that the search does not see."""
+    feeds = [spill.kept(sample) for sample in unseen]
+    preparation.progress.stage("FP32 on unseen inputs", len(feeds))
+    labels = [f"{unseen.source} {place}" for place in range(len(feeds))]
+    return GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)

@@ -1,0 +1,166 @@
+"""Measures plans on all inputs, with any ranges, for the search of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trt_bisect.builder.base import Engine
+from trt_bisect.builder.onnxruntime import SwitchSession
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import Feeds
+from trt_bisect.driver.culprits.search import Loss
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.each_input import EachInput, Infer, Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.jobs.answer.inputs import AnswerInputs, compare_all, input_judge
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.runs.journal import Journal, MemoryStore
+
+_NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
+"""Factors of the inputs that no user could tell apart, and that move single values to another INT8 level."""
+
+
+@dataclass
+class AnswerPlans:
+    """Measures plans on the inputs of the answer.
+
+    Attributes:
+        preparation: that the experiment belongs to.
+        experiment: the first one; its ranges may be changed.
+        inputs: all inputs.
+        judged: the places of the inputs that the search judges on; others join when a recipe misses on them.
+        switches: true if one session runs all plans; else each is built.
+    """
+
+    preparation: Preparation
+    experiment: Experiment
+    inputs: AnswerInputs
+    judged: list[int] = field(default_factory=list)
+    _session: SwitchSession | None = None
+    _by_ranges: dict[str, EachInput] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._session = switch_session(self.experiment.builder)
+        self._judge = input_judge(self.experiment, self.inputs.given)
+
+    @property
+    def switches(self) -> bool:
+        """True if one session runs all plans."""
+        return self._session is not None
+
+    @property
+    def full(self) -> PrecisionPlan:
+        """Every quantizable layer in INT8."""
+        network = self.experiment.network
+        return int8_set(len(network.layers), network.quantizable, self.experiment.whole.high)
+
+    def each(self, ranges: Ranges) -> EachInput:
+        """Returns the evaluator for some ranges."""
+        key = ranges.digest()
+        if key not in self._by_ranges:
+            self._by_ranges[key] = self._evaluator(self.inputs.given, ranges, key)
+        return self._by_ranges[key]
+
+    def losses(
+        self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int] | None = None
+    ) -> list[Loss]:
+        """Returns the largest loss of each plan on the judged inputs; of those after the first miss none is run."""
+        return self.each(ranges).losses(plans, self.judged if among is None else among, self._tell)
+
+    def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
+        """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
+        counting = self.inputs.counting
+        (loss,) = self.each(ranges).losses([plan], counting, self._tell, to_the_end=True)
+        found = self.each(ranges).by_place(plan)
+        return {} if loss is None else {place: found[place] for place in counting}
+
+    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> list[Loss]:
+        """Returns the largest loss of a plan on all inputs, multiplied by each of two factors close to 1."""
+        found: list[Loss] = []
+        for factor in _NUDGES:
+            key = f"{ranges.digest()[:11]}{'+' if factor > 1 else '-'}"
+            if key not in self._by_ranges:
+                self._by_ranges[key] = self._evaluator(self.inputs.given, ranges, key, factor)
+            found += self._by_ranges[key].losses([plan], self.inputs.counting)
+        return found
+
+    def whole(self, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs, name: str) -> Trial:
+        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
+
+        Args:
+            plan: to measure.
+            experiment: with the ranges.
+            given: the inputs.
+            name: of the inputs, for the progress bar.
+        """
+        plan = experiment.whole.canonical(plan)
+        key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} whole").text
+        store = self.experiment.store
+        known = store.find(key)
+        if known is None:
+            self.preparation.progress.stage(f"Measuring on {name}", len(given))
+            known = self._measured(key, plan, experiment, given)
+            store.keep(known)
+        return known
+
+    def _measured(self, key: str, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs) -> Trial:
+        try:
+            with experiment.builder.build(plan) as engine:
+                outputs = [self._infer(engine, place, feeds) for place, feeds in enumerate(given.feeds)]
+                ran, messages = dict(engine.ran), "\n".join(engine.messages)
+        except TrialFailed as failure:
+            return Trial(key, failure.outcome, message=failure.message)
+        figures = compare_all(self.experiment, given.references)(outputs)
+        return Trial.judged(key, figures, ran, Cost(0.0, 0.0, len(outputs)), messages)
+
+    def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:
+        self.preparation.progress.step(f"input {place}")
+        return self.inputs.spill.kept(engine.infer(feeds))
+
+    def _evaluator(self, given: GivenInputs, ranges: Ranges, key: str, factor: float = 1.0) -> EachInput:
+        experiment = self.experiment
+        runner = _Nudged(self._runner(ranges), factor) if factor != 1.0 else self._runner(ranges)
+        store: Journal | MemoryStore = experiment.store
+        return EachInput(given, self._judge, experiment.rule, runner, store, key, experiment.whole.canonical)
+
+    def _runner(self, ranges: Ranges) -> Runner:
+        if self._session is not None:
+            return SwitchRunner(self._session, ranges.scales)
+        if ranges.digest() == self.experiment.ranges.digest():
+            return WholeRunner(self.experiment.builder)
+        return WholeRunner(self.preparation.with_ranges(self.experiment, ranges).builder)
+
+    def _tell(self, plan: PrecisionPlan) -> None:
+        high = len(self.experiment.network.quantizable) - len(plan.int8)
+        self.preparation.progress.step(f"{high} {'layer' if high == 1 else 'layers'} high")
+
+
+class _Nudged:
+    """Runs plans on inputs that are multiplied by a factor.
+
+    Args:
+        runner: runs them.
+        factor: of the float inputs.
+    """
+
+    def __init__(self, runner: Runner, factor: float) -> None:
+        self.at_once = runner.at_once
+        self._runner = runner
+        self._factor = factor
+
+    @contextmanager
+    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
+        """Opens a plan."""
+        with self._runner.opened(plan) as infer:
+            yield lambda feeds: infer({name: self._nudged(array) for name, array in feeds.items()})
+
+    def _nudged(self, array: np.ndarray) -> np.ndarray:
+        return array if array.dtype.kind != "f" else (array * self._factor).astype(array.dtype)

@@ -1,0 +1,188 @@
+"""The search of the answer: the ranges, and the set of layers that stay high, on the deployed plan and all inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from trt_bisect.calibration.ranges import Ranges, with_scales_of
+from trt_bisect.driver.culprits.search import Findings, Loss, drive
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
+from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.search_space import MeasuredSets, Sensitivities, Space, sensitivities
+from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import PrecisionPlan, int8_set
+
+AUTO = "auto"
+IMPROVEMENTS = 60
+"""The number of plans by which ``run`` tries to make a recipe cheaper."""
+_SAME_SCALE = 1e-3
+"""Scales that are no further apart, relatively, are the same."""
+
+
+@dataclass(frozen=True)
+class CalibratorTried:
+    """Full INT8 with the ranges of one calibrator, and the recipe that it leads to.
+
+    Attributes:
+        ranges: the ranges.
+        loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
+        inputs: the number of these.
+        meets: full INT8 meets the budget on all inputs.
+        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not searched,
+            or given up because it would cost more than another.
+        high: the number of its layers kept high.
+    """
+
+    ranges: Ranges
+    loss: Loss
+    inputs: int
+    meets: bool
+    cost: float | None = None
+    high: int | None = None
+
+
+def make_space(plans: AnswerPlans) -> Space:
+    """Returns the plans of a network, each quantizable layer a unit that costs its multiply-adds."""
+    experiment = plans.experiment
+    network, high = experiment.network, experiment.whole.high
+    costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])))
+    units = tuple((k,) for k in network.quantizable)
+    base = int8_set(len(network.layers), (), high)
+    return Space(base, units, tuple(costs[k][high] for k in network.quantizable), experiment.rule.budget, high=high)
+
+
+def choose_ranges(
+    plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
+) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
+    """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
+
+    Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
+    recipe is searched with each, in one order, and given up as soon as it costs more than another one.
+
+    Args:
+        plans: measures.
+        space: the plans.
+        candidates: the ranges in use, and others.
+        named: the user named those in use: they stay.
+    """
+    progress = plans.preparation.progress
+    progress.stage("Full INT8 with each calibrator", len(candidates))
+    tried = [_full_int8(plans, ranges) for ranges in candidates]
+    own = tried[0]
+    if named or own.meets or len(tried) == 1:
+        return own.ranges, tuple(tried)
+    meeting = [one for one in tried if one.meets]
+    if meeting:
+        return min(meeting, key=_loss).ranges, tuple(tried)
+    if not plans.switches:
+        return min(tried, key=_loss).ranges, tuple(tried)
+    progress.stage("The cheapest recipe with each calibrator", None)
+    best = float("inf")
+    for place in sorted(range(len(tried)), key=lambda place: _loss(tried[place])):
+        one = tried[place]
+        kept = drive(least_cost(space, best), partial(plans.losses, ranges=one.ranges))
+        if kept is not None:
+            tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)))
+            best = min(best, space.cost(kept))
+    searched = [one for one in tried if one.cost is not None]
+    return min(searched, key=lambda one: one.cost or 0.0, default=own).ranges, tuple(tried)
+
+
+def _loss(tried: CalibratorTried) -> float:
+    return float("inf") if tried.loss is None else tried.loss
+
+
+def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
+    (loss,) = plans.losses([plans.full], ranges, plans.inputs.first)
+    if loss is not None and loss <= plans.experiment.rule.budget:
+        (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
+    meets = loss is not None and loss <= plans.experiment.rule.budget
+    return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
+
+
+def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensitivities:
+    """Measures each layer alone in INT8, and alone high, on the inputs that the curve is judged on."""
+    plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
+    return drive(
+        sensitivities(MeasuredSets(space)), lambda asked: plans.losses(asked, ranges, plans.inputs.first)
+    )
+
+
+def find_set(
+    plans: AnswerPlans, space: Space, ranges: Ranges, findings: Findings, alone: Sensitivities | None, limit: int
+) -> Cheapest:
+    """Returns the cheapest set of layers found that must stay high with some ranges.
+
+    Args:
+        plans: measures.
+        space: the plans, with the budget to aim at.
+        ranges: of the activations.
+        findings: of the curve: on engines that are built for each plan its culprits are lowered last.
+        alone: the sensitivities; None where an engine would have to be built for each.
+        limit: the number of plans by which the set may be improved.
+    """
+    plans.preparation.progress.stage("Searching for the cheapest recipe", None)
+    rankings = orders(space, alone)
+    if alone is None:
+        suspects = {unit for unit, (k,) in enumerate(space.units) if k in findings.culprits}
+        rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
+    return drive(cheapest(space, rankings, limit, alone), partial(plans.losses, ranges=ranges))
+
+
+def retuned(
+    plans: AnswerPlans, space: Space, found: Cheapest, ranges: Ranges, candidates: Sequence[Ranges]
+) -> tuple[frozenset[int], Ranges]:
+    """Lowers members whose tensors another calibrator's scale serves better: that costs no speed.
+
+    Args:
+        plans: measures.
+        space: the plans.
+        found: the set.
+        ranges: with which it was found.
+        candidates: the ranges whose scales are tried for single tensors.
+
+    Returns:
+        The members that stay high, and the ranges.
+    """
+    kept, moved = found.kept, ranges
+    plans.preparation.progress.stage("Other scales for single tensors", None)
+    for unit in sorted(found.kept, key=lambda unit: -space.costs[unit]):
+        plan = space.plan(kept - {unit})
+        for others in _other_scales(plans, space.units[unit], moved, candidates):
+            changed = with_scales_of(moved, others)
+            (loss,) = plans.losses([plan], changed)
+            if loss is not None and loss <= space.budget:
+                kept, moved = kept - {unit}, changed
+                break
+    return kept, moved
+
+
+def _other_scales(
+    plans: AnswerPlans, layers: Sequence[int], ranges: Ranges, candidates: Sequence[Ranges]
+) -> Iterator[Mapping[str, Ranges]]:
+    """The scales that other calibrators give to the activations that layers round, one calibrator after another."""
+    network = plans.experiment.network
+    tensors = dict.fromkeys(
+        rounding.tensor
+        for k in layers
+        for rounding in network.layers[k].roundings
+        if not rounding.is_weight and not rounding.fixed and rounding.tensor in ranges.scales
+    )
+    for other in candidates:
+        changed = {
+            tensor: other
+            for tensor in tensors
+            if tensor in other.scales
+            and abs(float(other.scales[tensor]) / float(ranges.scales[tensor]) - 1.0) > _SAME_SCALE
+        }
+        if changed:
+            yield changed
+
+
+def plan_of(space: Space, kept: frozenset[int]) -> PrecisionPlan:
+    """Returns the plan with these units high."""
+    return space.plan(kept)

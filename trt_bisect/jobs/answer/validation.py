@@ -1,0 +1,85 @@
+"""The check of a recipe: on all inputs, on its own engine, and in settings that a user could not tell apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.precision import PrecisionPlan
+
+OFF = "optimisations off"
+OWN = "own engine"
+NUDGED = "inputs moved by 2e-5"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A plan on all inputs.
+
+    Attributes:
+        losses: the largest loss by setting; infinite if the plan cannot be run. Settings after the first one that misses
+            are not measured.
+        missed: the places of inputs on which it misses, the worst first.
+    """
+
+    losses: Mapping[str, float]
+    missed: tuple[int, ...] = ()
+
+    @property
+    def worst(self) -> float:
+        """The largest loss of all settings."""
+        return max(self.losses.values())
+
+    def meets(self, budget: float) -> bool:
+        """Returns true if the plan meets a budget in all settings."""
+        return self.worst <= budget
+
+
+def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+    """Measures a plan on all inputs: with optimisations off, on its own engine, and with inputs moved a little.
+
+    Args:
+        plans: measures.
+        experiment: with the ranges.
+        plan: to check.
+    """
+    rule, losses = experiment.rule, dict[str, float]()
+    if plans.switches:
+        (first,) = plans.losses([plan], experiment.ranges, plans.inputs.counting)
+        losses[OFF] = _or_infinite(first)
+        if losses[OFF] > rule.budget:
+            return Checked(losses, _missed(plans.each(experiment.ranges).by_place(plan), rule))
+    trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
+    by_place = losses_by_place(rule, trial, plans.inputs.counting)
+    losses[OWN] = max(by_place.values(), default=math.inf)
+    if losses[OWN] <= rule.budget and plans.switches:
+        losses[NUDGED] = max(map(_or_infinite, plans.nudged(plan, experiment.ranges)))
+    return Checked(losses, _missed(by_place, rule))
+
+
+def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
+    """Returns the loss of a trial on each input that counts, by its place; empty if the trial failed."""
+    if trial.failed:
+        return {}
+    found = rule.by_input(trial)
+    if found is None:
+        return {place: _or_infinite(rule.loss(trial)) for place in counting}
+    return {
+        place: math.inf if value is None or math.isnan(value) else rule.metric.loss(value)
+        for place, value in enumerate(found.values)
+        if place in counting
+    }
+
+
+def _missed(by_place: Mapping[int, float], rule: Rule) -> tuple[int, ...]:
+    places = [place for place, loss in by_place.items() if loss > rule.budget]
+    return tuple(sorted(places, key=lambda place: -by_place[place]))
+
+
+def _or_infinite(loss: float | None) -> float:
+    return math.inf if loss is None else loss

@@ -1,0 +1,93 @@
+"""The answer of a run: the ranges, the recipe's figures on all inputs, and the things that the verdict rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trt_bisect.support.type_checks import checked
+
+
+@dataclass(frozen=True)
+class CalibratorRow:
+    """One calibrator's full INT8, and the recipe that its ranges lead to.
+
+    Attributes:
+        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given.
+        similarity: of full INT8 on the worst of the inputs that were run; None if it has no figure.
+        inputs: the number of these: a calibrator that misses on the first input is not run on others.
+        meets: full INT8 meets the threshold on all inputs.
+        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was searched, or
+            if it was given up because another was cheaper.
+        high: the number of layers that this recipe keeps high.
+        chosen: these are the run's ranges.
+    """
+
+    calibrator: str
+    similarity: float | None
+    inputs: int
+    meets: bool
+    cost: float | None = None
+    high: int | None = None
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """The recipe's figures on a set of inputs, each judged by itself.
+
+    Attributes:
+        source: the name of the data.
+        inputs: the number of inputs that count.
+        holds: on so many the recipe meets the threshold.
+        worst: the worst figure; None if an output is not finite.
+        worst_input: the input that it belongs to.
+        mean: of the figures.
+        fifth: their 5th percentile.
+    """
+
+    source: str
+    inputs: int
+    holds: int
+    worst: float | None
+    worst_input: str
+    mean: float | None
+    fifth: float | None
+
+
+@dataclass(frozen=True)
+class AnswerFacts:
+    """The answer of a run.
+
+    Attributes:
+        judged: the number of inputs that the search judged each plan on.
+        given: the recipe on all inputs given.
+        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs.
+        cost: of the recipe, a share of INT8's gain in speed.
+        calibrators: a row for each calibrator that was tried.
+        equals: other sets of layers that cost the same; each meets the threshold too.
+        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in.
+        aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
+    """
+
+    judged: int
+    given: Held | None
+    unseen: Held | None
+    cost: float
+    calibrators: tuple[CalibratorRow, ...] = ()
+    equals: tuple[tuple[str, ...], ...] = ()
+    settings: Mapping[str, float | None] = field(default_factory=dict)
+    aim: float | None = None
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> AnswerFacts:
+        """Returns the answer of a report's record.
+
+        Raises:
+            KeyError, TypeError: the record is no answer.
+        """
+        held = {name: None if record[name] is None else checked(Held(**record[name])) for name in ("given", "unseen")}
+        rows = tuple(checked(CalibratorRow(**row)) for row in record["calibrators"])
+        equals = tuple(tuple(names) for names in record["equals"])
+        return checked(cls(**{**record, **held, "calibrators": rows, "equals": equals}))
