@@ -13,12 +13,14 @@ from tests.support.plain_entropy import best_bins
 from trt_bisect import BadInput, calibrate, load_network, read_cache
 from trt_bisect.calibration.cache import format_cache, parse_cache, parse_version, version_of_engine
 from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.collect import magnitudes, recalibrated
+from trt_bisect.calibration.candidates import CANDIDATES, candidates
+from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
 from trt_bisect.calibration.histogram import (
     BINS,
     AbsHistogram,
     entropy_threshold,
     minmax_threshold,
+    mse_thresholds,
     percentile_threshold,
 )
 
@@ -235,3 +237,67 @@ def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
     before = written.read_bytes()
     assert command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "11")[0] == 2
     assert written.read_bytes() == before
+
+
+def mean_squared_error(values, threshold):
+    """Of rounding to INT8 and clipping, on the values themselves."""
+    scale = np.float32(threshold) / np.float32(127)
+    rounded = np.clip(np.rint(values / scale), -128, 127) * scale
+    return float(np.mean(np.square(values - rounded, dtype=np.float64)))
+
+
+DRAWN = {
+    "normal": lambda random: random.normal(size=20_000),
+    "laplace": lambda random: random.laplace(size=20_000),
+    "relu": lambda random: np.maximum(random.normal(size=20_000), 0.0),
+    "sparse": lambda random: random.exponential(size=20_000) * (random.random(20_000) < 0.1),
+    "outliers": lambda random: np.append(random.normal(size=20_000), [30.0, -25.0]),
+    "heavy tails": lambda random: random.standard_t(2, size=20_000),
+    "a far outlier": lambda random: np.append(random.normal(size=20_000), 1e4),
+    "few": lambda random: random.laplace(size=500),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_mse_has_the_least_error_that_a_search_on_the_values_finds(random, name):
+    values = DRAWN[name](random).astype(np.float32)
+    histogram = histogram_of(values[: values.size // 3], values[values.size // 3 :])
+    (threshold,) = mse_thresholds([histogram])
+    largest = float(np.abs(values).max())
+    least = min(mean_squared_error(values, largest * part / 500) for part in range(1, 501))
+    assert mean_squared_error(values, threshold) <= 1.02 * least
+
+
+def test_mse_clips_where_minmax_does_not_and_is_apart_for_each_tensor(random):
+    heavy, even = np.append(random.normal(size=100_000), 14.0), random.uniform(size=50_000)
+    histograms = [histogram_of(heavy), histogram_of(even), AbsHistogram(), histogram_of(np.zeros(5))]
+    clipped, whole, *nothing = mse_thresholds(histograms)
+    assert clipped < 0.8 * histograms[0].absmax
+    assert whole > 0.99 * histograms[1].absmax
+    assert nothing == [0.0, 0.0]
+    assert mse_thresholds(histograms[1:2]) == [whole]
+
+
+def test_every_calibrator_has_ranges_of_the_same_tensors(random):
+    """The far value of ``mask`` and the tiny ones of ``faint`` are seen by min-max, and clipped by percentiles."""
+    tiny = float(np.finfo(np.float32).tiny)
+    seen = Magnitudes(
+        {
+            "usual": histogram_of(random.normal(size=20_000)),
+            "mask": histogram_of(np.append(random.normal(0, 1e7, size=20_000), -2e9)),
+            "faint": histogram_of(np.append(random.uniform(0, 20 * tiny, size=200_000), 150 * tiny)),
+            "denormal": histogram_of([50 * tiny]),
+            "zero": histogram_of(np.zeros(9)),
+            "broken": histogram_of([1.0, np.nan]),
+        }
+    )
+    found = candidates(seen)
+    assert [ranges.origin for ranges in found] == [str(calibrator) for calibrator in CANDIDATES]
+    for ranges in found:
+        assert set(ranges.scales) == {"usual", "faint"}
+        assert set(ranges.unusable) == {"mask", "denormal", "zero", "broken"}
+        assert all(scale >= np.finfo(np.float32).tiny for scale in ranges.scales.values())
+    thresholds = seen.thresholds(Calibrator("percentile", 99.9))
+    assert thresholds["mask"] < 1e9  # the rule decides, not the calibrator
+    assert thresholds["faint"] / 127 < tiny
+    assert all("mask" in ranges.scales for ranges in candidates(seen, keep_masks=True))

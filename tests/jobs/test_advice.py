@@ -172,7 +172,7 @@ def test_min_max_after_clipping_is_tried_and_meets(clipped):
     whole = {each.what: each for each in report.explanation.tried if each.culprit is None}
     assert set(whole) == {
         f"{name} for the whole network"
-        for name in ("minmax", "entropy", "percentile 99.9", "percentile 99.99", "percentile 99.999")
+        for name in ("minmax", "entropy", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
     }
     assert whole["minmax for the whole network"].meets
     for advice in report.advice:

@@ -37,7 +37,7 @@ def test_what_is_made_of_the_options_is_up_to_date():
 def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert ("auto", *ENGINES) == concerns.ENGINE_CHOICES
     assert ("auto", *TYPINGS) == concerns.TYPING_CHOICES
-    assert concerns.CALIBRATORS == METHODS
+    assert ("auto", *METHODS) == concerns.CALIBRATORS
     assert (concerns.BESIDE, concerns.NONE) == (record_on_exit.BESIDE, record_on_exit.NONE)
     assert (RunOptions().share, RunOptions().build_timeout) == (DEFAULT_SHARE, DEFAULT_TIMEOUT)
     infos = {info.name: info for info in RecoverOptions.declared()}

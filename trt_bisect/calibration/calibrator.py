@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from trt_bisect.calibration.histogram import AbsHistogram, entropy_threshold, minmax_threshold, percentile_threshold
+from trt_bisect.calibration.histogram import (
+    AbsHistogram,
+    entropy_threshold,
+    minmax_threshold,
+    mse_thresholds,
+    percentile_threshold,
+)
 from trt_bisect.errors import BadInput
+from trt_bisect.support.machine import cores
 
-METHODS = ("entropy", "minmax", "percentile")
+METHODS = ("entropy", "minmax", "percentile", "mse")
 
 
 @dataclass(frozen=True)
@@ -16,7 +24,8 @@ class Calibrator:
     """A calibration method and its parameter.
 
     Attributes:
-        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax`` or ``percentile``.
+        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (the least
+            mean squared error).
         percentile: of |x|, in percent; only ``percentile`` uses it.
 
     Raises:
@@ -33,16 +42,19 @@ class Calibrator:
             raise BadInput(f"Percentile {self.percentile} is out of range.", "Give a value above 0, at most 100.")
 
     def __str__(self) -> str:
-        """Returns ``entropy``, ``minmax`` or, for example, ``percentile 99.99``."""
+        """Returns ``entropy``, ``minmax``, ``mse`` or, for example, ``percentile 99.99``."""
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
-    def threshold(self, histogram: AbsHistogram) -> float:
-        """Returns the largest magnitude that the range represents."""
+    def thresholds(self, histograms: Sequence[AbsHistogram]) -> list[float]:
+        """Returns for each histogram the largest magnitude that the range represents."""
         if self.method == "entropy":
-            return entropy_threshold(histogram)
+            with ThreadPoolExecutor(cores()) as pool:
+                return list(pool.map(entropy_threshold, histograms))
+        if self.method == "mse":
+            return mse_thresholds(histograms)
         if self.method == "minmax":
-            return minmax_threshold(histogram)
-        return percentile_threshold(histogram, self.percentile)
+            return list(map(minmax_threshold, histograms))
+        return [percentile_threshold(histogram, self.percentile) for histogram in histograms]
 
 
 def calibrators(percentiles: Iterable[float]) -> tuple[Calibrator, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -22,6 +22,8 @@ from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.support.machine import MEMORY, cores
 
+_LEAST = np.finfo(np.float32).tiny
+
 
 @dataclass(frozen=True)
 class Magnitudes:
@@ -32,20 +34,30 @@ class Magnitudes:
     """
 
     histograms: Mapping[str, AbsHistogram]
+    _known: dict[Calibrator, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
+
+    def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
+        """Returns by tensor the largest magnitude that the range of a calibrator represents; computed once."""
+        if calibrator not in self._known:
+            found = calibrator.thresholds(list(self.histograms.values()))
+            self._known[calibrator] = dict(zip(self.histograms, found, strict=True))
+        return self._known[calibrator]
 
     def ranges(self, calibrator: Calibrator, *, keep_masks: bool = False) -> Ranges:
-        """Returns the INT8 scales that a calibrator chooses (``keep_masks``: see ``ranges_from_scales``)."""
-        with ThreadPoolExecutor(cores()) as pool:
-            thresholds = dict(
-                zip(self.histograms, pool.map(calibrator.threshold, self.histograms.values()), strict=True)
-            )
+        """Returns the INT8 scales that a calibrator chooses (``keep_masks``: see ``ranges_from_scales``).
+
+        The largest magnitude of a tensor decides if it has a usable range. So all calibrators have ranges of the same
+        tensors. A scale below the smallest normal float32 becomes this number.
+        """
+        largest = {name: _scale(histogram.absmax) for name, histogram in self.histograms.items()}
         nonfinite = {
             name: "it held NaN or infinite values during calibration"
             for name, histogram in self.histograms.items()
             if histogram.nonfinite
         }
-        scales = {name: _scale(threshold) for name, threshold in thresholds.items()}
-        return ranges_from_scales(scales, str(calibrator), keep_masks=keep_masks, nonfinite=nonfinite)
+        usable = ranges_from_scales(largest, str(calibrator), keep_masks=keep_masks, nonfinite=nonfinite)
+        thresholds = self.thresholds(calibrator)
+        return replace(usable, scales={name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales})
 
 
 def _scale(threshold: float) -> np.float32:
@@ -144,7 +156,7 @@ def recalibrated(ranges: Ranges, seen: Magnitudes, chosen: Mapping[str, Calibrat
                 f"The tensor '{name}' cannot be calibrated again: it has no range.",
                 "Name a tensor that INT8 rounds and that the calibration data reaches.",
             )
-    new = {name: _scale(calibrator.threshold(seen.histograms[name])) for name, calibrator in chosen.items()}
+    new = {name: _scale(seen.thresholds(calibrator)[name]) for name, calibrator in chosen.items()}
     usable = ranges_from_scales(new, "", keep_masks=True).scales
     counts = Counter(map(str, chosen.values()))
     changes = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -15,6 +16,8 @@ ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search: four for each bin."""
 _PART = 1 << 17
 """The number of values that are counted at a time."""
+_WIDEST = BINS // LEVELS
+"""The most bins that are merged to one level."""
 _EMPTY_LEVEL = 1e-4
 """The value of a level without counts, to which outliers were added."""
 
@@ -126,22 +129,72 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 def _divergences(counts: np.ndarray) -> np.ndarray:
     """Returns KL(P, Q) for every number of bins from 128 to all of them.
 
-    Q is the same for all occupied bins that are merged to one level, so that the sums over bins are differences of
-    running sums at the levels' bounds.
+    Q is the same for all occupied bins that are merged to one level. So a level adds mass * log(mass / occupied bins),
+    which depends on its first bin and its number of bins alone: many numbers of bins share it, and it is computed once.
+    The last level differs, as it takes the outliers.
     """
     sizes = np.arange(LEVELS, counts.size + 1)
-    bounds = sizes[:, np.newaxis] * np.arange(LEVELS + 1) // LEVELS
-    total, last = counts.sum(), counts[sizes - 1]
-    outside = total - _running(counts)[sizes]
-    mass = np.diff(_running(counts)[bounds], axis=1)
-    occupied = np.diff(_running(counts > 0)[bounds], axis=1)
-    occupied[:, -1] += (last == 0) & (outside > 0)
-    level = np.where(mass > 0, mass / np.maximum(occupied, 1.0), _EMPTY_LEVEL)
-    share = mass
-    share[:, -1] += outside
+    running, occupied = _running(counts), _running(counts > 0)
+    last, outside = counts[sizes - 1], counts.sum() - running[sizes]
+    begin = sizes * (LEVELS - 1) // LEVELS
+    mass = running[sizes] - running[begin]
+    bins = occupied[sizes] - occupied[begin] + ((last == 0) & (outside > 0))
+    level = np.where(mass > 0, mass / np.maximum(bins, 1.0), _EMPTY_LEVEL)
+    shared = _level_terms(running, occupied)[_places_of_levels()[: sizes.size]]
+    terms = np.sum(shared, axis=1) + (mass + outside) * np.log(level)
     own = _running(_times_log(counts))[sizes - 1] + _times_log(last + outside)
-    normal = np.sum(level * occupied, axis=1)
-    return np.asarray((own - np.sum(share * np.log(level), axis=1)) / total - np.log(total) + np.log(normal))
+    normal = running[begin] + level * bins
+    total = counts.sum()
+    return np.asarray((own - terms) / total - np.log(total) + np.log(normal))
+
+
+def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
+    """Returns mass * log(mass / occupied bins) of the bins b to b + w, at place w * (BINS + 1) + b; 0 without mass."""
+    padded = [np.pad(each, (0, BINS + 1 + _WIDEST - each.size), "edge") for each in (running, occupied)]
+    widths = np.arange(_WIDEST + 1)[:, np.newaxis] + np.arange(BINS + 1)
+    mass, bins = (each[widths] - each[: BINS + 1] for each in padded)
+    return np.asarray(mass * np.log(np.maximum(mass, 1.0) / np.maximum(bins, 1.0))).reshape(-1)
+
+
+@cache
+def _places_of_levels() -> np.ndarray:
+    """Returns for every number of bins from 128 to 2048 the places of its first 127 levels in ``_level_terms``."""
+    bounds = np.arange(LEVELS, BINS + 1)[:, np.newaxis] * np.arange(LEVELS) // LEVELS
+    return np.asarray(np.diff(bounds, axis=1) * (BINS + 1) + bounds[:, :-1])
+
+
+def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
+    """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
+
+    The candidates are the upper edges of all bins. The values of a bin count as spread evenly over it. Bin 0
+    counts at most as bin 1 does, since exact zeros are rounded without error.
+    """
+    counts = np.zeros((len(histograms), BINS))
+    for row, histogram in zip(counts, histograms, strict=True):
+        if histogram.counts is not None:
+            row[:] = histogram.counts
+    counts[:, 0] = np.minimum(counts[:, 0], counts[:, 1])
+    sizes = 1 + np.argmin(counts.astype(np.float32) @ _squared_errors().T, axis=1)
+    return [
+        float(min(size * histogram.width, histogram.absmax)) for size, histogram in zip(sizes, histograms, strict=True)
+    ]
+
+
+@cache
+def _squared_errors() -> np.ndarray:
+    """Returns the mean squared errors of evenly spread values: [threshold in bins - 1, bin], float32, 16 MiB.
+
+    With the step s = threshold / 127 and the level k = round(x / s), at most 127, the integral of the squared error
+    from 0 to x is k * s**3 / 12 + (x - k * s)**3 / 3. The error of a bin is the difference of two such integrals.
+    """
+    errors = np.empty((BINS, BINS), np.float32)
+    edges = np.arange(BINS + 1.0)
+    for size in range(1, BINS + 1):
+        step = size / (LEVELS - 1)
+        level = np.minimum(np.rint(edges / step), LEVELS - 1)
+        away = edges - level * step
+        errors[size - 1] = np.diff(level * (step**3 / 12) + away * away * away / 3)
+    return errors
 
 
 def _running(values: np.ndarray) -> np.ndarray:

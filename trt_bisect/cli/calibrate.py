@@ -33,7 +33,7 @@ def calibrate_command(model: Model, options: CalibrateOptions) -> None:
         ranges = calibrate(
             network,
             samples,
-            options.calibrator,
+            options.calibrator_method,
             options.percentile,
             keep_masks=options.keep_mask_ranges,
             on_sample=lambda done: progress.step(f"sample {done}"),

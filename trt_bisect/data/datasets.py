@@ -42,18 +42,20 @@ class Dataset:
         specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if it is known only after an iteration.
+        place: from the position of a sample to its position in the data that the user named.
     """
 
     source: str
     specs: tuple[TensorSpec, ...]
     samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
     length: int | None = None
+    place: Callable[[int], int] = lambda position: position
 
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
         for position, sample in enumerate(self.samples()):
             empty = False
-            yield _check_feeds(sample, self.specs, f"sample {position} of {self.source}")
+            yield _check_feeds(sample, self.specs, f"sample {self.place(position)} of {self.source}")
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",

@@ -71,7 +71,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     """Does what ``compare`` does."""
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    how = Calibrating(options.calibrator, options.percentile, options.keep_mask_ranges)
+    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges)
     fp32, int8, threshold = options.fp32, options.int8, options.threshold
     with closing(options.progress or default_progress()) as shown:
         network = model if model is None or isinstance(model, Network) else load_network(model, options.shapes)

@@ -25,16 +25,18 @@ from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShape
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.cache import is_cache_path, read_cache
-from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
 from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
+from trt_bisect.data.holdout import Holdout, hold_out
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
+from trt_bisect.jobs.data_calibration import DataCalibration
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.judgement import Judgement
@@ -44,7 +46,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
-from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, load_ranges, save_inputs, save_ranges
+from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.progress import Progress
 
@@ -66,6 +68,8 @@ class Preparation:
         self.progress = progress
         self.began, self.started = perf_counter(), time()
         self.calibrated = 0.0
+        self.calibration: DataCalibration | None = None
+        self.holdout: Holdout | None = None
         self.notes: list[str] = list(network.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source)
@@ -190,7 +194,7 @@ class Preparation:
                     "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
                 )
             no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
-            data = None if no_data else self._dataset(calibration)
+            data = None if no_data else self._calibration_data(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if calibration is None:
             raise BadInput(
@@ -203,37 +207,38 @@ class Preparation:
             return read_cache(
                 Path(calibration), self.network.rounded_activations, keep_masks=self.options.keep_mask_ranges
             ), None
-        data = self._dataset(calibration)
-        return self._calibrated(data), data
-
-    def _calibrated(self, data: Dataset) -> Ranges:
+        data = self._calibration_data(calibration)
         began = perf_counter()
-        options = self.options
-        self.progress.stage("Calibrating", data.length)
-        key = ""
-        if self.folder is not None:
-            settings = (
-                options.calibrator,
-                options.percentile if options.calibrator == "percentile" else None,
-                options.keep_mask_ranges,
-            )
-            key = fingerprint({"model": self.network.digest(), "data": data.digest(), "how": settings, "v": versions()})
-            kept = load_ranges(self.folder, key)
-            if kept is not None:
-                return kept
-        ranges = calibrate(
-            self.network,
-            data,
-            options.calibrator,
-            options.percentile,
-            keep_masks=options.keep_mask_ranges,
-            on_sample=lambda done: self.progress.step(f"sample {done}"),
-            memory=options.memory_bytes,
-        )
-        if self.folder is not None:
-            save_ranges(self.folder, key, ranges)
+        self.calibration = DataCalibration(self.network, data, self.options, self.folder, self.progress)
+        ranges = self.calibration.ranges
         self.calibrated = perf_counter() - began
-        return ranges
+        return ranges, data
+
+    @property
+    def candidates(self) -> tuple[Ranges, ...]:
+        """The ranges of each calibrator; empty if the ranges do not come from data."""
+        return () if self.calibration is None else self.calibration.candidates
+
+    @property
+    def magnitudes(self) -> Magnitudes | None:
+        """The magnitudes of the activations over the calibration data; None if the ranges do not come from data."""
+        return None if self.calibration is None else self.calibration.magnitudes
+
+    @property
+    def unseen(self) -> Dataset | None:
+        """The samples that neither calibration nor the search sees; None if there are none."""
+        return None if self.holdout is None else self.holdout.unseen
+
+    def without_unseen(self, data: Dataset) -> Dataset:
+        """The samples of ``data`` that may be judged: see ``Holdout.without_unseen``."""
+        return data if self.holdout is None else self.holdout.without_unseen(data)
+
+    def _calibration_data(self, source: Any) -> Dataset:
+        """The samples to calibrate with, without those that stay unseen."""
+        validation = None if self.options.validation is None else self._dataset(self.options.validation)
+        self.holdout = hold_out(self._dataset(source), self.options.holdout, validation)
+        self.notes += self.holdout.notes()
+        return self.holdout.kept
 
     def _dataset(self, source: Any) -> Dataset:
         return open_dataset(content_of(source), self.network.inputs)
@@ -242,9 +247,8 @@ class Preparation:
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
     ) -> tuple[list[Feeds], dict[str, Any]]:
         """The inputs that are judged, and what the report says of them."""
-        source = (
-            self._dataset(inputs) if inputs is not None else self._dataset(dataset) if dataset is not None else data
-        )
+        named = dataset if inputs is None else inputs
+        source = data if named is None else self.without_unseen(self._dataset(named))
         if source is None:
             raise BadInput(
                 "There is no input to judge on: the ranges do not come from data.",
@@ -271,10 +275,10 @@ class Preparation:
             "source": source.source,
             "judged": len(found.inputs),
             "searched": len(found.similarities),
-            "places": list(found.places),
+            "places": [source.place(position) for position in found.places],
             "similarities": [None if np.isnan(value) else value for value in found.similarities],
             "median": None if np.isnan(found.median) else found.median,
-            "faint": list(found.faint),
+            "faint": [source.place(position) for position in found.faint],
         }
         if self.folder is not None:
             save_inputs(self.folder, key, found.inputs, about)

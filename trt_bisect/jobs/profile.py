@@ -62,7 +62,7 @@ def profile(
 
 def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:
     """Does what ``profile`` does."""
-    how = Calibrating(options.calibrator, options.percentile, options.keep_mask_ranges)
+    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges)
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, options.shapes)

@@ -1,4 +1,4 @@
-"""The ranges and the inputs that a run folder stores beside the journal, each under a key."""
+"""The magnitudes, the ranges and the inputs that a run folder stores beside the journal, each under a key."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from trt_bisect.calibration.collect import Magnitudes
+from trt_bisect.calibration.histogram import BINS, AbsHistogram
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.array_files import DAMAGED, read_archive
 from trt_bisect.data.datasets import Feeds, digest_of_feeds
 from trt_bisect.support.files import whole_file, write_whole
 from trt_bisect.support.json_files import read_record
 
+MAGNITUDES = "magnitudes.npz"
 RANGES = "ranges.json"
+CANDIDATES = "candidates.json"
 INPUTS = "inputs.npz"
 INPUTS_ABOUT = "inputs.json"
 
@@ -28,21 +32,72 @@ def fingerprint(parts: Any) -> str:
 
 def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:
     """Stores the ranges of a calibration under ``key``."""
-    record = {
-        "origin": ranges.origin,
-        "scales": {name: np.float32(scale).tobytes().hex() for name, scale in ranges.scales.items()},
-        "unusable": dict(ranges.unusable),
-    }
-    _store(folder / RANGES, key, record)
+    _store(folder / RANGES, key, _ranges_record(ranges))
 
 
 def load_ranges(folder: Path, key: str) -> Ranges | None:
     """Returns the ranges stored under ``key``, bit for bit; None if there are none."""
     record = _load(folder / RANGES, key)
-    if record is None:
-        return None
+    return None if record is None else _recorded_ranges(record)
+
+
+def save_candidates(folder: Path, key: str, candidates: Sequence[Ranges]) -> None:
+    """Stores the ranges of several calibrators under ``key``."""
+    _store(folder / CANDIDATES, key, [_ranges_record(ranges) for ranges in candidates])
+
+
+def load_candidates(folder: Path, key: str) -> tuple[Ranges, ...] | None:
+    """Returns the ranges of several calibrators stored under ``key``, bit for bit; None if there are none."""
+    records = _load(folder / CANDIDATES, key)
+    return None if records is None else tuple(map(_recorded_ranges, records))
+
+
+def _ranges_record(ranges: Ranges) -> dict[str, Any]:
+    return {
+        "origin": ranges.origin,
+        "scales": {name: np.float32(scale).tobytes().hex() for name, scale in ranges.scales.items()},
+        "unusable": dict(ranges.unusable),
+    }
+
+
+def _recorded_ranges(record: Mapping[str, Any]) -> Ranges:
     scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
     return Ranges(scales, record["unusable"], record["origin"])
+
+
+def save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
+    """Stores the histograms of a calibration under ``key``: 2048 counts for each tensor, compressed."""
+    histograms = seen.histograms.values()
+    empty = np.zeros(BINS, np.int64)
+    counts = [empty if each.counts is None else each.counts for each in histograms]
+    with whole_file(folder / MAGNITUDES) as file:
+        np.savez_compressed(
+            file,
+            key=np.array(key),
+            names=np.array(list(seen.histograms), np.str_),
+            counts=np.array(counts, np.int64),
+            floats=np.array([(each.absmax, each.width) for each in histograms], np.float64),
+            numbers=np.array([(each.nonfinite, each.values) for each in histograms], np.int64),
+        )
+
+
+def load_magnitudes(folder: Path, key: str) -> Magnitudes | None:
+    """Returns the histograms stored under ``key``; None if there are none or the file is damaged."""
+    try:
+        kept = read_archive(folder / MAGNITUDES)
+        if str(kept["key"]) != key:
+            return None
+        rows = zip(kept["names"], kept["counts"], kept["floats"], kept["numbers"], strict=True)
+        return Magnitudes(
+            {
+                str(name): AbsHistogram(
+                    float(absmax), float(width), int(nonfinite), int(values), counts if width else None
+                )
+                for name, counts, (absmax, width), (nonfinite, values) in rows
+            }
+        )
+    except DAMAGED:
+        return None
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
@@ -94,7 +149,7 @@ def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
     return feeds
 
 
-def _store(path: Path, key: str, record: Mapping[str, Any]) -> None:
+def _store(path: Path, key: str, record: Any) -> None:
     write_whole(path, json.dumps({"key": key, "digest": fingerprint(record), "kept": record}, indent=1).encode())
 
 

@@ -21,6 +21,7 @@ from trt_bisect.jobs.options.concerns import (
     DataOptions,
     EngineOptions,
     ExplainOptions,
+    HoldoutOptions,
     JudgeOptions,
     OutputOptions,
     SearchOptions,
@@ -32,7 +33,14 @@ from trt_bisect.precision import Precision
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions(
-    DataOptions, JudgeOptions, CalibrationOptions, EngineOptions, SearchOptions, ClusterOptions, OutputOptions
+    DataOptions,
+    HoldoutOptions,
+    JudgeOptions,
+    CalibrationOptions,
+    EngineOptions,
+    SearchOptions,
+    ClusterOptions,
+    OutputOptions,
 ):
     """The options that plans are prepared and measured with."""
 
@@ -156,6 +164,8 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
 class SensitivityOptions(MeasuringOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold."""
 
+    holdout: float = fixed(0.0)
+    validation: Any = fixed(None)
     share: float = fixed(0.5)
     threshold: float | None = fixed(None)
     trt_version: str = fixed("")
@@ -203,6 +213,8 @@ class WorstOptions(MeasuringOptions):
     )
     inputs: Any = fixed(None)
     samples: int | None = fixed(None)
+    holdout: float = fixed(0.0)
+    validation: Any = fixed(None)
     share: float = fixed(0.5)
     precision: str = fixed("fp32")
     trt_version: str = fixed("")

@@ -36,7 +36,7 @@ EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
 EXPLAIN = (EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING)
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
-CALIBRATORS = ("entropy", "minmax", "percentile")
+CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
 DIRECTIONS = ("higher", "lower")
 BESIDE, NONE = "beside", "none"
@@ -81,16 +81,40 @@ class DataOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HoldoutOptions(Options):
+    """The samples that neither calibration nor the search sees."""
+
+    panel: ClassVar[str] = "Data"
+
+    holdout: float = option(
+        0.2,
+        kind=NUMBER,
+        least=0,
+        most=0.9,
+        help="Of 20 calibration samples or more, this share is kept from calibration and from the search, spread "
+        "evenly: 0.2 is every fifth. 0 holds nothing out.",
+    )
+    validation: Any = option(
+        None,
+        kind=DATA,
+        help="Data that neither calibration nor the search sees; then nothing is held out.",
+        otherwise="the samples held out",
+        stands_for="VALIDATION.npz",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibrationOptions(Options):
     """The ranges of the activations."""
 
     panel: ClassVar[str] = "Calibration"
 
     calibrator: str = option(
-        "entropy",
+        AUTO,
         choices=CALIBRATORS,
         noun="calibrator",
-        help="Chooses each tensor's range from the calibration data.",
+        help="Chooses each tensor's range from the calibration data. auto: in run and recover the one whose recipe is "
+        "cheapest; elsewhere entropy, as in TensorRT.",
     )
     percentile: float = option(
         99.99, kind=NUMBER, above=0, most=100, unit="per cent", help="For the percentile calibrator, of |x|."
@@ -104,6 +128,11 @@ class CalibrationOptions(Options):
         help="The TensorRT that is to read the calibration cache, such as 10.3.0.",
         otherwise="the one in use, else 10.3.0",
     )
+
+    @property
+    def calibrator_method(self) -> str:
+        """The calibrator to begin with: ``auto`` is ``entropy``."""
+        return "entropy" if self.calibrator == AUTO else self.calibrator
 
 
 @dataclass(frozen=True, kw_only=True)

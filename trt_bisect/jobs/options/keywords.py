@@ -15,6 +15,8 @@ class RunKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    holdout: float
+    validation: Any
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -54,6 +56,8 @@ class RecoverKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    holdout: float
+    validation: Any
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None

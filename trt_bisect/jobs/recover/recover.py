@@ -13,8 +13,8 @@ import numpy as np
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import MEASURED
-from trt_bisect.calibration.collect import magnitudes, recalibrated
-from trt_bisect.data.datasets import open_dataset
+from trt_bisect.calibration.collect import recalibrated
+from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.driver.culprits.search import Loss
@@ -127,13 +127,7 @@ def _recovered(
     (loss,) = target.exact([full], lambda _: None)
     found = Found(experiment, target, sought, (target.figure(full), loss), {})
     try:
-        if (
-            options.remedies
-            and sought.kept
-            and goal.most is None
-            and experiment.data
-            and not experiment.network.has_pairs
-        ):
+        if options.remedies and sought.kept and goal.most is None and preparation.calibration is not None:
             found = _recalibrated(preparation, found, options, goal, accuracy, costs)
         return recovery_verdict(preparation, found, experiment, goal, costs, origin)
     except KeyboardInterrupt:
@@ -184,8 +178,19 @@ def _accuracy(preparation: Preparation, experiment: Experiment, options: Recover
             f"Which axis of output '{output}' holds its classes cannot be told.",
             "Give --class-axis, or --accuracy with a function of yours.",
         )
-    samples = open_dataset(options.dataset, experiment.network.inputs)
+    samples, labels = _without_unseen(preparation, open_dataset(options.dataset, experiment.network.inputs), labels)
     return top1(samples, labels, output, classes.predicted, str(classes))
+
+
+def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
+    """The samples that may be judged, with their labels: as many for each sample as there are rows in it."""
+    samples = preparation.without_unseen(data)
+    holdout = preparation.holdout
+    if samples is data or holdout is None or holdout.unseen is None:
+        return data, labels
+    places = [samples.place(position) for position in range(samples.length or 0)]
+    total = len(places) + (holdout.unseen.length or 0)
+    return samples, labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
 
 
 def _target(
@@ -209,14 +214,8 @@ def _recalibrated(
 ) -> Found:
     """The recipe with scales chosen anew, if that makes it cheaper; else the one that was found."""
     experiment, sought = found.experiment, found.sought
-    assert experiment.data is not None
-    preparation.progress.stage("Calibrating single tensors", experiment.data.length)
-    seen = magnitudes(
-        experiment.network,
-        experiment.data,
-        on_sample=lambda done: preparation.progress.step(f"sample {done}"),
-        memory=options.memory_bytes,
-    )
+    seen = preparation.magnitudes
+    assert seen is not None
 
     def other(moves: Recalibrations) -> tuple[Experiment, Target, SimilarityTarget]:
         changed = preparation.in_pieces(
@@ -294,7 +293,7 @@ def _holds_elsewhere(preparation: Preparation, found: Found, better: Found) -> b
         return True
     preparation.notes.append(
         f"other scales for {listed(tuple(better.moves), 3)} would make the recipe cheaper, but with them sample "
-        f"{worst[1].places[0]} of {data.source} is worse than the threshold: they are not taken"
+        f"{data.place(worst[1].places[0])} of {data.source} is worse than the threshold: they are not taken"
     )
     return False
 

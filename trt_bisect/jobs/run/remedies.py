@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.calibration.calibrator import Calibrator, calibrators
-from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.candidates import CANDIDATES
+from trt_bisect.calibration.collect import recalibrated
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.jobs.experiment import Experiment
@@ -19,8 +20,6 @@ from trt_bisect.support.progress import Progress
 
 REMEDIES = "remedies"
 """The folder, in the run folder, of calibration caches that meet the threshold and that no calibrator gives."""
-
-_PERCENTILES = (99.9, 99.99, 99.999)
 
 
 def try_remedies(
@@ -40,8 +39,8 @@ def try_remedies(
     """
     why_not = _why_no_calibrator(experiment)
     highs = _high_precisions(experiment)
-    others = [] if why_not else [each for each in calibrators(_PERCENTILES) if str(each) != experiment.ranges.origin]
-    seen = _seen(experiment, preparation.progress, preparation.options.memory_bytes) if others else None
+    others = [] if why_not else [each for each in CANDIDATES if str(each) != experiment.ranges.origin]
+    seen = preparation.magnitudes if others else None
     rounding = [layer for layer in culprits if _rounded_tensors(layer, experiment.ranges)]
     preparation.progress.stage("Trying remedies", len(others) * (1 + len(rounding)) + len(highs) * len(culprits))
     tried: list[Tried] = []
@@ -68,14 +67,6 @@ def _high_precisions(experiment: Experiment) -> tuple[Precision, ...]:
     """FP16 beside the run's own where that is one session more; an engine is built for its own high precision."""
     own = experiment.whole.high
     return tuple(HIGH) if experiment.builder.arithmetic == EMULATED else (own,)
-
-
-def _seen(experiment: Experiment, progress: Progress, memory: int) -> Magnitudes:
-    assert experiment.data is not None
-    progress.stage("Calibrating for the remedies", experiment.data.length)
-    return magnitudes(
-        experiment.network, experiment.data, on_sample=lambda done: progress.step(f"sample {done}"), memory=memory
-    )
 
 
 def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:

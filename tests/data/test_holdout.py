@@ -1,0 +1,86 @@
+"""Samples held out of a data set, and doors through which they must not come back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_bisect import BadInput
+from trt_bisect.data.datasets import TensorSpec, open_dataset
+from trt_bisect.data.holdout import hold_out, split
+
+SPECS = (TensorSpec("x", np.dtype(np.float32), (None, 1)),)
+
+
+def numbered(count):
+    """A data set whose samples hold their own number."""
+    return open_dataset({"x": np.arange(count, dtype=np.float32).reshape(count, 1, 1)}, SPECS)
+
+
+def numbers(data):
+    return [int(feeds["x"].item()) for feeds in data]
+
+
+def test_every_fifth_sample_of_twenty_is_held_out():
+    kept, unseen = split(numbered(20), 0.2)
+    assert numbers(unseen) == [4, 9, 14, 19]
+    assert numbers(kept) == [n for n in range(20) if n % 5 != 4]
+    assert (kept.length, unseen.length) == (16, 4)
+
+
+def test_fewer_than_twenty_samples_and_a_share_of_nothing_hold_nothing_out():
+    few, many = numbered(19), numbered(50)
+    assert split(few, 0.2) == (few, None)
+    assert split(many, 0.0) == (many, None)
+    assert split(many, 0.01) == (many, None)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.25, 0.3, 1 / 3, 0.5, 0.7, 0.9])
+def test_the_parts_are_the_whole_and_know_their_places(share):
+    count = 137
+    kept, unseen = split(numbered(count), share)
+    assert sorted(numbers(kept) + numbers(unseen)) == list(range(count))
+    assert (kept.length, unseen.length) == (len(numbers(kept)), len(numbers(unseen)))
+    assert abs(unseen.length - share * count) < 1.0
+    for part in (kept, unseen):
+        assert [part.place(position) for position in range(part.length)] == numbers(part)
+    gaps = np.diff(numbers(unseen))
+    assert gaps.max() - gaps.min() <= 1  # spread evenly: no block is left out
+
+
+def test_a_function_whose_samples_must_be_counted_is_split_as_an_array_is():
+    def samples():
+        return ({"x": np.full((1, 1), n, np.float32)} for n in range(23))
+
+    kept, unseen = split(open_dataset(samples, SPECS), 0.2)
+    assert numbers(unseen) == [4, 9, 14, 19]
+    assert numbers(unseen) == [4, 9, 14, 19]  # each iteration starts anew
+    assert kept.length == 19
+    assert kept.digest() == split(numbered(23), 0.2)[0].digest()
+
+
+def test_a_sample_is_named_by_its_place_in_the_users_data():
+    bad = np.zeros((30, 1, 1), np.float32)
+    bad[5] = np.nan
+    kept, _ = split(open_dataset({"x": bad}, SPECS), 0.2)
+    with pytest.raises(BadInput, match="sample 5 of the arrays given"):
+        numbers(kept)
+
+
+def test_the_calibration_data_as_judged_data_lacks_what_is_held_out():
+    held = hold_out(numbered(40), 0.2, None)
+    assert held.without_unseen(numbered(40)) is held.kept
+    other = numbered(41)
+    assert held.without_unseen(other) is other
+    assert "8 of 40 samples" in held.notes()[0]
+
+
+def test_validation_data_holds_nothing_out_and_must_be_other_data():
+    held = hold_out(numbered(40), 0.2, numbered(25))
+    assert held.kept.length == 40
+    assert held.unseen.length == 25
+    assert held.notes() == []
+    with pytest.raises(BadInput, match="used for calibration"):
+        hold_out(numbered(40), 0.2, numbered(40))
+    with pytest.raises(BadInput, match="used for calibration"):
+        held.without_unseen(numbered(25))

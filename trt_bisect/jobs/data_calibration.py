@@ -1,0 +1,94 @@
+"""Calibration with data: one pass over it, of which the run folder keeps the results."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from trt_bisect._version import versions
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.candidates import candidates
+from trt_bisect.calibration.collect import Magnitudes, magnitudes
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import Dataset
+from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.model.network import Network
+from trt_bisect.runs.cached_inputs import (
+    fingerprint,
+    load_candidates,
+    load_magnitudes,
+    load_ranges,
+    save_candidates,
+    save_magnitudes,
+    save_ranges,
+)
+from trt_bisect.support.progress import Progress
+
+
+class DataCalibration:
+    """Ranges from data. Each result is computed when it is first asked for, or read from the run folder.
+
+    Args:
+        network: the network.
+        data: the samples to calibrate with.
+        options: the calibrator and the memory limit.
+        folder: the run folder; None to keep nothing.
+        progress: shows the pass over the data.
+    """
+
+    def __init__(
+        self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
+    ) -> None:
+        self._network, self._data, self._options, self._folder = network, data, options, folder
+        self._progress = progress
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """The ranges of the calibrator that was asked for; of ``auto``, those of entropy."""
+        calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
+        key = self._key(str(calibrator))
+        kept = None if self._folder is None else load_ranges(self._folder, key)
+        if kept is not None:
+            return kept
+        found = self.magnitudes.ranges(calibrator, keep_masks=self._options.keep_mask_ranges)
+        if self._folder is not None:
+            save_ranges(self._folder, key, found)
+        return found
+
+    @cached_property
+    def candidates(self) -> tuple[Ranges, ...]:
+        """The ranges of each calibrator that a run chooses from (see ``candidates.CANDIDATES``)."""
+        key = self._key("candidates")
+        kept = None if self._folder is None else load_candidates(self._folder, key)
+        if kept is not None:
+            return kept
+        found = candidates(self.magnitudes, keep_masks=self._options.keep_mask_ranges)
+        if self._folder is not None:
+            save_candidates(self._folder, key, found)
+        return found
+
+    @cached_property
+    def magnitudes(self) -> Magnitudes:
+        """The magnitudes of all activations over the data."""
+        key = self._key("")
+        kept = None if self._folder is None else load_magnitudes(self._folder, key)
+        if kept is not None:
+            return kept
+        self._progress.stage("Calibrating", self._data.length)
+        seen = magnitudes(
+            self._network,
+            self._data,
+            on_sample=lambda done: self._progress.step(f"sample {done}"),
+            memory=self._options.memory_bytes,
+        )
+        if self._folder is not None:
+            save_magnitudes(self._folder, key, seen)
+        return seen
+
+    def _key(self, how: str) -> str:
+        """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
+        if self._folder is None:
+            return ""
+        masks = self._options.keep_mask_ranges if how else None
+        parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, masks], "v": versions()}
+        return fingerprint(parts)
