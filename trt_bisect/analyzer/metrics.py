@@ -65,6 +65,18 @@ class Metric:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
+    def value(self, loss: float) -> float:
+        """Returns the figure that has a finite loss.
+
+        Raises:
+            ValueError: the perfect figure is not known (see ``knowing_perfect``).
+        """
+        if self.perfect is None:
+            raise ValueError(f"the perfect value of metric '{self.name}' is not known")
+        if self.loss_of is _noise_ratio:
+            return min(self.perfect, -10.0 * math.log10(loss)) if loss > 0.0 else self.perfect
+        return self.perfect - loss if self.higher else self.perfect + loss
+
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
         """Returns this metric with a perfect figure.
 

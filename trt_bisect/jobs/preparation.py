@@ -126,6 +126,7 @@ class Preparation:
                 evaluator=whole,
                 key=key,
                 data=data,
+                more=data if dataset is None else self.without_unseen(self._dataset(dataset)),
                 compare=compare,
                 parts=parts,
                 strategy=strategy,

@@ -18,8 +18,8 @@ class CalibratorRow:
         similarity: of full INT8 on the worst of the inputs that were run; None if it has no figure.
         inputs: the number of these: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
-        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was searched, or
-            if it was given up because another was cheaper.
+        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was searched,
+            or if it was given up because another was cheaper.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
     """

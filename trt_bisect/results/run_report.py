@@ -103,8 +103,8 @@ class Report(WithRecipe):
     """The result of a run.
 
     Attributes:
-        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst of all inputs given, None where
-            not measured.
+        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst of all inputs given; None
+            where not measured.
         outputs: for ``int8`` and ``recipe``, by output, every metric on the input where it is worst.
         recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
         inputs: the samples that were judged, and the distribution over the data set if it was searched.

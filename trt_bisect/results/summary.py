@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.repair import Recipe
 from trt_bisect.driver.culprits.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
+from trt_bisect.results.answer import AnswerFacts
+from trt_bisect.results.search_result import Measured, Recipe
 
 LARGEST_STEPS = 5
+_TOO_DEAR = 0.5
+"""A recipe that gives up more of INT8's gain in speed than this share does not pay."""
 FIGURES = {
     "cosine": "cosine similarity with FP32",
     "sqnr": "SQNR",
@@ -30,29 +33,35 @@ FIGURES = {
 def summary(
     network: Network,
     rule: Rule,
-    findings: Findings,
-    recipe: Recipe,
+    measured: Measured,
     similarity: Mapping[str, float | None],
     by_input: Mapping[str, Mapping[str, Any]],
+    answer: AnswerFacts,
 ) -> str:
-    """Returns a paragraph: full INT8, the culprits or that there are none, the recipe and its figure.
+    """Returns a paragraph: full INT8, the culprits or that there are none, the recipe, and the data it holds on.
 
     Args:
         network: whose layers are named.
         rule: that plans were judged by.
-        findings: of the search.
-        recipe: that was found.
+        measured: the curve and the recipe.
         similarity: as ``Report`` has it.
         by_input: likewise.
+        answer: likewise.
     """
+    recipe, text = measured.recipe, rule.metric.text
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
-    threshold = rule.metric.text(rule.threshold)
-    figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
-    if findings.full is not None and findings.full <= rule.budget:
-        return f"{figure}, within the threshold of {threshold}: no layer is to blame."
-    misses = f"{figure}, which misses the threshold of {threshold}."
-    parts = [misses if findings.full is not None else "Full INT8 could not be built or run."]
-    return " ".join([*parts, *_blamed(network, rule, findings), *_restored(network, recipe, restored)])
+    figure = f"In full INT8{_with_ranges(answer)} the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
+    if recipe.meets and not recipe.kept:
+        parts = [f"{figure}, within the threshold of {text(rule.threshold)}: no layer is to blame."]
+        return " ".join([*parts, *_other_ranges(answer, text), *_held(answer, text, "Full INT8")])
+    misses = f"{figure}, which misses the threshold of {text(rule.threshold)}."
+    parts = ["Full INT8 could not be built or run." if measured.full.failed else misses]
+    left = _left_high(network, recipe)
+    if not recipe.meets:
+        parts.append(f"No plan that was tried meets the threshold. The best one, with {left}, measures {restored}.")
+        return " ".join(parts)
+    parts += [*_blamed(network, rule, recipe, measured.findings), f"With {left} the network measures {restored}."]
+    return " ".join([*parts, *_held(answer, text, "The recipe"), *_price(answer)])
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
@@ -60,31 +69,52 @@ def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | No
     return figure + over_inputs(by_input, rule.metric.text)
 
 
-def _blamed(network: Network, rule: Rule, findings: Findings) -> Iterator[str]:
-    """Yields the sentences on the culprits and on the layers that could not be judged."""
-    names = [network.layers[k].name for k in findings.culprits]
+def _with_ranges(answer: AnswerFacts) -> str:
+    chosen = [row.calibrator for row in answer.calibrators if row.chosen]
+    return f" with the ranges of {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
+
+
+def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator[str]:
+    """Yields a sentence if it is the ranges that restore the accuracy."""
+    first = answer.calibrators[0] if answer.calibrators else None
+    if first is not None and not first.chosen and not first.meets:
+        figure = "no figure" if first.similarity is None else text(first.similarity)
+        yield f"With those of {first.calibrator} it misses ({figure}): take the recipe's calibration cache."
+
+
+def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings) -> Iterator[str]:
+    """Yields the sentences on the culprits, the suspects, and the layers that could not be judged."""
+    names = [network.layers[k].name for k in recipe.culprits]
     if len(names) == 1:
-        yield f"{listed(names)} is the culprit."
+        yield f"{listed(names)} is the culprit: taken back to INT8 it was measured to miss the threshold."
     elif names:
-        yield f"{listed(names)} are the culprits. Each was judged with the earlier ones in high precision."
-    elif findings.full is not None and not findings.set_aside:
+        yield f"{listed(names)} are the culprits: with any one of them taken back to INT8 the threshold is missed."
+    unbuilt = [network.layers[k].name for k in recipe.kept if k not in recipe.culprits]
+    if unbuilt:
+        yield f"{listed(unbuilt)} could not be judged: no engine with it in INT8 could be measured."
+    if names and not findings.culprits:
         yield _accumulates(network, rule, findings)
-    if findings.set_aside:
-        aside = listed([network.layers[k].name for k in findings.set_aside])
-        yield f"{aside} could not be judged: no engine with it in INT8 could be measured."
 
 
-def _restored(network: Network, recipe: Recipe, figure: str) -> Iterator[str]:
-    """Yields the sentences on the recipe, which measures ``figure``."""
-    left = _left_high(network, recipe)
-    if recipe.meets:
-        yield f"With {left} the network measures {figure}."
-    else:
-        yield f"No plan that was tried meets the threshold. The best one, with {left}, measures {figure}."
-    if recipe.added:
-        added = listed([network.layers[k].name for k in recipe.added])
-        verb = "is" if len(recipe.added) == 1 else "are"
-        yield f"The culprits alone do not suffice, so {added} {verb} left high too."
+def _held(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
+    """Yields a sentence on the inputs that a plan holds on."""
+    parts = [
+        f"{held.holds} of {held.inputs} {what} (worst {'no figure' if held.worst is None else text(held.worst)})"
+        for held, what in ((answer.given, "inputs given"), (answer.unseen, "unseen inputs"))
+        if held is not None
+    ]
+    if parts:
+        yield f"{plan} holds on {' and on '.join(parts)}."
+
+
+def _price(answer: AnswerFacts) -> Iterator[str]:
+    """Yields a sentence on the cost of the recipe, and on what to do if it is large."""
+    yield f"It gives up {100 * answer.cost:.2g} % of INT8's gain in speed."
+    if answer.cost > _TOO_DEAR:
+        yield (
+            "That is more than half: INT8 does not suit this network as it is. 'trt-bisect recover' lists plans that "
+            "cost less and what they lose."
+        )
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[str]:
@@ -118,10 +148,10 @@ def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
     largest = [
         f"{_span([network.layers[k].name for k in step.layers])} ({step.rise:.3g})" for step in steps[:LARGEST_STEPS]
     ]
-    steps_text = f" The largest steps are {', '.join(largest)}." if largest else ""
+    steps_text = f" The largest steps of the curve are {', '.join(largest)}." if largest else ""
     return (
-        f"No single layer costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the loss "
-        f"accumulates over many layers.{steps_text}"
+        f"No single layer of the curve costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the "
+        f"loss accumulates over many layers.{steps_text}"
     )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import Dataset
 from trt_bisect.driver.culprits.search import Findings, Loss
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
@@ -16,6 +14,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.search import (
+    AUTO,
     IMPROVEMENTS,
     CalibratorTried,
     choose_ranges,
@@ -106,16 +105,16 @@ class AnswerSearch:
 
     plans: AnswerPlans
     experiment: Experiment
-    unseen: Dataset | None = None
     improvements: int = IMPROVEMENTS
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
 
-    def choose_ranges(self, candidates: Sequence[Ranges], *, named: bool) -> Experiment:
+    def choose_ranges(self) -> Experiment:
         """Chooses the ranges; returns the experiment with them."""
-        plans = self.plans
+        plans, own = self.plans, self.experiment.ranges
         self.space = make_space(plans)
         plans.judged = self._first_judged()
-        ranges, self.tried = choose_ranges(plans, self.space, candidates, named)
+        others = [ranges for ranges in plans.preparation.candidates if ranges.origin != own.origin]
+        ranges, self.tried = choose_ranges(plans, self.space, [own, *others], self.named)
         if ranges.digest() != self.experiment.ranges.digest():
             changed = plans.preparation.with_ranges(self.experiment, ranges)
             self.experiment = plans.preparation.in_pieces(changed)
@@ -147,9 +146,7 @@ class AnswerSearch:
         found, checked, taken_back = self._minimal(found, experiment, checked)
         return self._answer(found, experiment, alone, checked, aim, taken_back)
 
-    def _held(
-        self, findings: Findings, alone: Sensitivities | None
-    ) -> tuple[Cheapest, Experiment, Checked, float]:
+    def _held(self, findings: Findings, alone: Sensitivities | None) -> tuple[Cheapest, Experiment, Checked, float]:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
@@ -174,7 +171,11 @@ class AnswerSearch:
                 aim *= min(budget / checked.worst, 1.0) * _SAFETY
         return found, experiment, checked, aim
 
-    named: bool = False
+    @property
+    def named(self) -> bool:
+        """True if the user named the ranges: they stay."""
+        preparation = self.plans.preparation
+        return preparation.options.calibrator != AUTO or not preparation.candidates
 
     def _minimal(
         self, found: Cheapest, experiment: Experiment, checked: Checked
@@ -211,8 +212,8 @@ class AnswerSearch:
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
         unseen, unseen_given = None, None
-        if self.unseen is not None:
-            unseen_given = unseen_inputs(plans.preparation, experiment, self.unseen, plans.inputs.spill)
+        if plans.preparation.unseen is not None:
+            unseen_given = unseen_inputs(plans.preparation, experiment, plans.preparation.unseen, plans.inputs.spill)
             unseen = plans.whole(plan, experiment, unseen_given, "unseen inputs")
         return Answer(
             experiment=experiment,
@@ -236,19 +237,12 @@ class AnswerSearch:
 
 
 @contextmanager
-def answer_search(
-    preparation: Preparation, experiment: Experiment, more: Dataset | None, unseen: Dataset | None
-) -> Iterator[AnswerSearch]:
+def answer_search(preparation: Preparation, experiment: Experiment) -> Iterator[AnswerSearch]:
     """Prepares the search of the answer: FP32's outputs for all inputs given.
 
     Args:
         preparation: that ``experiment`` belongs to.
         experiment: with the first ranges.
-        more: inputs given beside those that the curve is judged on.
-        unseen: inputs that the search must not see.
     """
-    with answer_inputs(preparation, experiment, more) as inputs:
-        yield AnswerSearch(AnswerPlans(preparation, experiment, inputs), experiment, unseen)
-
-
-Measure = Callable[[PrecisionPlan], Loss]
+    with answer_inputs(preparation, experiment) as inputs:
+        yield AnswerSearch(AnswerPlans(preparation, experiment, inputs), experiment)

@@ -36,28 +36,27 @@ class AnswerInputs:
 
 
 @contextmanager
-def answer_inputs(preparation: Preparation, experiment: Experiment, more: Dataset | None) -> Iterator[AnswerInputs]:
+def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[AnswerInputs]:
     """Runs FP32 on all inputs given.
 
     Args:
         preparation: that ``experiment`` belongs to.
-        experiment: its inputs come first.
-        more: the data set whose samples are judged too; None if there is none.
+        experiment: the inputs that its curve is judged on come first.
 
     Raises:
         BadInput: a sample cannot be used.
         TrialFailed: FP32 does not run on one.
     """
     with Spill(preparation.options.memory_bytes // 2) as spill:
-        feeds, labels = _distinct(experiment, more, spill)
+        feeds, labels = _distinct(experiment, spill)
         preparation.progress.stage("FP32 on all inputs", len(feeds))
         given = GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)
         yield AnswerInputs(given, _counting(experiment, given), tuple(range(len(experiment.feeds))), spill)
 
 
-def _distinct(experiment: Experiment, more: Dataset | None, spill: Spill) -> tuple[list[Feeds], list[str]]:
+def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[str]]:
     """The inputs without repetitions, and a label for each: its place in its data set."""
-    source = str(experiment.about.get("source", ""))
+    source, more = str(experiment.about.get("source", "")), experiment.more
     places = experiment.about.get("places") or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
     labels = [f"{source} {place}" for place in places]
@@ -67,7 +66,7 @@ def _distinct(experiment: Experiment, more: Dataset | None, spill: Spill) -> tup
         if digest not in known:
             known.add(digest)
             feeds.append(spill.kept(sample))
-            labels.append(f"{more.source if more else ''} {place}")
+            labels.append(f"{more.source} {more.place(place)}" if more else "")
     return feeds, labels
 
 
@@ -108,5 +107,5 @@ def unseen_inputs(preparation: Preparation, experiment: Experiment, unseen: Data
     """Runs FP32 on inputs that the search does not see."""
     feeds = [spill.kept(sample) for sample in unseen]
     preparation.progress.stage("FP32 on unseen inputs", len(feeds))
-    labels = [f"{unseen.source} {place}" for place in range(len(feeds))]
+    labels = [f"{unseen.source} {unseen.place(place)}" for place in range(len(feeds))]
     return GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)

@@ -69,9 +69,7 @@ class AnswerPlans:
             self._by_ranges[key] = self._evaluator(self.inputs.given, ranges, key)
         return self._by_ranges[key]
 
-    def losses(
-        self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int] | None = None
-    ) -> list[Loss]:
+    def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int] | None = None) -> list[Loss]:
         """Returns the largest loss of each plan on the judged inputs; of those after the first miss none is run."""
         return self.each(ranges).losses(plans, self.judged if among is None else among, self._tell)
 

@@ -107,9 +107,7 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
 def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensitivities:
     """Measures each layer alone in INT8, and alone high, on the inputs that the curve is judged on."""
     plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
-    return drive(
-        sensitivities(MeasuredSets(space)), lambda asked: plans.losses(asked, ranges, plans.inputs.first)
-    )
+    return drive(sensitivities(MeasuredSets(space)), lambda asked: plans.losses(asked, ranges, plans.inputs.first))
 
 
 def find_set(

@@ -22,8 +22,8 @@ class Checked:
     """A plan on all inputs.
 
     Attributes:
-        losses: the largest loss by setting; infinite if the plan cannot be run. Settings after the first one that misses
-            are not measured.
+        losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses no
+            other is measured.
         missed: the places of inputs on which it misses, the worst first.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 
@@ -10,6 +11,8 @@ from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial_key import WHOLE
+from trt_bisect.jobs.answer.answer import answer_search
+from trt_bisect.jobs.answer.facts import answer_facts, measured_answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation
@@ -21,6 +24,10 @@ from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 
 
+def _nothing(_: Experiment) -> None:
+    """Does nothing."""
+
+
 def _broken_off(experiment: Experiment) -> list[str]:
     """Notes on passes that could not be finished."""
     failures = experiment.evaluator.failures if isinstance(experiment.evaluator, BranchEvaluator) else []
@@ -30,7 +37,10 @@ def _broken_off(experiment: Experiment) -> list[str]:
 
 
 def verdict(
-    preparation: Preparation, experiment: Experiment, command: str = "", on_ranges: Callable[[Experiment], None] = _nothing
+    preparation: Preparation,
+    experiment: Experiment,
+    command: str = "",
+    on_ranges: Callable[[Experiment], object] = _nothing,
 ) -> tuple[Report, Measured, Experiment]:
     """The culprits, the recipe, and all that was measured on the way; the trials behind it; the final experiment.
 
@@ -50,10 +60,10 @@ def verdict(
         curve = search(
             asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
         )
-        broken_off = _broken_off(experiment)
+        broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
         answer = answering.finish(curve.findings)
     experiment = answer.experiment
-    measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **asked_trials(experiment)})
+    measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials})
     latencies = measure_latencies(
         experiment.builder,
         experiment.network,

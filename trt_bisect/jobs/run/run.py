@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
+from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
@@ -71,11 +73,8 @@ def run_with(
         network = model if isinstance(model, Network) else load_network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
         with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
-            graph = network_facts(experiment.network, experiment.ranges.scales)
-            if folder is not None:
-                write_json(folder / NETWORK, graph)
-            found, measured = verdict(preparation, experiment, command)
-            report = replace(found, graph=graph)
+            found, measured, experiment = verdict(preparation, experiment, command, partial(_write_graph, folder))
+            report = replace(found, graph=_write_graph(folder, experiment))
             if folder is not None:
                 report.save(folder)
             report = explained(preparation, experiment, report, asked or options)
@@ -85,6 +84,14 @@ def run_with(
             write_run(board, experiment.network, scales, feeds, rule, measured, report, shown)
             report = _save_with_peak(report, folder)
     return report
+
+
+def _write_graph(folder: Path | None, experiment: Experiment) -> dict[str, Any]:
+    """Returns the network's graph with the scales of its tensors; writes it if there is a folder."""
+    graph = network_facts(experiment.network, experiment.ranges.scales)
+    if folder is not None:
+        write_json(folder / NETWORK, graph)
+    return graph
 
 
 def _save_with_peak(report: Report, folder: Path | None) -> Report:
