@@ -73,17 +73,15 @@ def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
 
 
 def orders(space: Space, alone: Sensitivities | None = None) -> list[tuple[int, ...]]:
-    """The orders in which units are lowered: the dearest first, and those that lose least, in all and for their cost.
+    """The orders in which units are lowered: the dearest first, and those that lose least for their cost.
 
     Args:
         space: the units.
         alone: the loss of each unit alone low, and its gain alone high; without it there is one order.
     """
-    units = range(len(space.units))
-    cost = space.costs
+    units, cost = range(len(space.units)), space.costs
     found = [sorted(units, key=lambda unit: (-cost[unit], unit))]
     for figures in () if alone is None else (alone.losses, alone.gains):
-        for prices in ([1.0] * len(units), cost):
-            rank = [(figures[unit] / prices[unit], -cost[unit], unit) for unit in units]
-            found.append(sorted(units, key=rank.__getitem__))
+        rank = [(figures[unit] / cost[unit], -cost[unit], unit) for unit in units]
+        found.append(sorted(units, key=rank.__getitem__))
     return list(dict.fromkeys(map(tuple, found)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import EachInput, Infer, Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.each_input import EachInput, Runner, SwitchRunner, WholeRunner, switch_session
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
@@ -22,10 +22,9 @@ from trt_bisect.jobs.answer.inputs import AnswerInputs, compare_all, input_judge
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan, int8_set
-from trt_bisect.runs.journal import Journal, MemoryStore
 
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
-"""Factors of the inputs that no user could tell apart, and that move single values to another INT8 level."""
+"""Factors of the scales that change nothing but the side of a level on which single values fall."""
 
 
 @dataclass
@@ -66,12 +65,23 @@ class AnswerPlans:
         """Returns the evaluator for some ranges."""
         key = ranges.digest()
         if key not in self._by_ranges:
-            self._by_ranges[key] = self._evaluator(self.inputs.given, ranges, key)
+            experiment, given = self.experiment, self.inputs.given
+            runner, canonical = self._runner(ranges), experiment.whole.canonical
+            self._by_ranges[key] = EachInput(
+                given, self._judge, experiment.rule, runner, experiment.store, key, canonical
+            )
         return self._by_ranges[key]
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int] | None = None) -> list[Loss]:
         """Returns the largest loss of each plan on the judged inputs; of those after the first miss none is run."""
         return self.each(ranges).losses(plans, self.judged if among is None else among, self._tell)
+
+    def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
+        """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
+        (loss,) = self.losses([plan], ranges)
+        known = self.each(ranges).by_place(plan)
+        found = [known[place] for place in self.judged if place in known]
+        return [inf] if loss is None or not found else found
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
         """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
@@ -81,13 +91,11 @@ class AnswerPlans:
         return {} if loss is None else {place: found[place] for place in counting}
 
     def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> list[Loss]:
-        """Returns the largest loss of a plan on all inputs, multiplied by each of two factors close to 1."""
+        """Returns the largest loss of a plan on all inputs, with all scales multiplied by factors close to 1."""
         found: list[Loss] = []
         for factor in _NUDGES:
-            key = f"{ranges.digest()[:11]}{'+' if factor > 1 else '-'}"
-            if key not in self._by_ranges:
-                self._by_ranges[key] = self._evaluator(self.inputs.given, ranges, key, factor)
-            found += self._by_ranges[key].losses([plan], self.inputs.counting)
+            scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
+            found += self.losses([plan], replace(ranges, scales=scales), self.inputs.counting)
         return found
 
     def whole(self, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs, name: str) -> Trial:
@@ -123,12 +131,6 @@ class AnswerPlans:
         self.preparation.progress.step(f"input {place}")
         return self.inputs.spill.kept(engine.infer(feeds))
 
-    def _evaluator(self, given: GivenInputs, ranges: Ranges, key: str, factor: float = 1.0) -> EachInput:
-        experiment = self.experiment
-        runner = _Nudged(self._runner(ranges), factor) if factor != 1.0 else self._runner(ranges)
-        store: Journal | MemoryStore = experiment.store
-        return EachInput(given, self._judge, experiment.rule, runner, store, key, experiment.whole.canonical)
-
     def _runner(self, ranges: Ranges) -> Runner:
         if self._session is not None:
             return SwitchRunner(self._session, ranges.scales)
@@ -139,26 +141,3 @@ class AnswerPlans:
     def _tell(self, plan: PrecisionPlan) -> None:
         high = len(self.experiment.network.quantizable) - len(plan.int8)
         self.preparation.progress.step(f"{high} {'layer' if high == 1 else 'layers'} high")
-
-
-class _Nudged:
-    """Runs plans on inputs that are multiplied by a factor.
-
-    Args:
-        runner: runs them.
-        factor: of the float inputs.
-    """
-
-    def __init__(self, runner: Runner, factor: float) -> None:
-        self.at_once = runner.at_once
-        self._runner = runner
-        self._factor = factor
-
-    @contextmanager
-    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Opens a plan."""
-        with self._runner.opened(plan) as infer:
-            yield lambda feeds: infer({name: self._nudged(array) for name, array in feeds.items()})
-
-    def _nudged(self, array: np.ndarray) -> np.ndarray:
-        return array if array.dtype.kind != "f" else (array * self._factor).astype(array.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.culprits.search import Findings, Loss, drive
@@ -14,11 +15,15 @@ from trt_bisect.driver.recipes.search_space import MeasuredSets, Sensitivities, 
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import int8_set
 
 AUTO = "auto"
 IMPROVEMENTS = 60
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
+_AS_CHEAP = 0.01
+"""Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
+_DEAR = 0.05
+"""Single tensors get other scales only for a recipe that costs more."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -61,7 +66,8 @@ def choose_ranges(
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
     Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe is searched with each, in one order, and given up as soon as it costs more than another one.
+    recipe is searched with each, in one order, and given up as soon as it costs more than another one. Of recipes that
+    cost about the same, that with the smallest mean loss counts: it is the likeliest to hold on other inputs.
 
     Args:
         plans: measures.
@@ -81,15 +87,16 @@ def choose_ranges(
     if not plans.switches:
         return min(tried, key=_loss).ranges, tuple(tried)
     progress.stage("The cheapest recipe with each calibrator", None)
-    best = float("inf")
+    best, means = float("inf"), dict[int, float]()
     for place in sorted(range(len(tried)), key=lambda place: _loss(tried[place])):
         one = tried[place]
-        kept = drive(least_cost(space, best), partial(plans.losses, ranges=one.ranges))
+        kept = drive(least_cost(space, best + _AS_CHEAP), partial(plans.losses, ranges=one.ranges))
         if kept is not None:
             tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)))
             best = min(best, space.cost(kept))
-    searched = [one for one in tried if one.cost is not None]
-    return min(searched, key=lambda one: one.cost or 0.0, default=own).ranges, tuple(tried)
+            means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
+    cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]
+    return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 
 
 def _loss(tried: CalibratorTried) -> float:
@@ -136,6 +143,9 @@ def retuned(
 ) -> tuple[frozenset[int], Ranges]:
     """Lowers members whose tensors another calibrator's scale serves better: that costs no speed.
 
+    Scales that only just suffice for the inputs at hand fail on others. So a scale is taken only where the mean loss
+    over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
+
     Args:
         plans: measures.
         space: the plans.
@@ -147,14 +157,20 @@ def retuned(
         The members that stay high, and the ranges.
     """
     kept, moved = found.kept, ranges
+    if space.cost(kept) <= _DEAR:
+        return kept, moved
+    mean = fmean(plans.on_judged(space.plan(kept), ranges))
     plans.preparation.progress.stage("Other scales for single tensors", None)
     for unit in sorted(found.kept, key=lambda unit: -space.costs[unit]):
         plan = space.plan(kept - {unit})
         for others in _other_scales(plans, space.units[unit], moved, candidates):
             changed = with_scales_of(moved, others)
             (loss,) = plans.losses([plan], changed)
-            if loss is not None and loss <= space.budget:
-                kept, moved = kept - {unit}, changed
+            if loss is None or loss > space.budget:
+                continue
+            changed_mean = fmean(plans.on_judged(plan, changed))
+            if changed_mean <= mean:
+                kept, moved, mean = kept - {unit}, changed, changed_mean
                 break
     return kept, moved
 
@@ -179,8 +195,3 @@ def _other_scales(
         }
         if changed:
             yield changed
-
-
-def plan_of(space: Space, kept: frozenset[int]) -> PrecisionPlan:
-    """Returns the plan with these units high."""
-    return space.plan(kept)

@@ -14,7 +14,7 @@ from trt_bisect.precision import PrecisionPlan
 
 OFF = "optimisations off"
 OWN = "own engine"
-NUDGED = "inputs moved by 2e-5"
+NUDGED = "scales moved by 2e-5"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Checked:
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
-    """Measures a plan on all inputs: with optimisations off, on its own engine, and with inputs moved a little.
+    """Measures a plan on all inputs: with optimisations off, on its own engine, and with scales moved a little.
 
     Args:
         plans: measures.
