@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """The name, which shows the axis as NumPy does: ``output0[:, 4:84]``; several spans: ``output0[:, 0:4+5:7]``."""
+        """The name, with the axis as NumPy shows it: ``output0[:, 4:84]``; of two spans ``output0[:, 0:4+5:7]``."""
         return f"{self.output}[{':, ' * self.axis}{self.places}]"
 
     @property
@@ -74,13 +75,18 @@ class Slice:
         if array.ndim <= self.axis:
             return array
         before = (slice(None),) * self.axis
-        parts = [array[(*before, slice(first, end))] for first, end in self.spans]
+        parts = [array[before + (slice(first, end),)] for first, end in self.spans]  # noqa: RUF005
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
-    def is_faint(self, part: np.ndarray) -> bool:
-        """Returns true if the group's FP32 values for an input are scores that predict nothing."""
-        finite = part[np.isfinite(part)]
-        return self.scores and (not finite.size or float(finite.max()) < _LEAST_SCORE)
+    def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
+        """Returns the indices of the inputs on which the group holds scores that predict nothing.
+
+        Args:
+            parts: the group's FP32 values for each input.
+        """
+        if not self.scores:
+            return ()
+        return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < _LEAST_SCORE)
 
 
 @dataclass(frozen=True)
@@ -116,16 +122,6 @@ class Slices:
     def group(self, name: str) -> Slice | None:
         """Returns the group of a name; None for the name of a whole output."""
         return next((each for groups in self.by_output.values() for each in groups if each.name == name), None)
-
-    def faint(self, name: str, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the indices of the inputs on which a group does not count; empty for a whole output.
-
-        Args:
-            name: of a group or an output.
-            parts: its FP32 values for each input.
-        """
-        group = self.group(name)
-        return () if group is None else tuple(k for k, part in enumerate(parts) if group.is_faint(part))
 
     def notes(self) -> list[str]:
         """Returns a sentence on each output that is judged in groups."""
@@ -240,7 +236,7 @@ def _filled(kinds: np.ndarray) -> np.ndarray:
 def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
     """Returns the spans of each group: each run of one kind, or of many runs all those of one kind."""
     borders = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
-    runs = list(zip(borders[:-1], borders[1:], strict=True))
+    runs = list(pairwise(borders))
     if len(runs) <= _MOST_RUNS:
         return [(run,) for run in runs]
     of_kind: dict[int, list[tuple[int, int]]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
@@ -43,15 +44,15 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     )
 
 
-def exit_code(measured: Measured, rule: Rule) -> int:
+def exit_code(measured: Measured, rule: Rule, *, accept: bool = False) -> int:
     """Returns 0 if full INT8 meets the threshold, 1 if not, 3 if no plan or not full INT8 could be measured.
 
-    Trials of pieces that are other engines than the whole network do not count.
+    A pass that is doubted is 1 as well, unless the user has said to ``accept`` it. Trials of pieces that are other engines than the whole network do not count.
     """
     wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
-    return 0 if rule.meets(measured.full) else 1
+    return 0 if rule.meets(measured.full) and (accept or not doubts(rule, measured.full)) else 1
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:

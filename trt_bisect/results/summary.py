@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trt_bisect.analyzer.doubts import Doubt
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.repair import Recipe
 from trt_bisect.driver.culprits.search import Findings
@@ -34,6 +35,7 @@ def summary(
     recipe: Recipe,
     similarity: Mapping[str, float | None],
     by_input: Mapping[str, Mapping[str, Any]],
+    doubts: Sequence[Doubt] = (),
 ) -> str:
     """Returns a paragraph: full INT8, the culprits or that there are none, the recipe and its figure.
 
@@ -44,12 +46,17 @@ def summary(
         recipe: that was found.
         similarity: as ``Report`` has it.
         by_input: likewise.
+        doubts: on full INT8.
     """
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     threshold = rule.metric.text(rule.threshold)
     figure = f"In full INT8 the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
     if findings.full is not None and findings.full <= rule.budget:
-        return f"{figure}, within the threshold of {threshold}: no layer is to blame."
+        passed = f"{figure}, within the threshold of {threshold}"
+        if doubts:
+            said = " ".join(doubt.text for doubt in doubts)
+            return f"Full INT8 passes on similarity, but that is doubted. {said} {passed}."
+        return f"{passed}: no layer is to blame."
     misses = f"{figure}, which misses the threshold of {threshold}."
     parts = [misses if findings.full is not None else "Full INT8 could not be built or run."]
     return " ".join([*parts, *_blamed(network, rule, findings), *_restored(network, recipe, restored)])

@@ -22,6 +22,8 @@ class RunKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     samples: int | None
     class_axis: int | None
+    slice_factor: float
+    accept: bool
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -60,6 +62,7 @@ class RecoverKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     samples: int | None
     class_axis: int | None
+    slice_factor: float
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -97,6 +100,7 @@ class SensitivityKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     samples: int | None
     class_axis: int | None
+    slice_factor: float
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -119,6 +123,7 @@ class WorstKeywords(TypedDict, total=False):
     threshold: float | None
     outputs: Sequence[str]
     class_axis: int | None
+    slice_factor: float
     calibrator: str
     percentile: float
     keep_mask_ranges: bool

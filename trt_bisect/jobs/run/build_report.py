@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import Builder
 from trt_bisect.calibration.ranges import Ranges
@@ -71,6 +72,7 @@ def assemble(
     notes: Sequence[str],
     seconds: Mapping[str, float],
     latencies: Latencies | None,
+    accept: bool,
 ) -> Report:
     """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
     writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
@@ -87,10 +89,12 @@ def assemble(
     return replace(
         filled,
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
-        summary=summary(network, rule, measured.findings, recipe, similarity, filled.by_input),
+        summary=summary(
+            network, rule, measured.findings, recipe, similarity, filled.by_input, doubts(rule, measured.full)
+        ),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured, rule),
+        exit_code=exit_code(measured, rule, accept=accept),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )

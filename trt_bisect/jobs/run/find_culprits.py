@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.judge import sqnr_disagreement
+from trt_bisect.analyzer.doubts import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial_key import WHOLE
@@ -64,9 +64,10 @@ def verdict(preparation: Preparation, experiment: Experiment, command: str = "")
         experiment.ranges,
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
-        notes=[*([warning] if warning else []), *_broken_off(experiment)],
+        notes=[*([warning.text] if warning else []), *_broken_off(experiment)],
         seconds=seconds,
         latencies=latencies,
+        accept=preparation.options.accept,
     )
     return report, measured
 
