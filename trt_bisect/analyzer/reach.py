@@ -57,16 +57,20 @@ class ReachOfOutput:
     def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
         """The share of FP32's large values that lie beyond ``top`` while the output's are at it.
 
-        Large are those from half of the largest magnitude on.
+        Large are those from half of the largest magnitude on. 0 if most of the output's values are at ``top``: it is
+        constant then, and not clipped.
         """
         if top * _BEYOND >= self._largest:
             return 0.0
-        large = clipped = 0
+        large = clipped = at_top = count = 0
         for reference, output in zip(self._reference, outputs, strict=True):
             magnitude = np.abs(reference)
             large += int((magnitude >= 0.5 * self._largest).sum())
-            clipped += int(((magnitude > _BEYOND * top) & (np.abs(output) >= _TOP_LEVEL * top)).sum())
-        return min(1.0, clipped / large) if top > 0.0 else 0.0
+            is_at_top = np.abs(output) >= _TOP_LEVEL * top
+            clipped += int(((magnitude > _BEYOND * top) & is_at_top).sum())
+            at_top += int(is_at_top.sum())
+            count += is_at_top.size
+        return min(1.0, clipped / large) if at_top <= 0.5 * count else 0.0
 
     def _vanished(self, outputs: Sequence[np.ndarray]) -> tuple[int, ...]:
         """The classes that FP32 is sure of in some rows, and that the output predicts in none of these rows."""

@@ -47,7 +47,8 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
 def exit_code(measured: Measured, rule: Rule, *, accept: bool = False) -> int:
     """Returns 0 if full INT8 meets the threshold, 1 if not, 3 if no plan or not full INT8 could be measured.
 
-    A pass that is doubted is 1 as well, unless the user has said to ``accept`` it. Trials of pieces that are other engines than the whole network do not count.
+    A pass that is doubted is 1 as well, unless the user said to ``accept`` it. Trials of pieces that are other engines
+    than the whole network do not count.
     """
     wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
