@@ -95,7 +95,8 @@ def test_heads_of_detectors_are_cut_where_their_quantities_change(kind, inputs, 
     found, reference = cut(random, make, inputs)
     assert list(found.names(["y"])) == names
     assert output_of(names[0]) == "y"
-    parts = found.cut(reference[0])
+    parts = found.with_groups(reference[0])
+    del parts["y"]
     assert sum(part.size for part in parts.values()) == reference[0]["y"].size
     assert np.sort(np.concatenate([part.ravel() for part in parts.values()])).tolist() == pytest.approx(
         np.sort(reference[0]["y"].ravel()).tolist()
@@ -158,7 +159,7 @@ def test_the_factor_moves_the_border(random):
 def test_switched_off_the_output_is_judged_whole_and_its_groups_are_compared_beside_it(off, random):
     found, reference = cut(random, yolo8, factor=off)
     assert found.names(["y"]) == ("y",)
-    assert list(found.cut(reference[0])) == ["y", "y[:, 0:4]", "y[:, 4:84]"]
+    assert list(found.with_groups(reference[0])) == ["y", "y[:, 0:4]", "y[:, 4:84]"]
 
 
 def test_a_note_says_how_an_output_is_judged(random):
@@ -185,8 +186,12 @@ def test_a_lost_small_group_decides_and_inputs_without_detections_do_not_count(r
     assert rule.by_input(trial).misses == 1
 
 
+def shapes(slices, output):
+    return [part.shape for part in slices.with_groups({"y": output}).values()]
+
+
 def test_an_output_of_another_shape_is_cut_where_it_has_places(random):
     slices = cut(random, yolo8)[0]
-    assert [part.shape for part in slices.cut({"y": np.zeros((1, 40, 7))}).values()] == [(1, 4, 7), (1, 36, 7)]
-    assert [part.shape for part in slices.cut({"y": np.zeros(5)}).values()] == [(5,), (5,)]
-    assert Slices().cut({"y": np.zeros(5)})["y"].shape == (5,)
+    assert shapes(slices, np.zeros((1, 40, 7))) == [(1, 40, 7), (1, 4, 7), (1, 36, 7)]
+    assert shapes(slices, np.zeros(5)) == [(5,), (5,), (5,)]
+    assert shapes(Slices(), np.zeros(5)) == [(5,)]

@@ -171,7 +171,7 @@ def transformer(blocks: int = 2, width: int = 16, tokens: int = 12) -> onnx.Mode
 
 
 def detector(width: int = 8, classes: int = 6) -> onnx.ModelProto:
-    """A head like YOLO's: 4 boxes up to 640 and sigmoid scores of 256 anchors in one output ``[n, 4 + classes, 256]``."""
+    """A head like YOLO's: 4 rows of boxes up to 640 and sigmoid scores, joined to ``[n, 4 + classes, 256 anchors]``."""
     sketch = Sketch(5)
     x = sketch.node("Relu", [sketch.conv("x", "stem", 3, width)], "stem_relu")
     pixels = sketch.constant("pixels", 640.0)

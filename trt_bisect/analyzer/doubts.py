@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.metrics import EXACT_SQNR
+from trt_bisect.analyzer.metrics import EXACT_SQNR, RELATIVE
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 
@@ -51,7 +51,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     judged = rule.judged(trial)
     for name, figures in trial.outputs.items():
         if name in judged or output_of(name) in judged:
-            if name not in judged and rule.output_loss(figures) > rule.budget:
+            if name not in judged and _is_hidden(rule, figures):
                 yield Doubt(name, HIDDEN, _hidden(rule, name, figures))
             yield from _by_reach(name, figures)
             if figures.vanished:
@@ -59,6 +59,11 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
+
+
+def _is_hidden(rule: Rule, figures: OutputFigures) -> bool:
+    """Returns true if a group that is not judged misses the threshold; a metric that is not relative hides none."""
+    return rule.metric.name in RELATIVE and rule.output_loss(figures) > rule.budget
 
 
 def _hidden(rule: Rule, name: str, figures: OutputFigures) -> str:

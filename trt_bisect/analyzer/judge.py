@@ -170,12 +170,12 @@ def comparison(
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
         classes: the classes of each output and group; found from ``reference`` by default.
-        slices: the groups of places that are compared; none by default.
+        slices: the groups of places that are compared too; none by default.
         with_facts: the figures hold what doubts need.
     """
     metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
-    cut = (slices or Slices()).cut
-    parts = [cut(found) for found in reference]
+    with_groups = (slices or Slices()).with_groups
+    parts = [with_groups(found) for found in reference]
     judges = {}
     for name in numeric_outputs(parts[0]):
         arrays, group = [found[name] for found in parts], slices.group(name) if slices else None
@@ -189,7 +189,7 @@ def comparison(
         )
 
     def compare(outputs: Sequence[Outputs]) -> Mapping[str, OutputFigures]:
-        found = [cut(each) for each in outputs]
+        found = [with_groups(each) for each in outputs]
         return {name: judge.figures([each[name] for each in found]) for name, judge in judges.items()}
 
     return compare

@@ -95,20 +95,18 @@ class Slices:
 
     Attributes:
         by_output: the groups of each output that is cut.
-        apart: each group is judged as an output; else the whole outputs are judged, and the groups are only compared.
+        apart: each group is judged as an output; else the whole outputs are judged, and the groups only raise doubts.
     """
 
     by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
     apart: bool = True
 
-    def cut(self, outputs: Outputs) -> Outputs:
-        """Returns the outputs by name, with the groups of those that are cut."""
+    def with_groups(self, outputs: Outputs) -> Outputs:
+        """Returns the outputs by name, each followed by its groups."""
         found: Outputs = {}
         for name, value in outputs.items():
-            groups = self.by_output.get(name, ())
-            if not (groups and self.apart):
-                found[name] = value
-            found.update({group.name: group.of(np.asarray(value)) for group in groups})
+            found[name] = value
+            found.update({group.name: group.of(np.asarray(value)) for group in self.by_output.get(name, ())})
         return found
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
@@ -133,7 +131,9 @@ def output_of(name: str) -> str:
     return name.rpartition("[")[0] or name if name.endswith("]") else name
 
 
-def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], factor: float = FACTOR) -> Slices:
+def find_slices(
+    reference: Sequence[Outputs], outputs: Iterable[str], factor: float = FACTOR, *, apart: bool = True
+) -> Slices:
     """Finds the slices of some outputs.
 
     An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups. The largest
@@ -145,19 +145,15 @@ def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], factor: fl
         reference: the FP32 outputs for each input.
         outputs: the names of the outputs that may be cut.
         factor: 0 or infinite to judge no group apart; then the groups are those of the default factor.
+        apart: false to judge no group apart.
     """
-    apart = is_cutting(factor)
+    cuts = 0.0 < factor < math.inf
     found = {
         name: groups
         for name in outputs
-        if (groups := _groups(name, [np.asarray(each[name]) for each in reference], factor if apart else FACTOR))
+        if (groups := _groups(name, [np.asarray(each[name]) for each in reference], factor if cuts else FACTOR))
     }
-    return Slices(found, apart)
-
-
-def is_cutting(factor: float) -> bool:
-    """Returns true if outputs are cut with this factor."""
-    return 0.0 < factor < math.inf
+    return Slices(found, apart and cuts)
 
 
 def _groups(name: str, arrays: Sequence[np.ndarray], factor: float) -> tuple[Slice, ...]:

@@ -219,7 +219,7 @@ class _SampleJudge:
 
     def _rule_on(self, reference: Outputs) -> Rule:
         """The rule for the groups that count on a sample: scores that predict nothing do not."""
-        parts = self.slices.cut(reference)
+        parts = self.slices.with_groups(reference)
         outputs = self.slices.names(self.rule.outputs or numeric_outputs(reference))
         groups = {name: self.slices.group(name) for name in outputs}
         counting = [name for name, group in groups.items() if not (group and group.faint_inputs([parts[name]]))]

@@ -73,13 +73,14 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """The slices of these outputs; none for a metric that is not relative, as no slice hides there.
+        """The slices of these outputs, judged apart by a metric that is relative: no slice hides from another one.
 
-        A function of the user's gets whole outputs.
+        A function of the user's gets whole outputs only.
         """
-        if self.asked_metric.name not in RELATIVE:
+        metric = self.asked_metric
+        if metric.code:
             return Slices()
-        return find_slices(reference, outputs, self.options.slice_factor)
+        return find_slices(reference, outputs, self.options.slice_factor, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs.

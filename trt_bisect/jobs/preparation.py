@@ -100,9 +100,9 @@ class Preparation:
         self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         slices = self.judgement.slices(outputs, reference)
         self.notes += slices.notes()
-        parts_too = [{**found, **slices.cut(found)} for found in reference]
-        rule = self.judgement.rule(slices.names(outputs), parts_too)
-        classes = self._classes(parts_too, rule)
+        with_groups = [slices.with_groups(found) for found in reference]
+        rule = self.judgement.rule(slices.names(outputs), with_groups)
+        classes = self._classes(with_groups, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
