@@ -15,11 +15,7 @@ import numpy as np
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
-from trt_bisect.analyzer.judge import (
-    Rule,
-    comparison,
-    nonfinite_in_reference,
-)
+from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
