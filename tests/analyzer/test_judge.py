@@ -11,7 +11,8 @@ from onnx import helper
 import trt_bisect
 from tests.support import networks
 from trt_bisect import BadInput, find_metric, similarity
-from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference, sqnr_disagreement
+from trt_bisect.analyzer.doubts import sqnr_disagreement
+from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference
 from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -134,9 +135,9 @@ def test_cosine_and_sqnr_that_disagree_give_a_warning():
     noisy = signal + 0.5 * random.normal(size=1000)
     offset = figures(signal + 100, noisy + 100)
     rule = make_rule(BUILT_IN["cosine"], None)
-    assert "offset" in sqnr_disagreement(rule, Trial("", MEASURED, {"y": offset}))
+    assert "offset" in sqnr_disagreement(rule, Trial("", MEASURED, {"y": offset})).text
     plain = figures(signal, signal + 0.01 * random.normal(size=1000))
-    assert sqnr_disagreement(rule, Trial("", MEASURED, {"y": plain})) == ""
+    assert sqnr_disagreement(rule, Trial("", MEASURED, {"y": plain})) is None
 
 
 def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path):

@@ -214,3 +214,15 @@ def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path, random)
     assert (row.worst_cosine, row.worst_sample) == (pytest.approx(-1), 5)
     (advice,) = (advice for advice in found.advice if advice.reason == "low similarity")
     assert "sample 5" in advice.words
+
+
+@pytest.mark.parametrize(("metric", "percent"), [("cosine", 5), ("mse", 95)])
+def test_the_fifth_percentile_is_numpys_towards_the_worse(metric, percent, random):
+    reference = random.normal(size=(30, 1, 20))
+    found = figures(reference, reference + 0.2 * random.normal(size=(30, 1, 20)) * np.arange(30)[:, None, None] / 30)
+    facts = make_rule(BUILT_IN[metric], 0.5).by_input(Trial("", MEASURED, {"y": found})).facts()
+    assert facts["fifth"] == pytest.approx(np.percentile(facts["values"], percent))
+    better = [
+        value for value in facts["values"] if BUILT_IN[metric].loss(value) < BUILT_IN[metric].loss(facts["fifth"])
+    ]
+    assert len(better) == 28

@@ -170,6 +170,27 @@ def transformer(blocks: int = 2, width: int = 16, tokens: int = 12) -> onnx.Mode
     return sketch.model({"x": ["n", tokens, width]}, {"y": ["n", tokens, 10]})
 
 
+def detector(width: int = 8, classes: int = 6) -> onnx.ModelProto:
+    """A head like YOLO's: 4 rows of boxes up to 640 and sigmoid scores, joined to ``[n, 4 + classes, 256 anchors]``."""
+    sketch = Sketch(5)
+    x = sketch.node("Relu", [sketch.conv("x", "stem", 3, width)], "stem_relu")
+    pixels = sketch.constant("pixels", 640.0)
+    boxes = sketch.node(
+        "Mul", [sketch.node("Sigmoid", [sketch.conv(x, "box", width, 4)], "unit_boxes"), pixels], "boxes"
+    )
+    inner = sketch.node("Relu", [sketch.conv(x, "class1", width, width)], "class_relu")
+    scores = sketch.node("Sigmoid", [sketch.conv(inner, "class2", width, classes)], "scores")
+    rows = [
+        sketch.node("Reshape", [part, sketch.constant(f"{name}.shape", [0, count, 256], np.int64)], name)
+        for name, part, count in (("box_rows", boxes, 4), ("score_rows", scores, classes))
+    ]
+    sketch.nodes.append(helper.make_node("Concat", rows, ["y"], name="join", axis=1))
+    model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 4 + classes, 256]})
+    scale_constant(model, "class2.weight", lambda values: 2.5 * values)
+    scale_constant(model, "class2.bias", lambda values: values - 5.0)
+    return model
+
+
 def _norm(sketch, x, name, width):
     scale = sketch.constant(f"{name}.scale", np.ones(width))
     shift = sketch.constant(f"{name}.shift", np.zeros(width))

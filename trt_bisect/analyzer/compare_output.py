@@ -6,13 +6,15 @@ Everything that depends on the FP32 values alone is computed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from statistics import median_low
 
 import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, Divergence, find_classes, top1
 from trt_bisect.analyzer.metrics import RELATIVE, Metric, Reference, Sums
+from trt_bisect.analyzer.reach import OutputFacts, ReachOfOutput
 from trt_bisect.analyzer.user_code import is_reusable
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures
@@ -68,16 +70,28 @@ class OutputJudge:
         reference: the FP32 output for each input.
         metrics: by name.
         classes: the classes of the output; found from ``reference`` by default.
+        predicted: the classes that may vanish; ``classes`` by default, where their axis is known.
+        faint: the indices of inputs on which relative metrics do not count, besides those found here.
+        with_facts: the figures hold what doubts need.
     """
 
     def __init__(
-        self, reference: Sequence[np.ndarray], metrics: Mapping[str, Metric], classes: Classes | None = None
+        self,
+        reference: Sequence[np.ndarray],
+        metrics: Mapping[str, Metric],
+        classes: Classes | None = None,
+        *,
+        predicted: Classes | None = None,
+        faint: Collection[int] = (),
+        with_facts: bool = True,
     ) -> None:
         self._reference = [np.asarray(array) for array in reference]
         self._classes = classes or find_classes(self._reference)
         self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
-        faint = faint_places([(octave(finite_norm(array)),) for array in self._reference])
-        self._faint = frozenset(faint)
+        almost_zero = faint_places([(octave(finite_norm(array)),) for array in self._reference])
+        self._faint = frozenset((*almost_zero, *faint))
+        predicted = predicted or (self._classes if self._classes.axis is not None else None)
+        self._reach = ReachOfOutput(self._reference, predicted) if with_facts else None
         self._keeps = sum(array.size for array in self._reference) <= _KEPT_VALUES
         self._kept: dict[int, _PreparedReference] = {}
 
@@ -95,11 +109,15 @@ class OutputJudge:
             metric.name: metric.worst(value for value in inputs[metric.name] if value is not None)
             for metric in self._metrics
         }
+        facts = OutputFacts()
+        if finite and self._reach is not None:
+            facts = self._reach.facts([np.asarray(output) for output in outputs])
         return OutputFigures(
             {name: value for name, value in worst.items() if finite and not math.isnan(value)},
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
             inputs if len(found) > 1 else {},
+            **asdict(facts),
         )
 
     def _by_input(self, metric: Metric, found: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:

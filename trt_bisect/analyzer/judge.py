@@ -11,7 +11,8 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
-from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, EXACT_SQNR, Metric
+from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, Metric
+from trt_bisect.analyzer.slices import Slices
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -27,7 +28,8 @@ class Rule:
         metric: the deciding metric.
         threshold: the worst value of the metric that is still good.
         share: a culprit loses at least this share of the loss that the threshold allows.
-        outputs: the final outputs that count; empty for all. The worst output decides.
+        outputs: the final outputs that count, by name, or groups of their places (``Slice.name``); empty for all. The
+            worst decides.
     """
 
     metric: Metric
@@ -109,8 +111,9 @@ class ByInput:
     def facts(self) -> dict[str, Any]:
         """Returns the record for a report.
 
-        Its keys: ``inputs``, the number of inputs that count; ``misses``; ``mean``, of the finite values; ``worst``,
-        the index of the worst input; ``values``; ``faint``, the indices of the inputs that do not count.
+        Its keys: ``inputs``, the number of inputs that count; ``misses``; ``mean``, of the finite values; ``fifth``,
+        their 5th percentile by NumPy's definition, the 95th where lower values are better; ``worst``, the index of the
+        worst input; ``values``; ``faint``, the indices of the inputs that do not count.
         """
         counting = {place: value for place, value in enumerate(self.values) if value is not None}
         known = [value for value in counting.values() if math.isfinite(value)]
@@ -118,6 +121,7 @@ class ByInput:
             "inputs": len(counting),
             "misses": self.misses,
             "mean": sum(known) / len(known) if known else None,
+            "fifth": float(np.percentile(known, 5 if self.metric.higher else 95)) if known else None,
             "worst": max(counting, key=lambda place: self.metric.loss(counting[place]), default=None),
             "values": list(self.values),
             "faint": [place for place, value in enumerate(self.values) if value is None],
@@ -156,25 +160,43 @@ def comparison(
     reference: Sequence[Outputs],
     extra: Metric | None = None,
     classes: Mapping[str, Classes] | None = None,
+    slices: Slices | None = None,
     *,
     only: Metric | None = None,
+    with_facts: bool = True,
 ) -> Comparison:
     """Returns a function from the outputs for every input to their figures by all metrics.
 
     Args:
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
-        classes: the classes of each output; found from ``reference`` by default.
+        classes: the classes of each output and group; found from ``reference`` by default.
+        slices: the groups of places that are compared too; none by default.
         only: the one metric to compute; all by default.
+        with_facts: the figures hold what doubts need.
     """
     metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
     if only is not None:
         metrics = {only.name: only}
-    judges = {
-        name: OutputJudge([found[name] for found in reference], metrics, (classes or {}).get(name))
-        for name in numeric_outputs(reference[0])
-    }
-    return lambda outputs: {name: judge.figures([found[name] for found in outputs]) for name, judge in judges.items()}
+    with_groups = (slices or Slices()).with_groups
+    parts = [with_groups(found) for found in reference]
+    judges = {}
+    for name in numeric_outputs(parts[0]):
+        arrays, group = [found[name] for found in parts], slices.group(name) if slices else None
+        judges[name] = OutputJudge(
+            arrays,
+            metrics,
+            (classes or {}).get(name),
+            predicted=group.classes if group else None,
+            faint=group.faint_inputs(arrays) if group else (),
+            with_facts=with_facts,
+        )
+
+    def compare(outputs: Sequence[Outputs]) -> Mapping[str, OutputFigures]:
+        found = [with_groups(each) for each in outputs]
+        return {name: judge.figures([each[name] for each in found]) for name, judge in judges.items()}
+
+    return compare
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:
@@ -224,42 +246,3 @@ def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
 
 def _as_float(array: np.ndarray) -> np.ndarray:
     return np.asarray(array).astype(np.float64)
-
-
-def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
-    """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
-    values = figures.values
-    if "cosine" in values and figures.inputs:
-        place = figures.inputs["cosine"].index(values["cosine"])
-        return figures.inputs["centered_sqnr"][place], values["cosine"]
-    return values.get("centered_sqnr"), values.get("cosine")
-
-
-def sqnr_disagreement(rule: Rule, trial: Trial) -> str:
-    """Returns a warning if cosine meets the threshold and SQNR does not, or the other way round; else an empty text.
-
-    For small errors without an offset, ``1 - cosine = noise / (2 signal)``. So the threshold T of cosine corresponds to
-    an SQNR of ``-10 log10(2 (1 - T))``, with the mean removed from the signal. A difference of 3 dB is allowed.
-    """
-    if rule.metric.name != "cosine" or rule.budget <= 0.0:
-        return ""
-    level = -10.0 * math.log10(2.0 * rule.budget)
-    for name, figures in rule.judged(trial).items():
-        found, value = _on_worst_input(figures)
-        if found is None or value is None:
-            continue
-        if found <= -EXACT_SQNR:
-            continue
-        good = rule.metric.loss(value) <= rule.budget
-        if good and found < level - 3.0:
-            return (
-                f"Output '{name}': cosine {100 * value:.3f}% meets the threshold, but SQNR without the mean is "
-                f"{found:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
-                "cosine too high; look at --metric centered_sqnr as well."
-            )
-        if not good and found > level + 3.0:
-            return (
-                f"Output '{name}': cosine {100 * value:.3f}% misses the threshold, but SQNR is {found:.1f} dB, and the "
-                f"threshold corresponds to {level:.1f} dB; look at --metric sqnr as well."
-            )
-    return ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
-from trt_bisect.analyzer.judge import Rule, comparison
+from trt_bisect.analyzer.judge import Rule, comparison, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
+from trt_bisect.analyzer.slices import Slices
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
@@ -129,6 +130,7 @@ def worst_inputs(
     *,
     keep_when_stopped: bool = False,
     class_axis: int | None = None,
+    slices: Callable[[Outputs], Slices] | None = None,
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
@@ -143,6 +145,7 @@ def worst_inputs(
         on_sample: called with the number of samples begun.
         keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
         class_axis: see ``find_classes``; the first sample decides.
+        slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
@@ -160,6 +163,7 @@ def worst_inputs(
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
             judge = judge or _SampleJudge.of(rule, reference, class_axis)
+            judge = judge.cutting(slices, reference)
             loss, similarity, norms = judge.figures(reference, int8.infer(feeds))
             judged.append((loss, similarity))
             search.offer(feeds, loss, norms)
@@ -176,10 +180,17 @@ def worst_inputs(
 
 @dataclass(frozen=True)
 class _SampleJudge:
-    """Judges samples, one at a time, by a rule and the classes of each output."""
+    """Judges samples, one at a time.
+
+    Attributes:
+        rule: for whole outputs.
+        classes: of each whole output.
+        slices: of the outputs.
+    """
 
     rule: Rule
     classes: dict[str, Classes]
+    slices: Slices = field(default_factory=Slices)
 
     @classmethod
     def of(cls, rule: Rule | Callable[[Outputs], Rule], reference: Outputs, class_axis: int | None) -> _SampleJudge:
@@ -188,16 +199,31 @@ class _SampleJudge:
         classes, _ = classes_of([reference], rule.outputs or reference, rule.metric.name, class_axis)
         return cls(rule, classes)
 
+    def cutting(self, find: Callable[[Outputs], Slices] | None, reference: Outputs) -> _SampleJudge:
+        """Returns a judge with the slices of a sample, unless there are slices already."""
+        return self if find is None or self.slices.by_output else replace(self, slices=find(reference))
+
     def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...]]:
         """Returns loss, similarity, and the norms of the reference's outputs if the metric is relative."""
-        trial = Trial("", MEASURED, comparison([reference], self.rule.metric, self.classes)([output]))
-        loss, similarity = self.rule.loss(trial), self.rule.similarity(trial)
+        compare = comparison([reference], self.rule.metric, self.classes, self.slices, with_facts=False)
+        trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
+        loss, similarity = rule.loss(trial), rule.similarity(trial)
         relative = self.rule.metric.name in RELATIVE
         return (
             math.inf if loss is None else loss,
             math.nan if similarity is None else similarity,
-            tuple(finite_norm(reference[name]) for name in self.rule.judged(trial)) if relative else (),
+            tuple(finite_norm(reference[name]) for name in self.rule.outputs or numeric_outputs(reference))
+            if relative
+            else (),
         )
+
+    def _rule_on(self, reference: Outputs) -> Rule:
+        """The rule for the groups that count on a sample: scores that predict nothing do not."""
+        parts = self.slices.with_groups(reference)
+        outputs = self.slices.names(self.rule.outputs or numeric_outputs(reference))
+        groups = {name: self.slices.group(name) for name in outputs}
+        counting = [name for name, group in groups.items() if not (group and group.faint_inputs([parts[name]]))]
+        return replace(self.rule, outputs=tuple(counting))
 
 
 def _nowhere_fainter(octaves: tuple[int, ...], others: tuple[int, ...]) -> bool:

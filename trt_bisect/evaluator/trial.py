@@ -31,12 +31,19 @@ class OutputFigures:
         note: a remark on the comparison, such as a changed shape.
         inputs: for several inputs, each metric's value on each of them: NaN if there is none, None if that input does
             not count because FP32's output is almost zero. Empty for a single input.
+        reach: the largest magnitude over all inputs, as a share of FP32's; None if not known.
+        clipped: of FP32's large values, from half of its largest on, the share that lies beyond the output's largest
+            magnitude while the output's value is at it.
+        vanished: the classes that FP32 is sure of in some rows and the output predicts in none of them.
     """
 
     values: Mapping[str, float]
     finite: bool = True
     note: str = ""
     inputs: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    reach: float | None = None
+    clipped: float = 0.0
+    vanished: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> OutputFigures:
@@ -46,7 +53,7 @@ class OutputFigures:
             AttributeError, KeyError, TypeError: the record holds no figures.
         """
         inputs = {name: tuple(figures) for name, figures in record.get("inputs", {}).items()}
-        return checked(cls(**{**record, "inputs": inputs}))
+        return checked(cls(**{**record, "inputs": inputs, "vanished": tuple(record.get("vanished", ()))}))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 
 from trt_bisect.analyzer.compare_output import finite_rows
 from trt_bisect.analyzer.judge import Rule, make_rule, numeric_outputs, outputs_to_judge
-from trt_bisect.analyzer.metrics import Metric, find_metric
+from trt_bisect.analyzer.metrics import RELATIVE, Metric, find_metric
+from trt_bisect.analyzer.slices import Slices, find_slices
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.jobs.options.concerns import JudgeOptions
@@ -70,6 +71,16 @@ class Judgement:
                 "Give --input with an input on which FP32 itself works.",
             )
         return tuple(judged)
+
+    def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
+        """The slices of these outputs, judged apart by a metric that is relative: no slice hides from another one.
+
+        A function of the user's gets whole outputs only.
+        """
+        metric = self.asked_metric
+        if metric.code:
+            return Slices()
+        return find_slices(reference, outputs, self.options.slice_factor, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs.

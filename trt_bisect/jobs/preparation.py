@@ -15,11 +15,8 @@ import numpy as np
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
-from trt_bisect.analyzer.judge import (
-    Rule,
-    comparison,
-    nonfinite_in_reference,
-)
+from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
+from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
@@ -101,8 +98,11 @@ class Preparation:
         prepared = reference[0] if engine == ONNXRUNTIME else None
         outputs = self._judged_outputs(reference)
         self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
-        rule = self.judgement.rule(outputs, reference)
-        classes = self._classes(reference, rule)
+        slices = self.judgement.slices(outputs, reference)
+        self.notes += slices.notes()
+        with_groups = [slices.with_groups(found) for found in reference]
+        rule = self.judgement.rule(slices.names(outputs), with_groups)
+        classes = self._classes(with_groups, rule)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
@@ -111,7 +111,7 @@ class Preparation:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
-            compare = comparison(reference, rule.metric, classes)
+            compare = comparison(reference, rule.metric, classes, slices)
             self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
             whole = self._whole(builder, ranges, feeds, compare, store)
             experiment = Experiment(
@@ -302,13 +302,24 @@ class Preparation:
         def rule(reference: Outputs) -> Rule:
             return self.judgement.rule(self.judgement.outputs(reference), [reference])
 
+        def slices(reference: Outputs) -> Slices:
+            return self.judgement.slices(self.judgement.outputs(reference), [reference])
+
         def tell(number: int) -> None:
             self.progress.step(f"sample {number}")
 
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
                 return worst_inputs(
-                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=self.options.class_axis
+                    samples,
+                    fp32,
+                    int8,
+                    rule,
+                    count,
+                    tell,
+                    keep_when_stopped=keep,
+                    class_axis=self.options.class_axis,
+                    slices=slices,
                 )
         except TrialFailed as failure:
             raise BadInput(
@@ -390,4 +401,5 @@ class Preparation:
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
             "judged": "each input by itself",
+            "slice_factor": repr(float(self.options.slice_factor)),
         }

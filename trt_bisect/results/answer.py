@@ -68,6 +68,7 @@ class AnswerFacts:
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
         settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in.
+        doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
     """
 
@@ -79,6 +80,7 @@ class AnswerFacts:
     equals: tuple[tuple[str, ...], ...] = ()
     settings: Mapping[str, float | None] = field(default_factory=dict)
     aim: float | None = None
+    doubts: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> AnswerFacts:
@@ -90,4 +92,6 @@ class AnswerFacts:
         held = {name: None if record[name] is None else checked(Held(**record[name])) for name in ("given", "unseen")}
         rows = tuple(checked(CalibratorRow(**row)) for row in record["calibrators"])
         equals = tuple(tuple(names) for names in record["equals"])
-        return checked(cls(**{**record, **held, "calibrators": rows, "equals": equals}))
+        return checked(
+            cls(**{**record, **held, "calibrators": rows, "equals": equals, "doubts": tuple(record["doubts"])})
+        )

@@ -52,7 +52,10 @@ def summary(
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     figure = f"In full INT8{_with_ranges(answer)} the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
     if recipe.meets and not recipe.kept:
-        parts = [f"{figure}, within the threshold of {text(rule.threshold)}: no layer is to blame."]
+        passed = f"{figure}, within the threshold of {text(rule.threshold)}"
+        if answer.doubts:
+            return f"Full INT8 passes on similarity, but that is doubted. {' '.join(answer.doubts)} {passed}."
+        parts = [f"{passed}: no layer is to blame."]
         return " ".join([*parts, *_other_ranges(answer, text), *_held(answer, text, "Full INT8")])
     misses = f"{figure}, which misses the threshold of {text(rule.threshold)}."
     parts = ["Full INT8 could not be built or run." if measured.full.failed else misses]
@@ -61,7 +64,8 @@ def summary(
         parts.append(f"No plan that was tried meets the threshold. The best one, with {left}, measures {restored}.")
         return " ".join(parts)
     parts += [*_blamed(network, rule, recipe, measured.findings), f"With {left} the network measures {restored}."]
-    return " ".join([*parts, *_held(answer, text, "The recipe"), *_price(answer)])
+    doubted = [f"The recipe is doubted. {' '.join(answer.doubts)}"] if answer.doubts else []
+    return " ".join([*doubted, *parts, *_held(answer, text, "The recipe"), *_price(answer)])
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:

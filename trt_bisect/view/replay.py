@@ -143,7 +143,7 @@ class Replay:
         return replace(
             filled_report(self._run.blank, measured, rule, lambda _: ()),
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
-            exit_code=NothingMeasured.exit_code if full is UNTRIED else exit_code(measured),
+            exit_code=NothingMeasured.exit_code if full is UNTRIED else exit_code(measured, rule),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:

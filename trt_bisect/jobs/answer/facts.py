@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
@@ -80,6 +81,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in answer.checked.losses.items()},
         aim=answer.aim,
+        doubts=tuple(doubt.text for doubt in doubts(rule, answer.restored)) if answer.meets else (),
     )
 
 

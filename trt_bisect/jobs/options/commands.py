@@ -148,6 +148,7 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
     tactic_sources: Sequence[str] = fixed(())
     tensorboard: str | Path | None = fixed(None)
     tensorboard_channels: int = fixed(0)
+    accept: bool = fixed(False)
 
     @property
     def highs(self) -> tuple[Precision, ...]:
@@ -181,6 +182,7 @@ class SensitivityOptions(MeasuringOptions):
     history: str | Path = fixed(NONE)
     tensorboard: str | Path | None = fixed(None)
     tensorboard_channels: int = fixed(0)
+    accept: bool = fixed(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +233,7 @@ class WorstOptions(MeasuringOptions):
     history: str | Path = fixed(NONE)
     tensorboard: str | Path | None = fixed(None)
     tensorboard_channels: int = fixed(0)
+    accept: bool = fixed(False)
 
 
 @dataclass(frozen=True, kw_only=True)

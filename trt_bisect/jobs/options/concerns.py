@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.cluster import settings
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
 from trt_bisect.jobs.options.kinds import (
     DATA,
@@ -237,6 +238,21 @@ class JudgeOptions(Options):
         most=31,
         help="Of kl and top1: the axis of the outputs that holds the classes, counted from either end.",
     )
+    slice_factor: float = option(
+        30.0,
+        kind=NUMBER,
+        help="An output is judged in groups where the largest FP32 magnitudes along an axis differ by more than this "
+        "factor, such as boxes in pixels and scores; 0 or inf: as a whole.",
+    )
+    accept: bool = option(False, kind=SWITCH, help="A pass that is doubted counts as a pass: the exit code is 0.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.slice_factor == 0 or self.slice_factor > 1):
+            raise BadInput(
+                f"--slice-factor cannot be {self.slice_factor:g}.",
+                "Give a factor above 1, or 0 to judge outputs whole.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

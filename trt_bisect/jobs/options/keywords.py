@@ -24,6 +24,8 @@ class RunKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     samples: int | None
     class_axis: int | None
+    slice_factor: float
+    accept: bool
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -64,6 +66,7 @@ class RecoverKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     samples: int | None
     class_axis: int | None
+    slice_factor: float
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -101,6 +104,7 @@ class SensitivityKeywords(TypedDict, total=False):
     outputs: Sequence[str]
     samples: int | None
     class_axis: int | None
+    slice_factor: float
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -123,6 +127,7 @@ class WorstKeywords(TypedDict, total=False):
     threshold: float | None
     outputs: Sequence[str]
     class_axis: int | None
+    slice_factor: float
     calibrator: str
     percentile: float
     keep_mask_ranges: bool

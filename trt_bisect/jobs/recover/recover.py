@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.collect import recalibrated
@@ -171,7 +172,7 @@ def _accuracy(preparation: Preparation, experiment: Experiment, options: Recover
     labels = (
         read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
     )
-    output = experiment.rule.outputs[0]
+    output = output_of(experiment.rule.outputs[0])
     classes = experiment.classes[output]
     if classes.axis is None:
         raise BadInput(

@@ -73,6 +73,7 @@ def assemble(
     seconds: Mapping[str, float],
     latencies: Latencies | None,
     answer: AnswerFacts,
+    accept: bool,
 ) -> Report:
     """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
     writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
@@ -93,7 +94,7 @@ def assemble(
         summary=summary(network, rule, measured, similarity, filled.by_input, answer),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured),
+        exit_code=exit_code(measured, rule, accept=accept),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )

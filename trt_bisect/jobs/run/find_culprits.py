@@ -7,7 +7,6 @@ from dataclasses import replace
 from time import perf_counter
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.judge import sqnr_disagreement
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial_key import WHOLE
@@ -79,17 +78,13 @@ def verdict(
         experiment.ranges,
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
-        notes=[*broken_off, *_disagreement(experiment, measured)],
+        notes=broken_off,
         seconds=_seconds(preparation, measured),
         latencies=latencies,
         answer=answer_facts(answer),
+        accept=preparation.options.accept,
     )
     return report, measured, experiment
-
-
-def _disagreement(experiment: Experiment, measured: Measured) -> list[str]:
-    warning = sqnr_disagreement(experiment.rule, measured.full)
-    return [warning] if warning else []
 
 
 def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:

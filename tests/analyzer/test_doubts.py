@@ -1,0 +1,141 @@
+"""A pass on similarity is doubted where the figures speak against it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_bisect.analyzer.doubts import CLIPPED, DISAGREE, HIDDEN, SHORT, VANISHED, doubts
+from trt_bisect.analyzer.judge import compare_arrays, make_rule
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
+
+RULE = make_rule(BUILT_IN["cosine"], 0.9)
+
+
+def on(reference, output):
+    """The trial of outputs stacked on the first axis, one input each."""
+    return Trial("", MEASURED, {"y": compare_arrays(list(reference), list(output), BUILT_IN)})
+
+
+def kinds(reference, output, rule=RULE):
+    return [doubt.kind for doubt in doubts(rule, on(reference, output))]
+
+
+def rounded(values, scale):
+    """INT8 as TensorRT rounds."""
+    return np.clip(np.round(values / scale), -128, 127) * scale
+
+
+def test_int8_with_a_good_range_raises_no_doubt(random):
+    for make in (
+        lambda: random.normal(size=(5, 1, 64, 40)),
+        lambda: random.normal(0, 4, (20, 1, 10)),
+        lambda: 1 / (1 + np.exp(-random.normal(0, 3, (3, 1, 6, 50)))),
+    ):
+        reference = make()
+        largest = np.abs(reference).max()
+        assert kinds(reference, rounded(reference, largest / 127)) == []
+        assert kinds(reference, rounded(reference, 0.95 * largest / 127)) == []
+
+
+def test_values_cut_off_at_the_largest_int8_value(random):
+    """As many values lie at 0.7 of the largest as were larger; 0.256 of a sigmoid is the issue's own case."""
+    reference = random.uniform(0, 1, (4, 1, 20, 30))
+    output = rounded(reference, 0.7 / 127)
+    figures = compare_arrays(list(reference), list(output), BUILT_IN)
+    large = reference >= 0.5 * reference.max()
+    assert figures.reach == pytest.approx(0.7 / reference.max())
+    assert figures.clipped == pytest.approx((reference > 1.05 * output.max()).sum() / large.sum())
+    assert kinds(reference, output) == [CLIPPED]
+
+
+def test_one_value_beyond_the_range_among_thousands_is_no_doubt(random):
+    reference = np.minimum(random.uniform(0, 1, (1, 1, 5000)), 0.9)
+    reference[0, 0, 7] = 1.05
+    assert kinds(reference, rounded(reference, 0.93 / 127)) == []
+
+
+def test_an_output_that_never_comes_near_its_largest_value(random):
+    reference = random.normal(size=(4, 1, 20, 30))
+    largest = np.abs(reference).max()
+    for share, expected in ((0.7, [SHORT]), (0.85, [])):
+        beyond = np.abs(reference) > share * largest
+        output = np.where(beyond, share * largest * random.uniform(0.8, 1, reference.shape), reference)
+        assert kinds(reference, output) == expected
+
+
+def shares(classes, sure, count=5):
+    """Rows of probabilities: ``sure`` for the class of the row, the rest is spread."""
+    rows = np.full((len(classes), count), (1 - sure) / (count - 1))
+    rows[np.arange(len(classes)), classes] = sure
+    return rows
+
+
+def test_a_class_that_int8_never_predicts():
+    classes = np.arange(40) % 4
+    reference = shares(classes, 0.9)[:, None]
+    output = reference.copy()
+    output[classes == 2] = shares(np.full(10, 1), 0.4)[:, None]
+    rule = make_rule(BUILT_IN["cosine"], 0.3)
+    found = doubts(rule, on(reference, output))
+    assert [doubt.kind for doubt in found] == [VANISHED]
+    assert "class 2:" in found[0].text
+    output[classes.tolist().index(2)] = shares([2], 0.35)
+    assert VANISHED not in kinds(reference, output, rule)
+
+
+def test_a_class_with_a_close_call_does_not_vanish():
+    classes = np.arange(40) % 4
+    reference = shares(classes, 0.9)[:, None]
+    reference[classes == 2] = [0.1, 0.35, 0.45, 0.05, 0.05]
+    output = reference.copy()
+    output[classes == 2] = [0.1, 0.45, 0.35, 0.05, 0.05]
+    assert kinds(reference, output) == []
+
+
+def test_a_single_pixel_of_a_class_does_not_count():
+    reference = np.moveaxis(shares(np.zeros(400, int), 0.9).reshape(1, 1, 20, 20, 5), -1, 2).copy()
+    reference[0, 0, :, 3, 3] = shares([4], 0.9)[0]
+    output = reference.copy()
+    output[0, 0, :, 3, 3] = shares([0], 0.9)[0]
+    assert kinds(reference, output) == []
+
+
+def test_a_group_of_a_whole_output_is_doubted_by_its_own_figure():
+    trial = Trial(
+        "",
+        MEASURED,
+        {
+            "y": OutputFigures({"cosine": 0.999}),
+            "y[:, 0:4]": OutputFigures({"cosine": 0.999}),
+            "y[:, 4:84]": OutputFigures({"cosine": 0.5}),
+            "other[:, 0:4]": OutputFigures({"cosine": 0.5}),
+        },
+    )
+    found = doubts(make_rule(BUILT_IN["cosine"], None, outputs=["y"]), trial)
+    assert [(doubt.output, doubt.kind) for doubt in found] == [("y[:, 4:84]", HIDDEN)]
+
+
+def test_metrics_that_disagree(random):
+    """Noise as large as the signal, on an offset of 100 signals."""
+    reference = random.normal(size=(3, 1, 400))
+    assert kinds(reference + 100, reference + 100 + random.normal(size=(3, 1, 400))) == [DISAGREE]
+
+
+def test_a_trial_that_misses_is_not_doubted(random):
+    reference = random.normal(size=(3, 1, 40))
+    assert doubts(RULE, on(reference, 0.5 * np.roll(reference, 1))) == ()
+
+
+def test_the_journal_keeps_what_doubts_need_and_older_trials_have_none(random):
+    reference = random.uniform(0, 1, (4, 1, 20, 30))
+    trial = on(reference, rounded(reference, 0.7 / 127))
+    read = Trial.from_json(json.loads(json.dumps(trial.to_json())))
+    assert doubts(RULE, read) == doubts(RULE, trial) != ()
+    old = trial.to_json()
+    for name in ("reach", "clipped", "vanished"):
+        del old["outputs"]["y"][name]
+    assert doubts(RULE, Trial.from_json(old)) == ()

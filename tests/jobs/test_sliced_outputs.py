@@ -1,0 +1,129 @@
+"""A detector whose scores INT8 destroys beside boxes six hundred times as large."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.cli import main
+
+SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
+HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}
+
+
+@pytest.fixture
+def data():
+    return networks.samples(networks.detector(), 4)
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A head whose second class convolution reads a channel 3000 times as loud as the others."""
+    model = networks.detector()
+    networks.plant_between(model, "class1", "class2")
+    return networks.save(model, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["branch", "bisect", "exhaustive"])
+def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data):
+    report = trt_bisect.run(planted, data, inputs=data, strategy=strategy, **HOW)
+    assert (report.exit_code, report.culprits) == (1, ("class2",))
+    assert report.similarity["int8"] < 0.9
+    assert report.similarity["recipe"] >= 0.99
+    assert set(report.outputs["int8"]) == {"y", SCORES, BOXES}
+    assert report.outputs["int8"][BOXES]["cosine"] > 0.999
+    [note] = [note for note in report.notes if "judged as two" in note]
+    largest = np.abs(onnxruntime.InferenceSession(planted).run(None, data)[0]).max(axis=(0, 2))
+    assert f"[:, 0:4] up to {largest[:4].max():.3g}, [:, 4:10] up to {largest[4:].max():.3g}" in note
+
+
+def test_the_healthy_head_passes_without_a_doubt(tmp_path, data):
+    report = trt_bisect.run(networks.save(networks.detector(), tmp_path), data, inputs=data, **HOW)
+    assert report.exit_code == 0
+    assert report.similarity["int8"] > 0.999
+    assert "doubted" not in report.summary
+
+
+@pytest.mark.parametrize("factor", [0, np.inf])
+def test_judged_whole_it_passes_and_is_doubted(factor, planted, data):
+    report = trt_bisect.run(planted, data, inputs=data, slice_factor=factor, **HOW)
+    assert report.similarity["int8"] > 0.999
+    assert report.exit_code == 1
+    assert report.summary.startswith("Full INT8 passes on similarity, but that is doubted.")
+    assert SCORES in report.summary
+    accepted = trt_bisect.run(planted, data, inputs=data, slice_factor=factor, accept=True, **HOW)
+    assert accepted.exit_code == 0
+    assert accepted.summary == report.summary
+
+
+def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
+    """The published detector's fault: a range of 0.256 for scores up to 0.97."""
+    model = networks.save(networks.detector(), tmp_path)
+    ranges = trt_bisect.calibrate(trt_bisect.load_network(model), [{"x": x[None]} for x in data["x"]], "minmax")
+    scales = {**ranges.scales, "score_rows_out": np.float32(0.256 / 127)}
+    assert set(scales) == set(ranges.scales)
+    clipped = replace(ranges, scales=scales)
+    report = trt_bisect.run(model, clipped, inputs=data, **HOW)
+    assert (report.exit_code, report.culprits) == (1, ("join",))
+    whole = trt_bisect.run(model, clipped, inputs=data, slice_factor=0, **HOW)
+    assert whole.exit_code == 1
+    reference = onnxruntime.InferenceSession(model).run(None, data)[0]
+    assert f"clipped at {100 * 0.256 / reference[:, 4:].max():.1f}%" in whole.summary
+    assert whole.similarity["int8"] > 0.999
+
+
+def exit_code(monkeypatch, arguments):
+    monkeypatch.setattr(sys, "argv", ["trt-bisect", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def test_accept_on_the_command_line(planted, data, tmp_path, capsys, monkeypatch):
+    np.savez(tmp_path / "data.npz", **data)
+    command = ["run", str(planted), "--calibration", str(tmp_path / "data.npz"), "--calibrator", "minmax"]
+    command += ["--engine", "onnxruntime", "--explain", "none", "--output", str(tmp_path / "run")]
+    assert exit_code(monkeypatch, [*command, "--slice-factor", "inf"]) == 1
+    assert exit_code(monkeypatch, [*command, "--slice-factor", "inf", "--accept"]) == 0
+    assert exit_code(monkeypatch, [*command, "--accept"]) == 1
+    capsys.readouterr()
+    assert exit_code(monkeypatch, [*command, "--slice-factor", "0.5"]) == 2
+    assert "--slice-factor" in capsys.readouterr().err
+
+
+def test_another_factor_takes_no_trials_of_the_first(planted, data, tmp_path):
+    one = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", **HOW)
+    two = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", slice_factor=1000, **HOW)
+    assert one.fingerprint != two.fingerprint
+    assert two.similarity["int8"] > 0.999
+
+
+def test_another_metric_judges_the_same_trials(planted, data, tmp_path):
+    """Figures of absolute metrics are those of the whole output: no group hides another's."""
+    one = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", **HOW)
+    for metric, threshold, output in (("mse", 1e3, "y"), ("sqnr", 20, SCORES)):
+        how = {**HOW, "metric": metric, "threshold": threshold}
+        again = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", **how)
+        assert again.fingerprint == one.fingerprint
+        assert again.exit_code == 1
+        assert (again.culprits == ()) == (metric == "mse")
+        assert again.layers[-1].output == output
+
+
+def test_the_outputs_option_means_all_groups(planted, data):
+    report = trt_bisect.run(planted, data, inputs=data, outputs=["y"], **HOW)
+    assert report.culprits == ("class2",)
+    assert set(report.outputs["int8"]) == {"y", SCORES, BOXES}
+
+
+def test_the_worst_input_is_found_by_its_groups(planted, data):
+    found = trt_bisect.worst(planted, data, calibration=data, calibrator="minmax", engine="onnxruntime", keep=1)
+    each = [trt_bisect.run(planted, data, inputs={"x": x[None]}, **HOW) for x in data["x"]]
+    assert list(found.values) == pytest.approx([report.similarity["int8"] for report in each], abs=1e-6)
+    assert max(found.values) < 0.9

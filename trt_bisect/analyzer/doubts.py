@@ -1,0 +1,140 @@
+"""Doubts on a plan that passes on similarity: what its figures say against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import EXACT_SQNR, RELATIVE
+from trt_bisect.analyzer.slices import output_of
+from trt_bisect.evaluator.trial import OutputFigures, Trial
+
+HIDDEN, CLIPPED, SHORT, VANISHED, DISAGREE = "hidden group", "clipped", "short", "class vanished", "metrics disagree"
+"""The kinds of doubts."""
+_CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
+"""An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
+share of FP32's large values are cut off there."""
+_SHORT_REACH = 0.8
+"""An output is short if its largest magnitude is below this share of FP32's."""
+_ALLOWED_DECIBELS = 3.0
+_SHOWN_CLASSES = 8
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason not to trust a pass.
+
+    Attributes:
+        output: the output, or the group of its places.
+        kind: one of the words above.
+        text: a sentence for the user.
+    """
+
+    output: str
+    kind: str
+    text: str
+
+
+def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
+    """Returns the doubts on a trial; empty if it does not meet the threshold.
+
+    Args:
+        rule: that judged it.
+        trial: with the figures of the outputs, and of the groups of their places.
+    """
+    return tuple(_found(rule, trial)) if rule.meets(trial) else ()
+
+
+def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
+    judged = rule.judged(trial)
+    for name, figures in trial.outputs.items():
+        if name in judged or output_of(name) in judged:
+            if name not in judged and _is_hidden(rule, figures):
+                yield Doubt(name, HIDDEN, _hidden(rule, name, figures))
+            yield from _by_reach(name, figures)
+            if figures.vanished:
+                yield Doubt(name, VANISHED, _vanished(name, figures.vanished))
+    warning = sqnr_disagreement(rule, trial)
+    if warning is not None:
+        yield warning
+
+
+def _is_hidden(rule: Rule, figures: OutputFigures) -> bool:
+    """Returns true if a group that is not judged misses the threshold; a metric that is not relative hides none."""
+    return rule.metric.name in RELATIVE and rule.output_loss(figures) > rule.budget
+
+
+def _hidden(rule: Rule, name: str, figures: OutputFigures) -> str:
+    value = figures.values.get(rule.metric.name)
+    figure = "has no figure" if value is None else f"has {rule.metric.text(value)}"
+    return (
+        f"'{name}' by itself {figure} ({rule.metric.name}), which misses the threshold: the larger values of "
+        f"'{output_of(name)}' hide it."
+    )
+
+
+def _by_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+    reach = figures.reach
+    if reach is None:
+        return
+    if reach < _CLIPPED_REACH and figures.clipped >= _CLIPPED_SHARE:
+        yield Doubt(
+            name,
+            CLIPPED,
+            f"'{name}' is clipped at {100 * reach:.1f}% of its largest FP32 magnitude: {100 * figures.clipped:.1f}% of "
+            "FP32's large values are cut off there.",
+        )
+    elif reach < _SHORT_REACH:
+        yield Doubt(name, SHORT, f"'{name}' never exceeds {100 * reach:.1f}% of its largest FP32 magnitude.")
+
+
+def _vanished(name: str, classes: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, classes[:_SHOWN_CLASSES]))
+    more = f" and {len(classes) - _SHOWN_CLASSES} more" if len(classes) > _SHOWN_CLASSES else ""
+    noun = "class" if len(classes) == 1 else "classes"
+    return f"'{name}' lost {noun} {shown}{more}: INT8 never predicts it where FP32 is sure of it."
+
+
+def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
+    """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
+    values = figures.values
+    if "cosine" in values and figures.inputs:
+        place = figures.inputs["cosine"].index(values["cosine"])
+        return figures.inputs["centered_sqnr"][place], values["cosine"]
+    return values.get("centered_sqnr"), values.get("cosine")
+
+
+def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
+    """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round; else None.
+
+    For small errors without an offset, ``1 - cosine = noise / (2 signal)``. So the threshold T of cosine corresponds to
+    an SQNR of ``-10 log10(2 (1 - T))``, with the mean removed from the signal. A difference of 3 dB is allowed.
+    """
+    if rule.metric.name != "cosine" or rule.budget <= 0.0:
+        return None
+    level = -10.0 * math.log10(2.0 * rule.budget)
+    for name, figures in rule.judged(trial).items():
+        found, value = _on_worst_input(figures)
+        if found is None or value is None:
+            continue
+        if found <= -EXACT_SQNR:
+            continue
+        good = rule.metric.loss(value) <= rule.budget
+        if good and found < level - _ALLOWED_DECIBELS:
+            return Doubt(
+                name,
+                DISAGREE,
+                f"Output '{name}': cosine {100 * value:.3f}% meets the threshold, but SQNR without the mean is "
+                f"{found:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
+                "cosine too high; look at --metric centered_sqnr as well.",
+            )
+        if not good and found > level + _ALLOWED_DECIBELS:
+            return Doubt(
+                name,
+                DISAGREE,
+                f"Output '{name}': cosine {100 * value:.3f}% misses the threshold, but SQNR is {found:.1f} dB, and the "
+                f"threshold corresponds to {level:.1f} dB; look at --metric sqnr as well.",
+            )
+    return None

@@ -1,0 +1,247 @@
+"""The slices of an output: groups of places along one axis whose FP32 magnitudes are far apart.
+
+A detector writes boxes in pixels and scores from 0 to 1 into one output. A relative metric of the whole output sees
+the boxes alone. So each group is judged as an output of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from trt_bisect.analyzer.classes import OWN, Classes
+from trt_bisect.builder.base import Outputs
+
+FACTOR = 30.0
+"""The default ratio of largest FP32 magnitudes above which an output is cut."""
+_LONGEST_AXIS = 1024
+"""A longer axis holds anchors, pixels or the words of a dictionary, not unlike quantities."""
+_LEAST_VALUES = 16
+"""A place with fewer FP32 values, over all inputs, has no known magnitude: so vectors of few inputs stay whole."""
+_LEAST_SCORE = 0.05
+"""Scores that all stay below this predict nothing."""
+_DUST = 1e-5
+"""A place below this share of the output's largest magnitude is near float32's rounding: it makes no group."""
+_SEPARATED = 0.5
+"""Two groups are apart only where this share of the other axes' positions shows the factor too."""
+_MOST_RUNS = 8
+"""Of more runs of neighbouring places, those of one magnitude are judged together."""
+_SHOWN_SPANS = 3
+_NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A group of places along an axis of an output.
+
+    Attributes:
+        output: its name.
+        axis: that is cut, from 1; axis 0 is the batch.
+        spans: the places, each span from its first place to one after its last.
+        largest: the largest FP32 magnitude in the group.
+        scores: its FP32 values all lie in 0..1.
+    """
+
+    output: str
+    axis: int
+    spans: tuple[tuple[int, int], ...]
+    largest: float
+    scores: bool
+
+    @property
+    def name(self) -> str:
+        """The name, with the axis as NumPy shows it: ``output0[:, 4:84]``; of two spans ``output0[:, 0:4+5:7]``."""
+        return f"{self.output}[{':, ' * self.axis}{self.places}]"
+
+    @property
+    def places(self) -> str:
+        """The spans as text; of many the first ones."""
+        more = len(self.spans) - _SHOWN_SPANS
+        shown = "+".join(f"{first}:{end}" for first, end in self.spans[:_SHOWN_SPANS])
+        return f"{shown}+{more} more" if more > 0 else shown
+
+    @property
+    def classes(self) -> Classes | None:
+        """The classes of a group of two or more scores; None for another group."""
+        places = sum(end - first for first, end in self.spans)
+        return Classes(self.axis, OWN) if self.scores and places > 1 else None
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """Returns the group's part of an output, an array of the same rank; another rank is returned as it is."""
+        if array.ndim <= self.axis:
+            return array
+        before = (slice(None),) * self.axis
+        parts = [array[before + (slice(first, end),)] for first, end in self.spans]  # noqa: RUF005
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
+
+    def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
+        """Returns the indices of the inputs on which the group holds scores that predict nothing.
+
+        Args:
+            parts: the group's FP32 values for each input.
+        """
+        if not self.scores:
+            return ()
+        return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < _LEAST_SCORE)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices of all outputs.
+
+    Attributes:
+        by_output: the groups of each output that is cut.
+        apart: each group is judged as an output; else the whole outputs are judged, and the groups only raise doubts.
+    """
+
+    by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
+    apart: bool = True
+
+    def with_groups(self, outputs: Outputs) -> Outputs:
+        """Returns the outputs by name, each followed by its groups."""
+        found: Outputs = {}
+        for name, value in outputs.items():
+            found[name] = value
+            found.update({group.name: group.of(np.asarray(value)) for group in self.by_output.get(name, ())})
+        return found
+
+    def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
+        """Returns the names that are judged in place of these outputs."""
+        names: list[str] = []
+        for name in outputs:
+            groups = self.by_output.get(name, ()) if self.apart else ()
+            names += [group.name for group in groups] or [name]
+        return tuple(names)
+
+    def group(self, name: str) -> Slice | None:
+        """Returns the group of a name; None for the name of a whole output."""
+        return next((each for groups in self.by_output.values() for each in groups if each.name == name), None)
+
+    def notes(self) -> list[str]:
+        """Returns a sentence on each output that is judged in groups."""
+        return [_note(groups) for groups in self.by_output.values()] if self.apart else []
+
+
+def output_of(name: str) -> str:
+    """Returns the output that a name in a trial's figures belongs to: ``output0`` for ``output0[:, 4:84]``."""
+    return name.rpartition("[")[0] or name if name.endswith("]") else name
+
+
+def find_slices(
+    reference: Sequence[Outputs], outputs: Iterable[str], factor: float = FACTOR, *, apart: bool = True
+) -> Slices:
+    """Finds the slices of some outputs.
+
+    An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups. The largest
+    magnitudes of its places, over all inputs, are sorted; two neighbours that differ by more than ``factor`` part two
+    groups. Places whose values all lie in 0..1 are scores: they share one magnitude, that of the largest, so that
+    classes stay together. In an output that is cut, scores and other values are never in one group.
+
+    Args:
+        reference: the FP32 outputs for each input.
+        outputs: the names of the outputs that may be cut.
+        factor: 0 or infinite to judge no group apart; then the groups are those of the default factor.
+        apart: false to judge no group apart.
+    """
+    cuts = 0.0 < factor < math.inf
+    found = {
+        name: groups
+        for name in outputs
+        if (groups := _groups(name, [np.asarray(each[name]) for each in reference], factor if cuts else FACTOR))
+    }
+    return Slices(found, apart and cuts)
+
+
+def _groups(name: str, arrays: Sequence[np.ndarray], factor: float) -> tuple[Slice, ...]:
+    """Returns the groups of an output; empty if it stays whole."""
+    rank = arrays[0].ndim
+    if any(array.ndim != rank or array.dtype.kind != "f" or not array.size for array in arrays):
+        return ()
+    found = [_along(name, arrays, axis, factor) for axis in range(1, rank)]
+    return min(filter(None, found), key=len, default=())
+
+
+def _along(name: str, arrays: Sequence[np.ndarray], axis: int, factor: float) -> tuple[Slice, ...]:
+    """Returns the groups along an axis; empty if there are none."""
+    length = arrays[0].shape[axis]
+    values = sum(array.size for array in arrays) // length
+    alike = all(array.shape[axis] == length for array in arrays)
+    if not (alike and 2 <= length <= _LONGEST_AXIS and values >= _LEAST_VALUES):
+        return ()
+    rows = [_rows(array, axis) for array in arrays]
+    largest = np.max([np.abs(each).max(axis=0) for each in rows], axis=0)
+    scores = (largest <= 1.001) & (np.min([each.min(axis=0) for each in rows], axis=0) >= 0.0)
+    level = _levels(largest, scores, factor)
+    if level is None or not _is_separated(rows, level, factor):
+        return ()
+    return tuple(
+        Slice(name, axis, spans, float(max(largest[a:b].max() for a, b in spans)), bool(scores[slice(*spans[0])].all()))
+        for spans in _spans(_filled(np.where(level < 0, -1, 2 * level + scores)))
+    )
+
+
+def _rows(array: np.ndarray, axis: int) -> np.ndarray:
+    """Returns an array as ``[positions, places of the axis]``, 0 for a value that is not finite."""
+    finite = array if np.isfinite(array).all() else np.where(np.isfinite(array), array, 0)
+    moved = np.moveaxis(finite, axis, -1)
+    return moved.reshape(-1, moved.shape[-1])
+
+
+def _levels(largest: np.ndarray, scores: np.ndarray, factor: float) -> np.ndarray | None:
+    """Returns the level of each place's magnitude, from 0, int64 ``[places]``; -1 for a place of no magnitude.
+
+    Returns:
+        None if there is only one level.
+    """
+    magnitude = np.asarray(largest, np.float64).copy()
+    magnitude[scores] = largest[scores].max(initial=0.0)
+    silent = (largest == 0.0) | (magnitude < _DUST * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
+    loud = np.unique(magnitude[~silent])
+    borders = loud[1:][loud[1:] > factor * loud[:-1]]
+    return np.where(silent, -1, np.searchsorted(borders, magnitude, side="right")) if borders.size else None
+
+
+def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray, factor: float) -> bool:
+    """Returns true if each level is apart from the next at most positions, not by a few peaks alone.
+
+    At a position the median magnitude of the upper level is compared with the largest of the lower one.
+    """
+    for lower in range(level.max()):
+        apart = counting = 0
+        for each in rows:
+            below = np.abs(each[:, level == lower]).max(axis=1)
+            above = np.median(np.abs(each[:, level == lower + 1]), axis=1)
+            counting += int(((below > 0) | (above > 0)).sum())
+            apart += int((above > factor * below).sum())
+        if apart < _SEPARATED * counting:
+            return False
+    return True
+
+
+def _filled(kinds: np.ndarray) -> np.ndarray:
+    """Returns the kinds with -1 replaced by the kind of the place before, or of the first place that has one."""
+    known = np.flatnonzero(kinds >= 0)
+    before = np.searchsorted(known, np.arange(len(kinds)), side="right") - 1
+    return np.asarray(kinds[known[np.maximum(before, 0)]])
+
+
+def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
+    """Returns the spans of each group: each run of one kind, or of many runs all those of one kind."""
+    borders = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
+    runs = list(pairwise(borders))
+    if len(runs) <= _MOST_RUNS:
+        return [(run,) for run in runs]
+    of_kind: dict[int, list[tuple[int, int]]] = {}
+    for run in runs:
+        of_kind.setdefault(int(kinds[run[0]]), []).append(run)
+    return [tuple(spans) for spans in of_kind.values()]
+
+
+def _note(groups: Sequence[Slice]) -> str:
+    first = groups[0]
+    parts = ", ".join(f"[{':, ' * group.axis}{group.places}] up to {group.largest:.3g}" for group in groups)
+    return f"output '{first.output}' is judged as {_NUMBERS.get(len(groups), len(groups))}: {parts}"
