@@ -11,7 +11,8 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
-from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, EXACT_SQNR, Metric
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, DEFAULT_THRESHOLDS, EXACT_SQNR, Metric
+from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -100,6 +101,9 @@ class ByInput:
             zero.
         misses: the number of inputs that miss the threshold.
         metric: the metric of the values.
+
+    With a task, whose agreement is judged over all inputs together, an input on which there is nothing to compare does
+    not count.
     """
 
     values: tuple[float | None, ...]
@@ -110,7 +114,8 @@ class ByInput:
         """Returns the record for a report.
 
         Its keys: ``inputs``, the number of inputs that count; ``misses``; ``mean``, of the finite values; ``worst``,
-        the index of the worst input; ``values``; ``faint``, the indices of the inputs that do not count.
+        the index of the worst input; ``values``; ``faint``, the indices of the inputs that do not count; ``together``,
+        true if the threshold is for all inputs together and not for the worst one.
         """
         counting = {place: value for place, value in enumerate(self.values) if value is not None}
         known = [value for value in counting.values() if math.isfinite(value)]
@@ -121,6 +126,7 @@ class ByInput:
             "worst": max(counting, key=lambda place: self.metric.loss(counting[place]), default=None),
             "values": list(self.values),
             "faint": [place for place, value in enumerate(self.values) if value is None],
+            "together": self.metric is AGREEMENT,
         }
 
 
@@ -153,7 +159,10 @@ Comparison = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 
 
 def comparison(
-    reference: Sequence[Outputs], extra: Metric | None = None, classes: Mapping[str, Classes] | None = None
+    reference: Sequence[Outputs],
+    extra: Metric | None = None,
+    classes: Mapping[str, Classes] | None = None,
+    task: Task | None = None,
 ) -> Comparison:
     """Returns a function from the outputs for every input to their figures by all metrics.
 
@@ -161,13 +170,20 @@ def comparison(
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
         classes: the classes of each output; found from ``reference`` by default.
+        task: its agreement is one more entry among the figures.
     """
-    metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
+    metrics = dict(BUILT_IN) if extra is None or extra is AGREEMENT else {**BUILT_IN, extra.name: extra}
     judges = {
         name: OutputJudge([found[name] for found in reference], metrics, (classes or {}).get(name))
         for name in numeric_outputs(reference[0])
     }
-    return lambda outputs: {name: judge.figures([found[name] for found in outputs]) for name, judge in judges.items()}
+    of_task = {} if task is None else {task.entry: task.judge(reference)}
+
+    def compare(outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
+        figures = {name: judge.figures([found[name] for found in outputs]) for name, judge in judges.items()}
+        return figures | {entry: judge(outputs) for entry, judge in of_task.items()}
+
+    return compare
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
 from trt_bisect.analyzer.judge import Rule, comparison
 from trt_bisect.analyzer.metrics import RELATIVE
+from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
@@ -53,12 +54,13 @@ class _Held:
     """A sample that can be among the worst.
 
     Attributes:
+        loss: the loss, and what decides between equal losses.
         octaves: of the norms of its FP32 outputs.
         beaten: the number of samples that are worse and nowhere fainter.
     """
 
     place: int
-    loss: float
+    loss: tuple[float, float]
     octaves: tuple[int, ...]
     feeds: Feeds
     beaten: int = 0
@@ -83,7 +85,6 @@ class WorstSearch:
     def __init__(self, count: int) -> None:
         self._count = count
         self._held: list[_Held] = []
-        self._losses: list[float] = []
         self._octaves: list[tuple[int, ...]] = []
 
     @property
@@ -91,16 +92,16 @@ class WorstSearch:
         """The number of samples in memory."""
         return len(self._held)
 
-    def offer(self, feeds: Feeds, loss: float, norms: Iterable[float]) -> None:
+    def offer(self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0) -> None:
         """Adds the next sample.
 
         Args:
             feeds: the sample.
             loss: the loss of INT8 on it.
             norms: of the FP32 outputs; empty if the metric is not relative.
+            tie: of samples with equal losses the one where this is larger is worse.
         """
-        new = _Held(len(self._losses), loss, tuple(map(octave, norms)), feeds)
-        self._losses.append(new.loss)
+        new = _Held(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
         for other in self._held:
             new.beaten += other.beats(new)
@@ -115,7 +116,7 @@ class WorstSearch:
         """Returns the worst samples with their indices, the worst first. Of equal samples the earlier comes first."""
         faint = frozenset(self.faint())
         counting = [sample for sample in self._held if sample.place not in faint] or self._held
-        chosen = sorted(counting, key=lambda sample: (-sample.loss, sample.place))[: self._count]
+        chosen = sorted(counting, key=lambda sample: sample.loss, reverse=True)[: self._count]
         return [(sample.place, sample.feeds) for sample in chosen]
 
 
@@ -129,6 +130,7 @@ def worst_inputs(
     *,
     keep_when_stopped: bool = False,
     class_axis: int | None = None,
+    task: Callable[[Sequence[Outputs]], Task | None] = lambda _: None,
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
@@ -143,6 +145,8 @@ def worst_inputs(
         on_sample: called with the number of samples begun.
         keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
         class_axis: see ``find_classes``; the first sample decides.
+        task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if there is
+            one. Of samples with the same agreement that with the lower cosine is worse.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
@@ -159,10 +163,10 @@ def worst_inputs(
             if on_sample is not None:
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
-            judge = judge or _SampleJudge.of(rule, reference, class_axis)
-            loss, similarity, norms = judge.figures(reference, int8.infer(feeds))
-            judged.append((loss, similarity))
-            search.offer(feeds, loss, norms)
+            judge = judge or _SampleJudge.of(rule, reference, class_axis, task)
+            found = judge.figures(reference, int8.infer(feeds))
+            judged.append((found.loss, found.similarity))
+            search.offer(feeds, found.loss, found.norms, found.tie)
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
@@ -175,28 +179,52 @@ def worst_inputs(
 
 
 @dataclass(frozen=True)
+class _SampleFigures:
+    """The figures of a sample.
+
+    Attributes:
+        norms: of the reference's outputs; empty if the metric is not relative.
+        tie: decides between equal losses, see ``WorstSearch.offer``.
+    """
+
+    loss: float
+    similarity: float
+    norms: tuple[float, ...]
+    tie: float
+
+
+@dataclass(frozen=True)
 class _SampleJudge:
     """Judges samples, one at a time, by a rule and the classes of each output."""
 
     rule: Rule
     classes: dict[str, Classes]
+    task: Task | None
 
     @classmethod
-    def of(cls, rule: Rule | Callable[[Outputs], Rule], reference: Outputs, class_axis: int | None) -> _SampleJudge:
+    def of(
+        cls,
+        rule: Rule | Callable[[Outputs], Rule],
+        reference: Outputs,
+        class_axis: int | None,
+        task: Callable[[Sequence[Outputs]], Task | None],
+    ) -> _SampleJudge:
         """Returns a judge for the samples of a data set, of which ``reference`` is the first one's FP32 outputs."""
         rule = rule if isinstance(rule, Rule) else rule(reference)
         classes, _ = classes_of([reference], rule.outputs or reference, rule.metric.name, class_axis)
-        return cls(rule, classes)
+        return cls(rule, classes, task([reference]))
 
-    def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...]]:
-        """Returns loss, similarity, and the norms of the reference's outputs if the metric is relative."""
-        trial = Trial("", MEASURED, comparison([reference], self.rule.metric, self.classes)([output]))
+    def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
+        """Returns the figures of a sample."""
+        trial = Trial("", MEASURED, comparison([reference], self.rule.metric, self.classes, self.task)([output]))
         loss, similarity = self.rule.loss(trial), self.rule.similarity(trial)
         relative = self.rule.metric.name in RELATIVE
-        return (
+        cosines = [each.values["cosine"] for each in trial.outputs.values() if "cosine" in each.values]
+        return _SampleFigures(
             math.inf if loss is None else loss,
             math.nan if similarity is None else similarity,
             tuple(finite_norm(reference[name]) for name in self.rule.judged(trial)) if relative else (),
+            -min(cosines, default=0.0) if self.task is not None else 0.0,
         )
 
 

@@ -98,7 +98,9 @@ class Preparation:
         outputs = self._judged_outputs(reference)
         self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         rule = self.judgement.rule(outputs, reference)
-        classes = self._classes(reference, rule)
+        classes = self._classes(reference, outputs, rule)
+        task, said = self.judgement.checked_task(reference)
+        self.notes += said
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
@@ -107,7 +109,7 @@ class Preparation:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
-            compare = comparison(reference, rule.metric, classes)
+            compare = comparison(reference, rule.metric, classes, task)
             self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
             whole = self._whole(builder, ranges, feeds, compare, store)
             experiment = Experiment(
@@ -302,8 +304,9 @@ class Preparation:
 
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
+                axis, task = self.options.class_axis, self.judgement.task
                 return worst_inputs(
-                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=self.options.class_axis
+                    samples, fp32, int8, rule, count, tell, keep_when_stopped=keep, class_axis=axis, task=task
                 )
         except TrialFailed as failure:
             raise BadInput(
@@ -362,10 +365,10 @@ class Preparation:
             )
         return judged
 
-    def _classes(self, reference: Sequence[Outputs], rule: Rule) -> dict[str, Classes]:
+    def _classes(self, reference: Sequence[Outputs], outputs: tuple[str, ...], rule: Rule) -> dict[str, Classes]:
         """The class axis of each judged output; the notes gain a line on each that is not plain."""
-        classes, notes = classes_of(reference, rule.outputs, rule.metric.name, self.options.class_axis)
-        self.notes += [*notes, *judging_notes(reference, rule.outputs, rule.metric)]
+        classes, notes = classes_of(reference, outputs, rule.metric.name, self.options.class_axis)
+        self.notes += [*notes, *judging_notes(reference, outputs, rule.metric)]
         return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
@@ -385,4 +388,5 @@ class Preparation:
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
             "judged": "each input by itself",
+            **self.options.task_facts(),
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.cluster import settings
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
 from trt_bisect.jobs.options.kinds import (
     DATA,
@@ -25,6 +26,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
+    from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.support.progress import Progress
 
@@ -39,6 +41,8 @@ TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = ("entropy", "minmax", "percentile")
 PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
 DIRECTIONS = ("higher", "lower")
+TASKS = ("classify", "detect", "segment", "embed", "text")
+COSINE = "cosine"
 BESIDE, NONE = "beside", "none"
 MIB = 1 << 20
 
@@ -170,8 +174,25 @@ class JudgeOptions(Options):
 
     panel: ClassVar[str] = "Judgement"
 
+    task: str | None = option(
+        None,
+        choices=TASKS,
+        noun="task",
+        help="Judge what the outputs are used for, instead of a metric: classify, detect, segment, embed or text.",
+        otherwise="the metric",
+    )
+    score_threshold: float = option(
+        0.3, kind=NUMBER, least=0, most=1, help="Of the task detect: detections that score less do not count."
+    )
+    iou: float = option(
+        0.5,
+        kind=NUMBER,
+        above=0,
+        most=1,
+        help="Of the task detect: the overlap, intersection over union, from which on two boxes are the same.",
+    )
     metric: str | Callable[..., Any] = option(
-        "cosine",
+        COSINE,
         kind=METRIC,
         help="cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or module:function; in Python also a "
         "function of reference and output.",
@@ -183,7 +204,10 @@ class JudgeOptions(Options):
         help="For a metric of yours: higher or lower values are better.",
     )
     threshold: float | None = option(
-        None, kind=NUMBER, help="The worst value that is still good.", otherwise="the metric's own, 0.99 for cosine"
+        None,
+        kind=NUMBER,
+        help="The worst value that is still good.",
+        otherwise="the metric's own, 0.99 for cosine and for a task",
     )
     share: float = option(
         0.5, kind=NUMBER, above=0, help="A culprit costs at least this share of what the threshold allows."
@@ -206,8 +230,28 @@ class JudgeOptions(Options):
         kind=WHOLE,
         least=-32,
         most=31,
-        help="Of kl and top1: the axis of the outputs that holds the classes, counted from either end.",
+        help="Of kl, top1 and a task: the axis of the outputs that holds the classes, counted from either end.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None and self.metric != COSINE:
+            raise BadInput(
+                f"--task {self.task} and --metric {self.metric} cannot decide both.", "Leave out one of the two."
+            )
+
+    def asked_task(self) -> AskedTask | None:
+        """The task that is asked for."""
+        if self.task is None:
+            return None
+        from trt_bisect.analyzer.tasks.task import AskedTask
+
+        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis)
+
+    def task_facts(self) -> dict[str, Any]:
+        """The part of a fingerprint that the task is; empty without a task."""
+        asked = self.asked_task()
+        return {} if asked is None else {"task": {**asked.facts(), "outputs": list(self.outputs)}}
 
 
 @dataclass(frozen=True, kw_only=True)

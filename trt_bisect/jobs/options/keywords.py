@@ -15,6 +15,9 @@ class RunKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -54,6 +57,9 @@ class RecoverKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -92,6 +98,9 @@ class SensitivityKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     outputs: Sequence[str]
@@ -114,6 +123,9 @@ class WorstKeywords(TypedDict, total=False):
 
     calibration: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None

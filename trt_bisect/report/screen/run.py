@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.analyzer.metrics import FRACTIONS
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 
@@ -50,7 +51,7 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
 
     The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8.
     """
-    similarity_title = "Similarity%" if report.metric in ("cosine", "top1") else report.metric
+    similarity_title = "Similarity%" if report.metric in FRACTIONS else report.metric
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("LayerName", justify="right", overflow="fold", ratio=3)
     table.add_column("LayerShape", justify="right", overflow="fold", ratio=2)
@@ -114,4 +115,4 @@ def _style(row: LayerRow) -> str:
 
 def drop_text(metric: str, drop: float) -> str:
     """Returns a drop as text, in the units of the metric's loss."""
-    return f"{100 * drop:.4f}%" if metric in ("cosine", "top1") else f"{drop:.3g}"
+    return f"{100 * drop:.4f}%" if metric in FRACTIONS else f"{drop:.3g}"
