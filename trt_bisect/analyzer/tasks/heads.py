@@ -54,12 +54,21 @@ def _rows(reference: Sequence[Outputs], name: str) -> np.ndarray:
     return np.concatenate([array.reshape(-1, array.shape[-1]) for array in each])
 
 
+def _differ(reference: Sequence[Outputs], name: str, axis: int) -> bool:
+    """Returns true if an axis of an output has not the same length for all inputs."""
+    return len({outputs[name].shape[axis] for outputs in reference}) > 1
+
+
 def _integral(values: np.ndarray) -> bool:
     return bool((values == np.round(values)).all() and (values >= -1).all())
 
 
 def _shares(values: np.ndarray) -> bool:
     return bool(((values >= -_TOLERANCE) & (values <= 1.0 + _TOLERANCE)).all())
+
+
+def _sum_to_one(rows: np.ndarray) -> bool:
+    return _shares(rows) and np.allclose(rows.sum(axis=-1), 1.0, rtol=0.0, atol=1e-2)
 
 
 def _in_order(boxes: np.ndarray) -> bool:
@@ -132,7 +141,7 @@ _COLUMNS = {
 
 def _table(reference: Sequence[Outputs]) -> Head | None:
     for name, value in reference[0].items():
-        if value.ndim < 2 or value.dtype.kind != "f":
+        if value.ndim < 2 or value.dtype.kind != "f" or _differ(reference, name, -1):
             continue
         for title, columns in _COLUMNS.items():
             if value.shape[-1] == columns.width and _fits(_rows(reference, name), columns):
@@ -168,11 +177,11 @@ def _table_head(name: str, title: str, columns: _Columns) -> Head:
 
 def _boxes_and_scores(reference: Sequence[Outputs]) -> Head | None:
     first = reference[0]
-    for boxes, value in first.items():
-        if value.dtype.kind != "f" or value.ndim not in (3, 4) or value.shape[-1] != 4:
-            continue
-        form = _form(_rows(reference, boxes))
-        fitting = [name for name in first if name != boxes and _columns_last(first[name], _candidates(value))]
+    fours = [n for n, v in first.items() if v.dtype.kind == "f" and v.ndim in (3, 4) and v.shape[-1] == 4]
+    forms = {name: _form(_rows(reference, name)) for name in fours}
+    for boxes in sorted(fours, key=lambda name: (_sum_to_one(_rows(reference, name)), forms[name] != "corners")):
+        form, many = forms[boxes], _candidates(first[boxes])
+        fitting = [name for name in first if name != boxes and _has_candidates(first[name], many)]
         fitting.sort(key=lambda name: not _shares(_flat(reference, name)))
         if form is not None and fitting:
             return _separate_head(reference, boxes, fitting[0], form)
@@ -184,7 +193,7 @@ def _candidates(boxes: np.ndarray) -> int:
     return int(np.prod(boxes.shape[1:-1]))
 
 
-def _columns_last(scores: np.ndarray, candidates: int) -> bool:
+def _has_candidates(scores: np.ndarray, candidates: int) -> bool:
     return scores.dtype.kind == "f" and scores.ndim == 3 and candidates in scores.shape[1:]
 
 
@@ -248,8 +257,7 @@ def _kind_of_scores(scores: np.ndarray) -> tuple[str, int | None]:
     often = [float(np.mean((best == end) & (scores[:, end] > 0.0))) for end in ends]
     end = ends[int(np.argmax(often))]
     if _shares(scores):
-        sums = scores.shape[-1] > 1 and np.allclose(scores.sum(axis=-1), 1.0, rtol=0.0, atol=1e-2)
-        return "probabilities", end if sums else None
+        return "probabilities", end if scores.shape[-1] > 1 and _sum_to_one(scores) else None
     return ("logits, softmax", end) if scores.shape[-1] > 1 and max(often) > 0.5 else ("logits, sigmoid", None)
 
 
@@ -278,7 +286,9 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
             continue
         masks = [other.shape[1] for other in first.values() if other.ndim == 4]
         for last in (True, False):
-            many = value.shape[1 if last else 2]
+            many, axis = value.shape[1 if last else 2], 2 if last else 1
+            if _differ(reference, name, axis):
+                continue
             rows = np.concatenate([_turned(outputs[name], last) for outputs in reference])
             heads = (_yolo_head(name, rows[:, : rows.shape[-1] - extra], last, many, extra) for extra in (0, *masks))
             head = next((head for head in heads if head is not None), None)
