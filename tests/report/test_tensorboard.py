@@ -221,7 +221,7 @@ def test_plain_tensorboard_serves_all_of_it(planted, picture):
         for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
             found = {run: set(each) for run, each in served(plugin).items() if each}
             assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
-        assert set(served("text")["curve"]) == {"summary", "culprits", "runs", "notes"}  # of samples held out
+        assert set(served("text")["curve"]) == {"summary", "culprits", "runs", "notes"}
         graphs = json.load(urllib.request.urlopen(f"{address}/data/plugin/graphs/info"))
         assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve"}
 

@@ -120,6 +120,14 @@ class OutputJudge:
             **asdict(facts),
         )
 
+    def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
+        """Returns the figures of an output for one input; None if the deciding metrics do not count there."""
+        if place in self._faint and all(metric.name in RELATIVE for metric in self._metrics):
+            return None
+        values = self._values(place, np.asarray(output), {})
+        known = {name: value for name, value in (values or {}).items() if not math.isnan(value)}
+        return OutputFigures(known, values is not None)
+
     def _by_input(self, metric: Metric, found: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
         passed_over = self._faint if metric.name in RELATIVE else ()
         return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
-from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, Metric
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, DEFAULT_THRESHOLDS, Metric
 from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.tasks.task import Judge, Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -49,7 +50,11 @@ class Rule:
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
         """Returns the figures of the outputs that count, by name."""
-        return {name: figures for name, figures in trial.outputs.items() if not self.outputs or name in self.outputs}
+        return self.judged_of(trial.outputs)
+
+    def judged_of(self, outputs: Mapping[str, OutputFigures]) -> Mapping[str, OutputFigures]:
+        """Returns those of the figures of outputs that count, by name."""
+        return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
         """Returns the loss of the worst output on the worst input.
@@ -102,6 +107,9 @@ class ByInput:
             zero.
         misses: the number of inputs that miss the threshold.
         metric: the metric of the values.
+
+    With a task, whose agreement is judged over all inputs together, an input on which there is nothing to compare does
+    not count.
     """
 
     values: tuple[float | None, ...]
@@ -113,7 +121,8 @@ class ByInput:
 
         Its keys: ``inputs``, the number of inputs that count; ``misses``; ``mean``, of the finite values; ``fifth``,
         their 5th percentile by NumPy's definition, the 95th where lower values are better; ``worst``, the index of the
-        worst input; ``values``; ``faint``, the indices of the inputs that do not count.
+        worst input; ``values``; ``faint``, the indices of the inputs that do not count; ``together``, true if the
+        threshold is for all inputs together and not for the worst one.
         """
         counting = {place: value for place, value in enumerate(self.values) if value is not None}
         known = [value for value in counting.values() if math.isfinite(value)]
@@ -125,6 +134,7 @@ class ByInput:
             "worst": max(counting, key=lambda place: self.metric.loss(counting[place]), default=None),
             "values": list(self.values),
             "faint": [place for place, value in enumerate(self.values) if value is None],
+            "together": self.metric is AGREEMENT,
         }
 
 
@@ -153,7 +163,64 @@ def make_rule(
     return rule
 
 
-Comparison = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
+class Comparison:
+    """Compares the outputs for every input with FP32's.
+
+    Args:
+        reference: the FP32 outputs, one dictionary for each input.
+        metrics: by name.
+        classes: the classes of each output and group; found from ``reference`` where they are missing.
+        slices: the groups of places that are compared too.
+        task: its agreement is one more entry among the figures.
+        with_facts: the figures hold what doubts need.
+    """
+
+    def __init__(
+        self,
+        reference: Sequence[Outputs],
+        metrics: Mapping[str, Metric],
+        classes: Mapping[str, Classes],
+        slices: Slices,
+        task: Task | None,
+        *,
+        with_facts: bool,
+    ) -> None:
+        self._reference = reference
+        self._with_groups = slices.with_groups
+        self._task = task
+        self._of_task: Judge | None = None
+        self._of_single: dict[int, Judge] = {}
+        parts = [self._with_groups(found) for found in reference]
+        self._judges: dict[str, OutputJudge] = {}
+        for name in numeric_outputs(parts[0]) if metrics else ():
+            arrays, group = [found[name] for found in parts], slices.group(name)
+            self._judges[name] = OutputJudge(
+                arrays,
+                metrics,
+                classes.get(name),
+                predicted=group.classes if group else None,
+                faint=group.faint_inputs(arrays) if group else (),
+                with_facts=with_facts,
+            )
+
+    def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
+        """Returns the figures by output, group and task."""
+        found = [self._with_groups(each) for each in outputs]
+        figures = {name: judge.figures([each[name] for each in found]) for name, judge in self._judges.items()}
+        if self._task is not None:
+            self._of_task = self._of_task or self._task.judge(self._reference)
+            figures[self._task.entry] = self._of_task(outputs)
+        return figures
+
+    def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
+        """Returns the figures for one input alone; outputs that do not count on it are left out."""
+        found = self._with_groups(outputs)
+        figures = {name: judge.at(place, found[name]) for name, judge in self._judges.items()}
+        if self._task is not None:
+            if place not in self._of_single:
+                self._of_single[place] = self._task.judge([self._reference[place]])
+            figures[self._task.entry] = self._of_single[place]([outputs])
+        return {name: each for name, each in figures.items() if each is not None}
 
 
 def comparison(
@@ -161,42 +228,26 @@ def comparison(
     extra: Metric | None = None,
     classes: Mapping[str, Classes] | None = None,
     slices: Slices | None = None,
+    task: Task | None = None,
     *,
     only: Metric | None = None,
     with_facts: bool = True,
 ) -> Comparison:
-    """Returns a function from the outputs for every input to their figures by all metrics.
+    """Returns the comparison of outputs for every input with FP32's, by all metrics.
 
     Args:
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
-        classes: the classes of each output and group; found from ``reference`` by default.
-        slices: the groups of places that are compared too; none by default.
+        classes: see ``Comparison``.
+        slices: see ``Comparison``; none by default.
+        task: see ``Comparison``.
         only: the one metric to compute; all by default.
-        with_facts: the figures hold what doubts need.
+        with_facts: see ``Comparison``.
     """
-    metrics = dict(BUILT_IN) if extra is None else {**BUILT_IN, extra.name: extra}
+    metrics = dict(BUILT_IN) if extra is None or extra is AGREEMENT else {**BUILT_IN, extra.name: extra}
     if only is not None:
-        metrics = {only.name: only}
-    with_groups = (slices or Slices()).with_groups
-    parts = [with_groups(found) for found in reference]
-    judges = {}
-    for name in numeric_outputs(parts[0]):
-        arrays, group = [found[name] for found in parts], slices.group(name) if slices else None
-        judges[name] = OutputJudge(
-            arrays,
-            metrics,
-            (classes or {}).get(name),
-            predicted=group.classes if group else None,
-            faint=group.faint_inputs(arrays) if group else (),
-            with_facts=with_facts,
-        )
-
-    def compare(outputs: Sequence[Outputs]) -> Mapping[str, OutputFigures]:
-        found = [with_groups(each) for each in outputs]
-        return {name: judge.figures([each[name] for each in found]) for name, judge in judges.items()}
-
-    return compare
+        metrics = {} if only is AGREEMENT else {only.name: only}
+    return Comparison(reference, metrics, classes or {}, slices or Slices(), task, with_facts=with_facts)
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:

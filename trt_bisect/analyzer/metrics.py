@@ -272,7 +272,19 @@ BUILT_IN: dict[str, Metric] = {
         Metric("top1", top1, _percent, 1.0, _below),
     )
 }
-DEFAULT_THRESHOLDS = {"cosine": 0.99, "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1, "top1": 0.99}
+AGREEMENT = Metric("agreement", lambda *_: math.nan, _percent, 1.0, _below)
+"""The share of what a task judges that is as in FP32. Tasks measure it (``trt_bisect.analyzer.tasks``), no function."""
+JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT}
+"""The metrics of the package that can decide."""
+FRACTIONS = ("cosine", "top1", "agreement")
+"""The metrics that are shares of 1, written in per cent."""
+DEFAULT_THRESHOLDS = {
+    **dict.fromkeys(FRACTIONS, 0.99),
+    "sqnr": 20.0,
+    "centered_sqnr": 20.0,
+    "kl": 0.01,
+    "max_rel": 0.1,
+}
 
 
 def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Metric:
@@ -308,7 +320,7 @@ def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
         KeyError, TypeError, ValueError: the facts do not come from ``Metric.facts``.
     """
     if not facts["own"]:
-        return BUILT_IN[facts["name"]]
+        return JUDGING[facts["name"]]
 
     def unknown(*_: np.ndarray) -> float:
         raise BadInput(

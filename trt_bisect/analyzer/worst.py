@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
 from trt_bisect.analyzer.judge import Rule, comparison, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
@@ -54,12 +55,13 @@ class _Held:
     """A sample that can be among the worst.
 
     Attributes:
+        loss: the loss, and what decides between equal losses.
         octaves: of the norms of its FP32 outputs.
         beaten: the number of samples that are worse and nowhere fainter.
     """
 
     place: int
-    loss: float
+    loss: tuple[float, float]
     octaves: tuple[int, ...]
     feeds: Feeds
     beaten: int = 0
@@ -84,7 +86,6 @@ class WorstSearch:
     def __init__(self, count: int) -> None:
         self._count = count
         self._held: list[_Held] = []
-        self._losses: list[float] = []
         self._octaves: list[tuple[int, ...]] = []
 
     @property
@@ -92,16 +93,16 @@ class WorstSearch:
         """The number of samples in memory."""
         return len(self._held)
 
-    def offer(self, feeds: Feeds, loss: float, norms: Iterable[float]) -> None:
+    def offer(self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0) -> None:
         """Adds the next sample.
 
         Args:
             feeds: the sample.
             loss: the loss of INT8 on it.
             norms: of the FP32 outputs; empty if the metric is not relative.
+            tie: of samples with equal losses the one where this is larger is worse.
         """
-        new = _Held(len(self._losses), loss, tuple(map(octave, norms)), feeds)
-        self._losses.append(new.loss)
+        new = _Held(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
         for other in self._held:
             new.beaten += other.beats(new)
@@ -116,7 +117,7 @@ class WorstSearch:
         """Returns the worst samples with their indices, the worst first. Of equal samples the earlier comes first."""
         faint = frozenset(self.faint())
         counting = [sample for sample in self._held if sample.place not in faint] or self._held
-        chosen = sorted(counting, key=lambda sample: (-sample.loss, sample.place))[: self._count]
+        chosen = sorted(counting, key=lambda sample: sample.loss, reverse=True)[: self._count]
         return [(sample.place, sample.feeds) for sample in chosen]
 
 
@@ -131,6 +132,7 @@ def worst_inputs(
     keep_when_stopped: bool = False,
     class_axis: int | None = None,
     slices: Callable[[Outputs], Slices] | None = None,
+    task: Callable[[Sequence[Outputs]], Task | None] = lambda _: None,
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
@@ -146,6 +148,8 @@ def worst_inputs(
         keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
         class_axis: see ``find_classes``; the first sample decides.
         slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
+        task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if there is
+            one. Of samples with the same agreement that with the lower cosine is worse.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
@@ -162,11 +166,11 @@ def worst_inputs(
             if on_sample is not None:
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
-            judge = judge or _SampleJudge.of(rule, reference, class_axis)
+            judge = judge or _SampleJudge.of(rule, reference, class_axis, task)
             judge = judge.cutting(slices, reference)
-            loss, similarity, norms = judge.figures(reference, int8.infer(feeds))
-            judged.append((loss, similarity))
-            search.offer(feeds, loss, norms)
+            found = judge.figures(reference, int8.infer(feeds))
+            judged.append((found.loss, found.similarity))
+            search.offer(feeds, found.loss, found.norms, found.tie)
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
@@ -176,6 +180,21 @@ def worst_inputs(
     places, inputs = zip(*search.worst(), strict=True)
     losses, similarities = zip(*judged, strict=True)
     return WorstInputs(inputs, places, similarities, losses, search.faint(), judge.rule, stopped)
+
+
+@dataclass(frozen=True)
+class _SampleFigures:
+    """The figures of a sample.
+
+    Attributes:
+        norms: of the reference's outputs; empty if the metric is not relative.
+        tie: decides between equal losses, see ``WorstSearch.offer``.
+    """
+
+    loss: float
+    similarity: float
+    norms: tuple[float, ...]
+    tie: float
 
 
 @dataclass(frozen=True)
@@ -190,31 +209,40 @@ class _SampleJudge:
 
     rule: Rule
     classes: dict[str, Classes]
+    task: Task | None
     slices: Slices = field(default_factory=Slices)
 
     @classmethod
-    def of(cls, rule: Rule | Callable[[Outputs], Rule], reference: Outputs, class_axis: int | None) -> _SampleJudge:
+    def of(
+        cls,
+        rule: Rule | Callable[[Outputs], Rule],
+        reference: Outputs,
+        class_axis: int | None,
+        task: Callable[[Sequence[Outputs]], Task | None],
+    ) -> _SampleJudge:
         """Returns a judge for the samples of a data set, of which ``reference`` is the first one's FP32 outputs."""
         rule = rule if isinstance(rule, Rule) else rule(reference)
         classes, _ = classes_of([reference], rule.outputs or reference, rule.metric.name, class_axis)
-        return cls(rule, classes)
+        return cls(rule, classes, task([reference]))
 
     def cutting(self, find: Callable[[Outputs], Slices] | None, reference: Outputs) -> _SampleJudge:
         """Returns a judge with the slices of a sample, unless there are slices already."""
         return self if find is None or self.slices.by_output else replace(self, slices=find(reference))
 
-    def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...]]:
-        """Returns loss, similarity, and the norms of the reference's outputs if the metric is relative."""
-        compare = comparison([reference], self.rule.metric, self.classes, self.slices, with_facts=False)
+    def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
+        """Returns the figures of a sample."""
+        compare = comparison([reference], self.rule.metric, self.classes, self.slices, self.task, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
         relative = self.rule.metric.name in RELATIVE
-        return (
+        cosines = [each.values["cosine"] for each in trial.outputs.values() if "cosine" in each.values]
+        return _SampleFigures(
             math.inf if loss is None else loss,
             math.nan if similarity is None else similarity,
             tuple(finite_norm(reference[name]) for name in self.rule.outputs or numeric_outputs(reference))
             if relative
             else (),
+            -min(cosines, default=0.0) if self.task is not None else 0.0,
         )
 
     def _rule_on(self, reference: Outputs) -> Rule:

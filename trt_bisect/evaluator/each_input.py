@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
-from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.judge import Comparison, Rule
+from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.given_inputs import GivenInputs, InputJudge
+from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.rebuild import TrialStore
 from trt_bisect.evaluator.trial import INFERENCE_FAILED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
@@ -102,12 +103,15 @@ class EachInput:
         store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
         canonical: from a plan to the plan with the same engine that is stored.
+
+    The loss of a plan is that on its worst input. With a task, the agreement on all inputs together is judged: then it
+    is the mean.
     """
 
     def __init__(
         self,
         given: GivenInputs,
-        judge: InputJudge,
+        judge: Comparison,
         rule: Rule,
         runner: Runner,
         store: TrialStore,
@@ -122,6 +126,7 @@ class EachInput:
         self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]}"
         self._canonical = canonical
         self._missed: Counter[int] = Counter()
+        self._together = rule.metric is AGREEMENT
 
     def losses(
         self,
@@ -166,8 +171,13 @@ class EachInput:
         trial = self._store.find(self._key(plan))
         if trial is None or trial.failed:
             return None
-        losses = [loss for place, loss in self._known(plan).items() if place in among]
-        return max(losses, default=math.inf)
+        return self._loss({place: loss for place, loss in self._known(plan).items() if place in among}, len(among))
+
+    def _loss(self, losses: Mapping[int, float], inputs: int) -> float:
+        """Returns the loss of a plan from those on the inputs that it was run on so far, of ``inputs`` in all."""
+        if self._together:
+            return sum(losses.values()) / max(inputs, 1)
+        return max(losses.values(), default=math.inf)
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
         """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
@@ -175,9 +185,12 @@ class EachInput:
         if trial is not None and trial.failed:
             return []
         known = self._known(plan)
-        if not to_the_end and any(known.get(place, 0.0) > self._rule.budget for place in order):
+        if not to_the_end and self._misses({place: known[place] for place in order if place in known}, len(order)):
             return []
         return [place for place in order if place not in known]
+
+    def _misses(self, losses: Mapping[int, float], inputs: int) -> bool:
+        return bool(losses) and self._loss(losses, inputs) > self._rule.budget
 
     def _measure(self, plans: Sequence[PrecisionPlan], order: Sequence[int], to_the_end: bool) -> None:
         began = perf_counter()
@@ -191,12 +204,12 @@ class EachInput:
                 except TrialFailed as failure:
                     self._store.keep(Trial(self._key(plan), failure.outcome, message=failure.message))
             built = perf_counter()
-            self._run(pending, to_the_end)
+            self._run(pending, len(order), to_the_end)
         infer_seconds = perf_counter() - built
         for one in pending:
             self._keep(one, (built - began) / len(plans), infer_seconds / len(plans))
 
-    def _run(self, pending: Sequence[_Pending], to_the_end: bool) -> None:
+    def _run(self, pending: Sequence[_Pending], inputs: int, to_the_end: bool) -> None:
         """Runs plans on their inputs, as many inferences at a time as there are cores."""
         at_once = cores() if self._runner.at_once > 1 else 1
         with ThreadPoolExecutor(at_once) as pool:
@@ -205,11 +218,13 @@ class EachInput:
                 wave = [(one, place) for one in active for place in one.left[:share]]
                 found = list(pool.map(lambda pair: self._figures(*pair), wave))
                 for (one, place), (figures, failure) in zip(wave, found, strict=True):
-                    self._take(one, place, figures, failure, to_the_end)
+                    self._take(one, place, figures, failure)
+                    if not to_the_end and self._misses(one.losses, inputs):
+                        one.left.clear()
 
     def _figures(self, one: _Pending, place: int) -> tuple[Mapping[str, OutputFigures], TrialFailed | None]:
         try:
-            return self._judge.figures(place, one.infer(self.given.feeds[place])), None
+            return self._judge.at(place, one.infer(self.given.feeds[place])), None
         except TrialFailed as failure:
             return {}, failure
 
@@ -219,7 +234,6 @@ class EachInput:
         place: int,
         figures: Mapping[str, OutputFigures],
         failure: TrialFailed | None,
-        to_the_end: bool,
     ) -> None:
         """Adds the result of one inference; results after a miss in the same wave are not taken."""
         if place not in one.left or one.failure is not None:
@@ -228,13 +242,11 @@ class EachInput:
         if failure is not None:
             one.failure = failure
             return
-        loss = self._rule.loss(Trial.judged("", figures, {}, Cost(0.0, 0.0, 1)))
+        losses = [self._rule.output_loss(each) for each in self._rule.judged_of(figures).values()]
         one.left.remove(place)
-        one.losses[place] = math.inf if loss is None else loss
+        one.losses[place] = max(losses, default=0.0)
         if one.losses[place] >= max(one.losses.values()):
             one.outputs = figures
-        if one.losses[place] > self._rule.budget and not to_the_end:
-            one.left.clear()
 
     def _keep(self, one: _Pending, build_seconds: float, infer_seconds: float) -> None:
         key = self._key(one.plan)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
@@ -187,7 +187,7 @@ def _rule(manifest: RunManifest | None, report: Report | None, recovery: Recover
     if manifest is not None:
         return manifest.rule
     metric = report.metric if report else recovery.metric if recovery else ""
-    return Rule(BUILT_IN[metric], report.threshold if report else 0.0) if metric in BUILT_IN else None
+    return Rule(JUDGING[metric], report.threshold if report else 0.0) if metric in JUDGING else None
 
 
 def _trials(records: list[dict[str, Any]], rule: Rule | None) -> tuple[StoredTrial, ...]:

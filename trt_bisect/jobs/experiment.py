@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trt_bisect.analyzer.classes import Classes
-from trt_bisect.analyzer.judge import Rule
-from trt_bisect.builder.base import Builder
+from trt_bisect.analyzer.judge import Comparison, Rule, comparison
+from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.tasks.task import Task
+from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, Feeds
 from trt_bisect.evaluator.branch import BranchEvaluator
@@ -33,6 +35,8 @@ class Experiment:
         key: the fingerprint.
         strategy: how the plans are chosen; never ``auto``.
         classes: the class axis of each judged output.
+        slices: the groups of places in outputs that are judged apart.
+        task: that is judged instead of the metric; None without one.
     """
 
     network: Network
@@ -51,3 +55,16 @@ class Experiment:
     parts: Mapping[str, Any]
     strategy: str
     classes: Mapping[str, Classes]
+    slices: Slices
+    task: Task | None
+
+    def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparison:
+        """Returns the comparison of outputs for other inputs with FP32's.
+
+        Args:
+            references: FP32's outputs for these inputs.
+            deciding: only by what decides, without the other metrics.
+        """
+        metric = self.rule.metric
+        only = metric if deciding else None
+        return comparison(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)

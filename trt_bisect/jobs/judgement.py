@@ -9,11 +9,13 @@ import numpy as np
 
 from trt_bisect.analyzer.compare_output import finite_rows
 from trt_bisect.analyzer.judge import Rule, make_rule, numeric_outputs, outputs_to_judge
-from trt_bisect.analyzer.metrics import RELATIVE, Metric, find_metric
+from trt_bisect.analyzer.metrics import AGREEMENT, RELATIVE, Metric, find_metric
 from trt_bisect.analyzer.slices import Slices, find_slices
+from trt_bisect.analyzer.tasks.find import find_task, suggestion
+from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.jobs.options.concerns import JudgeOptions
+from trt_bisect.jobs.options.concerns import COSINE, JudgeOptions
 
 
 class Judgement:
@@ -30,8 +32,8 @@ class Judgement:
 
     @cached_property
     def asked_metric(self) -> Metric:
-        """The metric that the options name."""
-        return find_metric(self.options.metric, self.options.direction)
+        """The metric that the options name; with a task, its agreement."""
+        return AGREEMENT if self.options.task is not None else find_metric(self.options.metric, self.options.direction)
 
     @property
     def threshold(self) -> float | None:
@@ -88,7 +90,39 @@ class Judgement:
         Raises:
             BadInput: the threshold does not fit the metric.
         """
-        return make_rule(self.metric(outputs, reference), self.threshold, self.options.share, outputs)
+        return make_rule(self.metric(outputs, reference), self.threshold, self.options.share, self.entries(outputs))
+
+    def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
+        """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""
+        asked = self.options.asked_task()
+        return outputs if asked is None else (asked.entry,)
+
+    def task(self, reference: Sequence[Outputs]) -> Task | None:
+        """The task that the options name, on these FP32 outputs; None without a task.
+
+        Raises:
+            BadInput: the outputs are not those of the task.
+        """
+        asked = self.options.asked_task()
+        return None if asked is None else find_task(asked, self._numbers(reference))
+
+    def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
+        """The task, and a note on how it reads the outputs; without one, a note on the task that they look like.
+
+        Raises:
+            BadInput: the outputs are not those of the task, or FP32 gives nothing to judge.
+        """
+        task = self.task(reference)
+        if task is not None:
+            task.check(reference)
+            return task, [task.note]
+        hint = suggestion(self._numbers(reference)) if self.options.metric == COSINE else ""
+        return None, [hint] if hint else []
+
+    def _numbers(self, reference: Sequence[Outputs]) -> list[Outputs]:
+        """The outputs that hold numbers, among those that the user names, if any."""
+        names = [n for n in numeric_outputs(reference[0]) if n in (self.options.outputs or reference[0])]
+        return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
         """The metric, knowing the worst figure of equal outputs."""

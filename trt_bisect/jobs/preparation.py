@@ -102,7 +102,9 @@ class Preparation:
         self.notes += slices.notes()
         with_groups = [slices.with_groups(found) for found in reference]
         rule = self.judgement.rule(slices.names(outputs), with_groups)
-        classes = self._classes(with_groups, rule)
+        classes = self._classes(with_groups, slices.names(outputs), rule)
+        task, said = self.judgement.checked_task(reference)
+        self.notes += said
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
@@ -111,7 +113,7 @@ class Preparation:
                 store = open_files.enter_context(Journal(self.folder, key, parts))
                 if store.resumed:
                     self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
-            compare = comparison(reference, rule.metric, classes, slices)
+            compare = comparison(reference, rule.metric, classes, slices, task)
             self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
             whole = self._whole(builder, ranges, feeds, compare, store)
             experiment = Experiment(
@@ -131,6 +133,8 @@ class Preparation:
                 parts=parts,
                 strategy=strategy,
                 classes=classes,
+                slices=slices,
+                task=task,
             )
             yield self.in_pieces(experiment)
 
@@ -310,6 +314,7 @@ class Preparation:
 
         try:
             with builder.reference() as fp32, builder.build(plan) as int8:
+                axis, task = self.options.class_axis, self.judgement.task
                 return worst_inputs(
                     samples,
                     fp32,
@@ -318,8 +323,9 @@ class Preparation:
                     count,
                     tell,
                     keep_when_stopped=keep,
-                    class_axis=self.options.class_axis,
+                    class_axis=axis,
                     slices=slices,
+                    task=task,
                 )
         except TrialFailed as failure:
             raise BadInput(
@@ -378,10 +384,10 @@ class Preparation:
             )
         return judged
 
-    def _classes(self, reference: Sequence[Outputs], rule: Rule) -> dict[str, Classes]:
+    def _classes(self, reference: Sequence[Outputs], outputs: tuple[str, ...], rule: Rule) -> dict[str, Classes]:
         """The class axis of each judged output; the notes gain a line on each that is not plain."""
-        classes, notes = classes_of(reference, rule.outputs, rule.metric.name, self.options.class_axis)
-        self.notes += [*notes, *judging_notes(reference, rule.outputs, rule.metric)]
+        classes, notes = classes_of(reference, outputs, rule.metric.name, self.options.class_axis)
+        self.notes += [*notes, *judging_notes(reference, outputs, rule.metric)]
         return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
@@ -402,4 +408,5 @@ class Preparation:
             "class_axis": self.options.class_axis,
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
+            **self.options.task_facts(),
         }

@@ -138,7 +138,7 @@ class _WorstJudgement(Judgement):
             metric = replace(metric, loss_of=_BEHIND[self.options.direction])
         own = DEFAULT_THRESHOLDS.get(metric.name, math.nan)
         threshold = own if self.options.threshold is None else self.options.threshold
-        return Rule(metric, threshold, self.options.share, outputs)
+        return Rule(metric, threshold, self.options.share, self.entries(outputs))
 
 
 def _metric_and_direction(metric: str | Callable[..., Any], direction: str) -> tuple[str | Callable[..., Any], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.metrics import JUDGING
 
 
 def figure_text(metric: str, value: float | None) -> str:
@@ -14,5 +14,5 @@ def figure_text(metric: str, value: float | None) -> str:
     """
     if value is None:
         return "-"
-    known = BUILT_IN.get(metric)
+    known = JUDGING.get(metric)
     return known.text(value) if known else f"{value:.6g}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
@@ -159,7 +160,8 @@ def _on_whole_engines(measured: Measured, layer: int, rule: Rule) -> dict[str, f
 def _worst_sqnr(rule: Rule, trial: Trial | None) -> float | None:
     if trial is None:
         return None
-    found = [figures.values["sqnr"] for figures in rule.judged(trial).values() if "sqnr" in figures.values]
+    judged = trial.outputs if rule.metric is AGREEMENT else rule.judged(trial)
+    found = [figures.values["sqnr"] for figures in judged.values() if "sqnr" in figures.values]
     return min(found, default=None)
 
 

@@ -27,6 +27,7 @@ FIGURES = {
     "max_abs": "largest absolute error",
     "max_rel": "largest relative error",
     "top1": "top-1 agreement with FP32",
+    "agreement": "agreement with FP32",
 }
 
 
@@ -132,7 +133,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[str]:
 
 
 def over_inputs(facts: Mapping[str, Any] | None, text: Callable[[float], str]) -> str:
-    """Returns the text that follows the figure of the worst of several inputs; empty for one input.
+    """Returns the text that follows the figure of several inputs, of the worst or of all together; empty for one input.
 
     Args:
         facts: the value of ``ByInput.facts``.
@@ -142,6 +143,9 @@ def over_inputs(facts: Mapping[str, Any] | None, text: Callable[[float], str]) -
         return ""
     mean = "" if facts["mean"] is None else f"mean {text(facts['mean'])}, "
     verb = "misses" if facts["misses"] == 1 else "miss"
+    if facts.get("together"):
+        worst = "" if facts["worst"] is None else f"worst {text(facts['values'][facts['worst']])}, "
+        return f" over {facts['inputs']} inputs together ({worst}{facts['misses'] or 'none'} {verb} the threshold)"
     return f" on the worst of {facts['inputs']} inputs ({mean}{facts['misses'] or 'none'} {verb} the threshold)"
 
 

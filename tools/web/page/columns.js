@@ -109,6 +109,7 @@ function filled(value) {
 }
 
 function metricTitle({ name }) {
+  if (name === "agreement") return "Agreement";
   return name === "cosine" || name === "top1" ? "Similarity" : name || "Similarity";
 }
 

@@ -2,7 +2,7 @@
 
 export const NOTHING = "–";
 
-const FRACTIONS = new Set(["cosine", "top1"]);
+const FRACTIONS = { cosine: "cosine similarity", top1: "top-1 agreement", agreement: "agreement with FP32" };
 const ACCURACY = "accuracy";
 const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
 const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
@@ -62,11 +62,10 @@ export function duration(seconds) {
 
 // How a metric is written and drawn: `loss` is what a logarithmic axis shows, null where the metric has no such axis.
 export function metricOf(name) {
-  if (FRACTIONS.has(name)) {
-    const label = name === "cosine" ? "cosine similarity" : "top-1 agreement";
+  if (Object.hasOwn(FRACTIONS, name)) {
     return {
       name,
-      label,
+      label: FRACTIONS[name],
       text: percent,
       drop: percent,
       loss: (value) => 1 - value,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
-from trt_bisect.analyzer.judge import comparison
-from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds
 from trt_bisect.data.spill import Spill
-from trt_bisect.evaluator.given_inputs import GivenInputs, InputJudge
-from trt_bisect.evaluator.rebuild import Compare
+from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 
@@ -82,25 +78,11 @@ def _references(
 
 
 def _counting(experiment: Experiment, given: GivenInputs) -> tuple[int, ...]:
-    """The places of the inputs on which FP32's judged outputs are not almost zero."""
+    """The places of the inputs on which an output counts: FP32's is not almost zero."""
+    compare = experiment.comparison_with(given.references, deciding=True)
     places = range(len(given))
-    if experiment.rule.metric.name not in RELATIVE:
-        return tuple(places)
-    names = experiment.rule.outputs or tuple(given.references[0])
-    octaves = [tuple(octave(finite_norm(one[name])) for name in names if name in one) for one in given.references]
-    faint = frozenset(faint_places(octaves))
-    return tuple(place for place in places if place not in faint) or tuple(places)
-
-
-def input_judge(experiment: Experiment, given: GivenInputs) -> InputJudge:
-    """Returns the judge of single inputs, by the deciding metric alone."""
-    metric, classes = experiment.rule.metric, experiment.classes
-    return InputJudge(given, lambda references: comparison(references, metric, classes, only=metric))
-
-
-def compare_all(experiment: Experiment, references: Sequence[Outputs]) -> Compare:
-    """Returns the comparison of outputs for all inputs, by all metrics."""
-    return comparison(references, experiment.rule.metric, experiment.classes)
+    judged = experiment.rule.judged_of
+    return tuple(k for k in places if judged(compare.at(k, given.references[k]))) or tuple(places)
 
 
 def unseen_inputs(preparation: Preparation, experiment: Experiment, unseen: Dataset, spill: Spill) -> GivenInputs:

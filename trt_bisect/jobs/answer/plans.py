@@ -18,7 +18,7 @@ from trt_bisect.evaluator.each_input import EachInput, Runner, SwitchRunner, Who
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.jobs.answer.inputs import AnswerInputs, compare_all, input_judge
+from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan, int8_set
@@ -48,7 +48,7 @@ class AnswerPlans:
 
     def __post_init__(self) -> None:
         self._session = switch_session(self.experiment.builder)
-        self._judge = input_judge(self.experiment, self.inputs.given)
+        self._judge = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
     def switches(self) -> bool:
@@ -124,7 +124,7 @@ class AnswerPlans:
                 ran, messages = dict(engine.ran), "\n".join(engine.messages)
         except TrialFailed as failure:
             return Trial(key, failure.outcome, message=failure.message)
-        figures = compare_all(self.experiment, given.references)(outputs)
+        figures = self.experiment.comparison_with(given.references)(outputs)
         return Trial.judged(key, figures, ran, Cost(0.0, 0.0, len(outputs)), messages)
 
     def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:

@@ -56,7 +56,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
             return Checked(losses, _missed(plans.each(experiment.ranges).by_place(plan), rule))
     trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
     by_place = losses_by_place(rule, trial, plans.inputs.counting)
-    losses[OWN] = max(by_place.values(), default=math.inf)
+    losses[OWN] = _or_infinite(rule.loss(trial))
     if losses[OWN] <= rule.budget and plans.switches:
         losses[NUDGED] = max(map(_or_infinite, plans.nudged(plan, experiment.ranges)))
     return Checked(losses, _missed(by_place, rule))

@@ -133,6 +133,11 @@ class TargetOptions(Options):
 class RecoverOptions(MeasuringOptions, TargetOptions):
     """The options of ``recover``."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None and (self.accuracy is not None or self.labels is not None):
+            raise BadInput(f"--task {self.task} and an accuracy cannot decide both.", "Leave out one of the two.")
+
     precision: str = option(
         "fp32",
         choices=("fp32", "fp16", MIXED),

@@ -26,6 +26,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
+    from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.support.progress import Progress
 
@@ -40,6 +41,8 @@ TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
 DIRECTIONS = ("higher", "lower")
+TASKS = ("classify", "detect", "segment", "embed", "text")
+COSINE = "cosine"
 BESIDE, NONE = "beside", "none"
 MIB = 1 << 20
 
@@ -200,8 +203,25 @@ class JudgeOptions(Options):
 
     panel: ClassVar[str] = "Judgement"
 
+    task: str | None = option(
+        None,
+        choices=TASKS,
+        noun="task",
+        help="Judge what the outputs are used for, instead of a metric: classify, detect, segment, embed or text.",
+        otherwise="the metric",
+    )
+    score_threshold: float = option(
+        0.3, kind=NUMBER, least=0, most=1, help="Of the task detect: detections that score less do not count."
+    )
+    iou: float = option(
+        0.5,
+        kind=NUMBER,
+        above=0,
+        most=1,
+        help="Of the task detect: the overlap, intersection over union, from which on two boxes are the same.",
+    )
     metric: str | Callable[..., Any] = option(
-        "cosine",
+        COSINE,
         kind=METRIC,
         help="cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or module:function; in Python also a "
         "function of reference and output.",
@@ -213,7 +233,10 @@ class JudgeOptions(Options):
         help="For a metric of yours: higher or lower values are better.",
     )
     threshold: float | None = option(
-        None, kind=NUMBER, help="The worst value that is still good.", otherwise="the metric's own, 0.99 for cosine"
+        None,
+        kind=NUMBER,
+        help="The worst value that is still good.",
+        otherwise="the metric's own, 0.99 for cosine and for a task",
     )
     share: float = option(
         0.5, kind=NUMBER, above=0, help="A culprit costs at least this share of what the threshold allows."
@@ -236,7 +259,7 @@ class JudgeOptions(Options):
         kind=WHOLE,
         least=-32,
         most=31,
-        help="Of kl and top1: the axis of the outputs that holds the classes, counted from either end.",
+        help="Of kl, top1 and a task: the axis of the outputs that holds the classes, counted from either end.",
     )
     slice_factor: float = option(
         30.0,
@@ -253,6 +276,23 @@ class JudgeOptions(Options):
                 f"--slice-factor cannot be {self.slice_factor:g}.",
                 "Give a factor above 1, or 0 to judge outputs whole.",
             )
+        if self.task is not None and self.metric != COSINE:
+            raise BadInput(
+                f"--task {self.task} and --metric {self.metric} cannot decide both.", "Leave out one of the two."
+            )
+
+    def asked_task(self) -> AskedTask | None:
+        """The task that is asked for."""
+        if self.task is None:
+            return None
+        from trt_bisect.analyzer.tasks.task import AskedTask
+
+        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis)
+
+    def task_facts(self) -> dict[str, Any]:
+        """The part of a fingerprint that the task is; empty without a task."""
+        asked = self.asked_task()
+        return {} if asked is None else {"task": {**asked.facts(), "outputs": list(self.outputs)}}
 
 
 @dataclass(frozen=True, kw_only=True)

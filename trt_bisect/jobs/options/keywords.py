@@ -17,6 +17,9 @@ class RunKeywords(TypedDict, total=False):
     shapes: Mapping[str, tuple[int, ...]] | None
     holdout: float
     validation: Any
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -60,6 +63,9 @@ class RecoverKeywords(TypedDict, total=False):
     shapes: Mapping[str, tuple[int, ...]] | None
     holdout: float
     validation: Any
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -99,6 +105,9 @@ class SensitivityKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     outputs: Sequence[str]
@@ -122,6 +131,9 @@ class WorstKeywords(TypedDict, total=False):
 
     calibration: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    task: str | None
+    score_threshold: float
+    iou: float
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None

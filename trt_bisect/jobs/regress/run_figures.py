@@ -6,7 +6,7 @@ from typing import Any
 
 from trt_bisect.analyzer.differences import origin
 from trt_bisect.analyzer.figures import Figures, LayerFigures
-from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.plain_json import plain
@@ -50,8 +50,8 @@ def origin_of(report: Report) -> dict[str, Any]:
 
 
 def _metric_facts(report: Report, direction: str) -> dict[str, Any]:
-    if report.metric in BUILT_IN:
-        return BUILT_IN[report.metric].facts()
+    if report.metric in JUDGING:
+        return JUDGING[report.metric].facts()
     if report.budget is None:
         raise BadInput(
             f"The report on '{report.model}' does not have the loss that the threshold of '{report.metric}' allows.",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput
 from trt_bisect.report.screen.run import drop_text
 from trt_bisect.results.figure_text import figure_text
@@ -18,7 +18,6 @@ from trt_bisect.results.run_report import LayerRow, Report
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-FRACTIONS = ("cosine", "top1")
 _EXACT = 1e-9
 """The least loss drawn on a logarithmic axis; a smaller one is drawn here."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from trt_bisect.report.notebook.curve_plot import FRACTIONS, axis, graph_objects, height
+from trt_bisect.analyzer.metrics import FRACTIONS
+from trt_bisect.report.notebook.curve_plot import axis, graph_objects, height
 from trt_bisect.results.recovery import FrontPoint, Recovery
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 
@@ -50,7 +51,7 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
 
     The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8.
     """
-    similarity_title = "Similarity%" if report.metric in ("cosine", "top1") else report.metric
+    similarity_title = "Similarity%" if report.metric in FRACTIONS else report.metric
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("LayerName", justify="right", overflow="fold", ratio=3)
     table.add_column("LayerShape", justify="right", overflow="fold", ratio=2)
@@ -65,15 +66,22 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
 
 
 def output_table(report: Report) -> Table:
-    """Returns the metric and the SQNR of every final output, in full INT8 and in the recipe."""
+    """Returns the metric and the SQNR of every final output, in full INT8 and in the recipe.
+
+    With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
+    """
+    of_task = report.metric == AGREEMENT.name
+    metrics = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("Output", "Plan", report.metric, "SQNR"):
+    for title in ("Output", "Plan", *metrics, *(("counted",) if of_task else ())):
         table.add_column(title, overflow="fold")
     for plan, outputs in report.outputs.items():
         for name, values in outputs.items():
-            sqnr = values.get("sqnr")
-            figures = (figure_text(report.metric, values.get(report.metric)), "-" if sqnr is None else f"{sqnr:.1f} dB")
-            table.add_row(Text(name), Text(plan), *map(Text, figures))
+            is_task = AGREEMENT.name in values
+            known = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
+            figures = [figure_text(metric, known.get(metric)) for metric in metrics]
+            counted = [f"{key} {value:.6g}" for key, value in values.items() if is_task and key != AGREEMENT.name]
+            table.add_row(Text(name), Text(plan), *map(Text, figures), *([Text(", ".join(counted))] if of_task else []))
     return table
 
 
@@ -114,4 +122,4 @@ def _style(row: LayerRow) -> str:
 
 def drop_text(metric: str, drop: float) -> str:
     """Returns a drop as text, in the units of the metric's loss."""
-    return f"{100 * drop:.4f}%" if metric in ("cosine", "top1") else f"{drop:.3g}"
+    return f"{100 * drop:.4f}%" if metric in FRACTIONS else f"{drop:.3g}"

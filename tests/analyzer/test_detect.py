@@ -1,0 +1,223 @@
+"""The task detect: heads told from shapes and values, NonMaxSuppression, and detections kept, lost and invented."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_bisect.analyzer.tasks.detections import Detections, number_kept, overlaps, suppressed
+from trt_bisect.analyzer.tasks.find import find_task, suggestion
+from trt_bisect.analyzer.tasks.heads import find_head
+from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.errors import BadInput
+
+CORNERS = np.array([[10.0, 20, 110, 120], [200, 50, 300, 250], [40, 300, 140, 380]])
+LABELS = np.array([0, 2, 1])
+SCORES = np.array([0.9, 0.8, 0.6])
+CLASSES = 3
+
+
+def centred(boxes):
+    return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], axis=-1)
+
+
+def one_hot(scores, labels, classes=CLASSES):
+    table = np.full((len(scores), classes), 0.01)
+    table[np.arange(len(scores)), labels] = scores
+    return table
+
+
+def dense(random, boxes=CORNERS, scores=SCORES, labels=LABELS, many=60):
+    """Candidates of a head: each object twice, the second time a little beside and below; the rest is background."""
+    beside = boxes + random.uniform(-4, 4, (len(boxes), 4))
+    rest = random.uniform(0, 300, (many - 2 * len(boxes), 2))
+    rest = np.concatenate([rest, rest + random.uniform(5, 90, rest.shape)], axis=-1)
+    table = [one_hot(scores, labels), one_hot(0.9 * scores, labels), np.full((len(rest), CLASSES), 0.02)]
+    return np.concatenate([boxes, beside, rest]), np.concatenate(table)
+
+
+def yolo8(boxes, scores):
+    return {"output0": np.concatenate([centred(boxes), scores], axis=-1).T[None].astype(np.float32)}
+
+
+def yolo5(boxes, scores):
+    objectness = scores.max(-1, keepdims=True)
+    return {"output": np.concatenate([centred(boxes), objectness, scores / objectness], axis=-1)[None]}
+
+
+def separate(boxes, scores):
+    return {"boxes": boxes[None] / 400, "scores": scores[None]}
+
+
+def separate_centres(boxes, scores):
+    return {"boxes": centred(boxes)[None], "scores": scores[None]}
+
+
+def ssd(boxes, scores):
+    """Probabilities that sum to 1, of which the first is of the background."""
+    return {
+        "scores": np.concatenate([1 - scores.sum(-1, keepdims=True), scores], axis=-1)[None],
+        "boxes": boxes[None] / 400,
+    }
+
+
+def masks_too(boxes, scores):
+    rng = np.random.default_rng(0)
+    coefficients = rng.normal(size=(len(boxes), 4))
+    y = np.concatenate([centred(boxes), scores, coefficients], axis=-1).T[None]
+    return {"output0": y, "output1": rng.normal(size=(1, 4, 16, 16))}
+
+
+def logit(p):
+    return np.log(p / (1 - p))
+
+
+def detr(boxes, scores):
+    """Queries with logits: of the classes, and of no object as the last."""
+    rest = 1 - scores.sum(-1, keepdims=True)
+    return {
+        "logits": np.log(np.concatenate([scores, rest], axis=-1))[None] + 4,
+        "pred_boxes": centred(boxes / 400)[None],
+    }
+
+
+def rt_detr(boxes, scores):
+    return {"logits": logit(scores)[None], "pred_boxes": centred(boxes / 400)[None]}
+
+
+def rt_detr_in_one(boxes, scores):
+    return {"output0": np.concatenate([centred(boxes / 400), scores], axis=-1)[None]}
+
+
+def rows(boxes, scores):
+    ready = np.concatenate([boxes, scores.max(-1)[:, None], scores.argmax(-1)[:, None]], axis=-1)
+    return {"output0": ready[None]}
+
+
+def rows_of_paddle(boxes, scores):
+    return {"fetch": np.concatenate([scores.argmax(-1)[:, None], scores.max(-1)[:, None], boxes], axis=-1)}
+
+
+def rows_of_yolo7(boxes, scores):
+    image = np.zeros((len(boxes), 1))
+    return {"output": np.concatenate([image, boxes, scores.argmax(-1)[:, None], scores.max(-1)[:, None]], axis=-1)}
+
+
+def lists(boxes, scores):
+    """As TensorRT's EfficientNMS gives them: the number of detections, then rows behind it that mean nothing."""
+    best = {"boxes": boxes, "scores": scores.max(-1), "classes": scores.argmax(-1).astype(np.int32)}
+    junk = {"boxes": [[0.0, 0, 400, 400]], "scores": [0.99], "classes": np.array([1], np.int32)}
+    found = {f"det_{name}": np.concatenate([values, junk[name]])[None] for name, values in best.items()}
+    return {"num_dets": np.array([[len(boxes)]], np.int32), **found}
+
+
+def lists_of_torchvision(boxes, scores):
+    return {"boxes": boxes, "labels": scores.argmax(-1), "scores": scores.max(-1)}
+
+
+DENSE = [yolo8, yolo5, separate, separate_centres, ssd, masks_too]
+READY = [detr, rt_detr, rt_detr_in_one, rows, rows_of_paddle, rows_of_yolo7, lists, lists_of_torchvision]
+
+
+@pytest.mark.parametrize("head", DENSE + READY, ids=lambda head: head.__name__)
+def test_one_detection_lost_one_invented_two_kept(random, head):
+    """In INT8 the first has another class: it is lost, and one of that class is invented."""
+    boxes, scores = dense(random)
+    turned = scores.copy()
+    if head in READY:
+        once = np.r_[0:3, 6:60]
+        boxes, scores, turned = boxes[once], scores[once], turned[once]
+        turned[0] = one_hot([0.7], [1])
+    else:
+        turned[[0, 3]] = one_hot([0.7, 0.6], [1, 1])
+    before, after = head(boxes, scores), head(boxes, turned)
+    task = find_task(AskedTask("detect"), [before, before])
+    found = task.judge([before, before])([before, after])
+    values = {name: found.values[name] for name in ("kept", "lost", "invented", "items")}
+    assert values == {"kept": 5, "lost": 1, "invented": 1, "items": 7}
+    assert found.values["agreement"] == pytest.approx(5 / 7)
+    assert found.inputs["agreement"] == pytest.approx((1, 2 / 4))
+
+
+@pytest.mark.parametrize("head", [*DENSE, *READY], ids=lambda head: head.__name__)
+def test_a_box_that_moved_too_far_is_lost_and_invented(random, head):
+    """Shifted by a third of its width, a box overlaps by (2/3) / (4/3): a half; by 40 of 100, by 0.43."""
+    boxes, scores = dense(random)
+    once = np.r_[0:3, 6:60]
+    boxes, scores = boxes[once], scores[once]
+    moved = boxes.copy()
+    moved[0, [0, 2]] += 40
+    before, after = head(boxes, scores), head(moved, scores)
+    for iou, kept in ((0.4, 3), (0.45, 2)):
+        found = find_task(AskedTask("detect", iou=iou), [before]).judge([before])([after])
+        assert (found.values["kept"], found.values["lost"], found.values["invented"]) == (kept, 3 - kept, 3 - kept)
+
+
+@pytest.mark.parametrize("head", DENSE, ids=lambda head: head.__name__)
+def test_boxes_and_scores_are_read_and_doubles_suppressed(random, head):
+    outputs = head(*dense(random))
+    found = find_head([outputs])
+    assert found.needs_nms
+    (image,) = found.read(outputs)
+    kept = suppressed(image.above(0.3), 0.5)
+    unit = 400 if image.boxes.max() < 2 else 1
+    order = np.argsort(-kept.scores)
+    np.testing.assert_allclose(kept.boxes[order] * unit, CORNERS, atol=1e-2)
+    np.testing.assert_allclose(kept.scores[order], SCORES, atol=1e-6)
+    assert list(kept.classes[order] - (head is ssd)) == list(LABELS)
+
+
+def test_each_image_of_a_batch_is_matched_by_itself(random):
+    """The images change places: no detection of the one is one of the other."""
+    empty = yolo8(*dense(random, scores=SCORES / 10))["output0"]
+    full = yolo8(*dense(random))["output0"]
+    before, after = ({"y": np.concatenate(pair)} for pair in ((full, empty), (empty, full)))
+    found = find_task(AskedTask("detect"), [before]).judge([before])([after])
+    assert (found.values["kept"], found.values["lost"], found.values["invented"]) == (0, 3, 3)
+
+
+def test_the_score_threshold_counts(random):
+    outputs = yolo8(*dense(random))
+    for threshold, kept in ((0.3, 3), (0.7, 2), (0.85, 1)):
+        task = find_task(AskedTask("detect", score_threshold=threshold), [outputs])
+        assert task.judge([outputs])([outputs]).values["kept"] == kept
+
+
+def test_nothing_that_fp32_finds_is_nothing_to_judge(random):
+    outputs = yolo8(*dense(random, scores=SCORES / 10))
+    task = find_task(AskedTask("detect"), [outputs])
+    with pytest.raises(BadInput, match="finds nothing"):
+        task.check([outputs])
+    assert task.judge([outputs])([outputs]).values["agreement"] == 1
+
+
+def test_overlaps_are_those_of_pixels():
+    """Boxes of whole numbers are drawn and their pixels counted."""
+    rng = np.random.default_rng(5)
+    low = rng.integers(0, 20, (6, 2))
+    boxes = np.concatenate([low, low + rng.integers(1, 12, (6, 2))], axis=-1)
+    drawn = np.zeros((6, 40, 40), bool)
+    for image, (x1, y1, x2, y2) in zip(drawn, boxes, strict=True):
+        image[y1:y2, x1:x2] = True
+    expected = [[(a & b).sum() / (a | b).sum() for b in drawn] for a in drawn]
+    np.testing.assert_allclose(overlaps(boxes.astype(float), boxes.astype(float)), expected)
+
+
+def test_a_detection_is_taken_once():
+    """Two of FP32 overlap the one that is left: one is kept."""
+    box = np.array([[0.0, 0, 10, 10]])
+    two = Detections(np.concatenate([box, box]), np.array([0.9, 0.8]), np.array([1, 1]))
+    assert number_kept(two, two.at(np.array([0])), 0.5) == 1
+    assert number_kept(two, two, 0.5) == 2
+
+
+def test_offsets_to_anchors_are_refused(random):
+    outputs = {"deltas": random.normal(size=(1, 50, 4)), "scores": random.uniform(size=(1, 50, 3))}
+    with pytest.raises(BadInput, match=r"'deltas' \[1, 50, 4\], 'scores' \[1, 50, 3\]"):
+        find_task(AskedTask("detect"), [outputs])
+
+
+@pytest.mark.parametrize("head", DENSE + READY, ids=lambda head: head.__name__)
+def test_detections_are_suggested(random, head):
+    boxes, scores = dense(random)
+    assert "--task detect" in suggestion([head(boxes[6:], scores[6:]), head(boxes, scores)])

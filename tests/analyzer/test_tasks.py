@@ -1,0 +1,211 @@
+"""Tasks: agreement of classes, masks, vectors and texts with FP32, with values worked out by hand or in another way."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from trt_bisect.analyzer.judge import comparison, make_rule
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
+from trt_bisect.analyzer.tasks.find import find_task, suggestion
+from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.analyzer.tasks.text import edit_distance
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.trial import MEASURED, Trial
+
+
+def figures(task, reference, output, **asked):
+    """The figures of a task on outputs called y, or on dictionaries of outputs."""
+    before, after = ([y if isinstance(y, dict) else {"y": y} for y in each] for each in (reference, output))
+    return find_task(AskedTask(task, **asked), before).judge(before)(after)
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def test_the_class_agrees_in_three_of_four_rows_over_two_inputs():
+    scores = np.array([[5.0, 1, 0, 0, 0, 0, 0], [0, 5, 1, 0, 0, 0, 0]])
+    output = scores.copy()
+    output[1, 2] = 6
+    last = scores.copy()
+    last[0] = [0, 6, 5, 4, 3, 2, 1]
+    found = figures("classify", [scores, scores, scores], [output, scores, last])
+    assert found.values["agreement"] == pytest.approx(4 / 6)
+    assert found.inputs["agreement"] == pytest.approx((0.5, 1, 0.5))
+    assert found.values["top1"] == found.values["agreement"]
+    assert found.values["top5"] == pytest.approx(5 / 6), "class 0 is the seventh of the last input's first row"
+
+
+def test_the_class_axis_can_be_named(random):
+    logits = random.normal(size=(1, 3, 4))
+    output = logits + random.normal(size=logits.shape)
+    for axis in (1, 2):
+        expected = np.mean(logits.argmax(axis) == output.argmax(axis))
+        assert figures("classify", [logits], [output], class_axis=axis).values["agreement"] == pytest.approx(expected)
+
+
+def test_a_value_that_is_not_finite_is_no_agreement(random):
+    logits = random.normal(size=(2, 5))
+    broken = logits.copy()
+    broken[1, 2] = np.nan
+    found = figures("classify", [logits, logits], [logits, broken])
+    assert not found.finite
+    rule = make_rule(AGREEMENT, None)
+    assert rule.loss(Trial("", "not finite", {"task classify": found})) == np.inf
+
+
+def test_pixels_and_miou_of_score_maps(random):
+    """Expected by a count over every pixel and class."""
+    logits, output = random.normal(size=(2, 2, 1, 4, 6, 7))
+    output = logits + 0.7 * output
+    found = figures("segment", list(logits), list(output))
+    wanted, got = logits.argmax(2).ravel(), output.argmax(2).ravel()
+    ious = [np.sum((wanted == k) & (got == k)) / np.sum((wanted == k) | (got == k)) for k in range(4)]
+    assert found.values["agreement"] == pytest.approx(np.mean(wanted == got))
+    assert found.values["miou"] == pytest.approx(np.mean(ious))
+    assert found.inputs["agreement"] == pytest.approx(
+        [np.mean(a.argmax(1) == b.argmax(1)) for a, b in zip(logits, output, strict=True)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((1, 1, 4, 8), np.float32), ((1, 4, 8), np.float32), ((1, 4, 8), np.int64)]
+)
+def test_masks_of_one_channel_and_labels(shape, dtype):
+    """32 pixels, 8 of the object, of which the output loses 2 and adds 4."""
+    mask = np.zeros(32)
+    mask[:8] = 0.9
+    output = np.zeros(32)
+    output[2:12] = 0.9
+    if dtype is np.int64:
+        mask, output = np.ceil(mask), np.ceil(output)
+    arrays = [values.reshape(shape).astype(dtype) for values in (mask, output)]
+    found = figures("segment", arrays[:1], arrays[1:])
+    assert found.values["agreement"] == pytest.approx(26 / 32)
+    assert found.values["miou"] == pytest.approx((6 / 12 + 20 / 26) / 2)
+
+
+def test_a_label_that_fp32_never_gives_is_an_error():
+    labels, output = np.array([[[0, 1], [1, 0]]]), np.array([[[0, 7], [1, 0]]])
+    found = figures("segment", [labels], [output])
+    assert found.values["agreement"] == 0.75
+    assert found.values["miou"] == pytest.approx((1 + 1 / 2 + 0) / 3)
+
+
+def test_neighbours_kept(random):
+    vectors = random.normal(size=(6, 1, 8))
+    output = vectors + 0.4 * random.normal(size=vectors.shape)
+    found = figures("embed", list(vectors), list(output))
+
+    def nearest(rows, k):
+        cosines = {j: rows[k] @ rows[j] / np.linalg.norm(rows[k]) / np.linalg.norm(rows[j]) for j in range(6) if j != k}
+        return max(cosines, key=cosines.get)
+
+    kept = [nearest(vectors[:, 0], k) == nearest(output[:, 0], k) for k in range(6)]
+    assert 0 < sum(kept) < 6
+    assert found.inputs["agreement"] == tuple(map(float, kept))
+    assert found.values["agreement"] == pytest.approx(np.mean(kept))
+    cosines = [a[0] @ b[0] / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(vectors, output, strict=True)]
+    assert found.values["cosine"] == pytest.approx(min(cosines))
+    assert found.values["mean_cosine"] == pytest.approx(np.mean(cosines))
+
+
+def test_of_two_vectors_the_worst_cosine_is_judged_and_tokens_are_averaged():
+    tokens = np.array([[[1.0, 0], [1, 2]]])
+    output = np.array([[[1.0, 0], [1, 0]]])
+    found = figures("embed", [tokens, tokens], [tokens, output])
+    assert found.values["agreement"] == pytest.approx(np.sqrt(0.5)), "the averages are (1, 1) and (1, 0)"
+    assert found.inputs["agreement"] == pytest.approx((1, np.sqrt(0.5)))
+
+
+def ctc(text, classes, blank, random, shape):
+    logits = random.normal(size=(len(text), classes))
+    logits[np.arange(len(text)), [blank if c == "-" else "abcdef".index(c) + (blank == 0) for c in text]] += 20
+    return softmax(logits).reshape(shape)
+
+
+@pytest.mark.parametrize("blank", [0, 6])
+@pytest.mark.parametrize("shape", [(1, -1, 7), (-1, 1, 7)])
+def test_text_read_by_greedy_ctc(random, blank, shape):
+    """The decoding by groupby: bad cab -> bad ab, one edit of six; and one line that is the same."""
+    wanted, got = "bb-a--dd--c-aa--b----", "bb-a--dd----aa--b----"
+    assert "".join(c for c, _ in groupby(got) if c != "-") == "badab"
+    lines = [ctc(text, 7, blank, random, shape) for text in (wanted, "-a--b-----", got, "a--b------")]
+    found = figures("text", lines[:2], lines[2:])
+    assert found.values["agreement"] == pytest.approx(1 - 1 / 8)
+    assert found.inputs["agreement"] == pytest.approx((1 - 1 / 6, 1))
+    assert (found.values["lines"], found.values["exact"], found.values["edits"]) == (2, 1, 1)
+
+
+def test_a_text_that_int8_invents_is_no_agreement(random):
+    empty, line = (ctc(text, 7, 0, random, (1, -1, 7)) for text in ("------", "-ab---"))
+    found = figures("text", [empty, line], [line, line])
+    assert found.inputs["agreement"] == (0, 1)
+    assert found.values["agreement"] == pytest.approx(2 / 4)
+
+
+def test_edit_distance_is_that_of_all_alignments(random):
+    """The length of the longest common subsequence gives the distance without replacements; here a full recursion."""
+
+    def slow(one, other):
+        if not one or not other:
+            return len(one) + len(other)
+        same = slow(one[1:], other[1:]) + (one[0] != other[0])
+        return min(same, slow(one[1:], other) + 1, slow(one, other[1:]) + 1)
+
+    for _ in range(20):
+        one, other = (tuple(random.integers(0, 3, random.integers(0, 6))) for _ in range(2))
+        assert edit_distance(one, other) == slow(one, other)
+
+
+def test_the_agreement_of_all_inputs_decides_and_the_similarity_stays_in_the_figures(random):
+    logits = [{"y": random.normal(size=(1, 10))} for _ in range(200)]
+    output = [{"y": -each["y"]} if k == 7 else each for k, each in enumerate(logits)]
+    task = find_task(AskedTask("classify"), logits)
+    found = comparison(logits, AGREEMENT, task=task)(output)
+    trial = Trial.from_json(json.loads(json.dumps(Trial("", MEASURED, found).to_json())))
+    rule = make_rule(AGREEMENT, None, outputs=[task.entry])
+    assert rule.similarity(trial) == pytest.approx(199 / 200)
+    assert rule.meets(trial)
+    facts = rule.by_input(trial).facts()
+    assert (facts["misses"], facts["worst"], facts["together"]) == (1, 7, True)
+    assert trial.outputs["y"].values["cosine"] == pytest.approx(-1)
+    assert not make_rule(BUILT_IN["cosine"], None, outputs=["y"]).meets(trial)
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs"),
+    [
+        ("detect", {"y": np.zeros((1, 10))}),
+        ("segment", {"y": np.zeros((1, 10))}),
+        ("text", {"y": np.zeros((1, 10))}),
+        ("embed", {"y": np.zeros((1, 3, 4, 5))}),
+        ("classify", {"labels": np.zeros(4, np.int64)}),
+    ],
+)
+def test_outputs_that_are_not_of_the_task_are_refused_by_name_and_shape(task, outputs):
+    with pytest.raises(BadInput) as refused:
+        find_task(AskedTask(task), [outputs])
+    (name, value), *_ = outputs.items()
+    assert f"'{name}' {list(value.shape)}" in refused.value.problem
+
+
+def test_what_outputs_look_like(random):
+    vectors = random.normal(size=(2, 32))
+    masks = np.zeros((1, 1, 8, 8))
+    masks[..., 2:4, 2:4] = 1
+    looks = {
+        "classify": softmax(random.normal(size=(2, 10))),
+        "text": ctc("-a--b----", 12, 0, random, (1, -1, 12)),
+        "segment": masks,
+        "embed": vectors / np.linalg.norm(vectors, axis=-1, keepdims=True),
+        "": random.normal(size=(2, 10)),
+    }
+    for task, y in looks.items():
+        said = suggestion([{"y": y}])
+        assert (f"--task {task} " in said) if task else not said

@@ -1,0 +1,147 @@
+"""A detector whose boxes hide the loss of its detections: judged by its numbers, and by its detections."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import Sketch, plant_between
+from trt_bisect.errors import BadInput
+
+SIDE, SIZE, STRIDE = 32, 8, 4
+SQUARES = (2, 1, 3, 2)
+"""Of each input, the number of bright squares that it holds."""
+JUDGED = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
+
+
+def detector():
+    """Two copying convolutions, then the mean over a square, as a YOLO v8 head of two classes.
+
+    The convolution ``second`` reads a channel that starves the others of INT8's levels.
+    """
+    sketch = Sketch()
+    x = sketch.node("Relu", [sketch.conv("x", "first", 2, 4)], "relu1")
+    x = sketch.node("Relu", [sketch.conv(x, "second", 4, 4)], "relu2")
+    weight = np.zeros((2, 4, SIZE, SIZE))
+    weight[[0, 1], [0, 1]] = 20 / SIZE**2
+    given = [x, sketch.constant("mean.weight", weight), sketch.constant("mean.bias", [-12, -12])]
+    x = sketch.node("Sigmoid", [sketch.node("Conv", given, "mean", strides=[STRIDE] * 2)], "score")
+    scores = sketch.node("Reshape", [x, sketch.constant("shape", [1, 2, -1], np.int64)], "flat")
+    y, x = (grid.ravel() * STRIDE + SIZE / 2 for grid in np.mgrid[:7, :7])
+    boxes = sketch.constant("boxes", np.stack([x, y, np.full(49, SIZE), np.full(49, SIZE)])[None])
+    sketch.node("Concat", [boxes, scores], "output0", axis=1)
+    model = sketch.model({"x": [1, 2, SIDE, SIDE]}, {"output0_out": [1, 6, 49]})
+    copies = {"first": np.eye(4, 2), "second": np.diag([1.0, 1, 0, 0])}
+    for name, channels in copies.items():
+        networks.scale_constant(
+            model, f"{name}.weight", lambda w, c=channels: c[..., None, None] * (np.indices(w.shape)[2:] == 1).all(0)
+        )
+        networks.scale_constant(model, f"{name}.bias", lambda b: 0 * b)
+    plant_between(model, "first", "second", channel=3)
+    return model
+
+
+def images(random, squares=SQUARES):
+    """Squares of class 0 or 1 on a dark ground, each in a quarter of its own."""
+    found = np.zeros((len(squares), 1, 2, SIDE, SIDE), np.float32)
+    for image, count in zip(found[:, 0], squares, strict=True):
+        for quarter in random.permutation(4)[:count]:
+            y, x = (16 * np.array(divmod(quarter, 2)) + STRIDE * random.integers(0, 3, 2)).tolist()
+            image[random.integers(0, 2), y : y + SIZE, x : x + SIZE] = 1.0
+    return found
+
+
+@pytest.fixture
+def given(tmp_path, random):
+    model, data = networks.save(to_float32(detector()), tmp_path), images(random)
+    session = onnxruntime.InferenceSession(model)
+    found = [session.run(None, {"x": x})[0][0, 4:] for x in data]
+    assert [(scores > 0.3).sum() for scores in found] == list(SQUARES)
+    return model, [{"x": x} for x in data]
+
+
+def to_float32(model):
+    from onnx import numpy_helper
+
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float64:
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
+    return model
+
+
+def test_the_numbers_pass_and_the_detections_are_gone(given, tmp_path):
+    model, data = given
+    plain = trt_bisect.run(model, data, inputs=data, output=tmp_path / "run", **JUDGED)
+    assert (plain.exit_code, plain.culprits) == (0, ())
+    assert sum("--task detect" in note for note in plain.notes) == 1
+    found = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
+    assert (found.exit_code, found.culprits) == (1, ("second",))
+    assert (found.metric, found.threshold, found.similarity["recipe"]) == ("agreement", 0.99, 1.0)
+    counts = {plan: figures["task detect"] for plan, figures in found.outputs.items()}
+    assert (counts["int8"]["kept"], counts["int8"]["lost"]) == (0, sum(SQUARES))
+    assert (counts["recipe"]["kept"], counts["recipe"]["lost"], counts["recipe"]["invented"]) == (sum(SQUARES), 0, 0)
+    assert found.outputs["int8"]["output0_out"]["cosine"] == plain.similarity["int8"] > 0.99
+    assert found.by_input["int8"]["misses"] == len(SQUARES)
+    again = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
+    assert (again.culprits, again.fingerprint) == (found.culprits, found.fingerprint)
+    assert found.fingerprint != plain.fingerprint
+
+
+def test_recover_finds_the_one_layer(given):
+    model, data = given
+    found = trt_bisect.recover(
+        model, data, inputs=data, task="detect", engine="onnxruntime", calibrator="minmax", remedies=False
+    )
+    assert [each.layer for each in found.high] == ["second"]
+    assert found.measured["recipe"] == 1.0
+
+
+def test_the_worst_input_is_that_of_the_least_agreement_and_then_of_the_least_cosine(given, random):
+    """Nothing is lost on an image without squares; of those on which all is lost, most squares cost most cosine."""
+    model, data = given
+    empty = {"x": images(random, (0,))[0]}
+    found = trt_bisect.worst(
+        model, [empty, *data], calibration=data, task="detect", engine="onnxruntime", calibrator="minmax", keep=5
+    )
+    assert found.values == (1.0, 0, 0, 0, 0)
+    assert found.places[0] == 3, "three squares"
+    assert found.places[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"metric": "sqnr"}, "--metric sqnr"),
+        ({"score_threshold": 1.0}, "finds nothing"),
+        ({"task": "segment"}, r"'output0_out' \[1, 6, 49\]"),
+        ({"task": "count"}, "no task 'count'"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(given, wishes, words):
+    model, data = given
+    with pytest.raises(BadInput, match=words):
+        trt_bisect.run(model, data, inputs=data, **{"task": "detect", **JUDGED, **wishes})
+
+
+def test_labels_and_a_task_exclude_each_other(given):
+    model, data = given
+    with pytest.raises(BadInput, match="accuracy"):
+        trt_bisect.recover(model, data, task="detect", labels=[0])
+
+
+def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command):
+    model, data = given
+    np.savez(tmp_path / "data.npz", x=np.concatenate([each["x"] for each in data]))
+    code, out, _ = command(
+        "run", model, "--calibration", tmp_path / "data.npz", "--input", tmp_path / "data.npz", "--task", "detect",
+        "--engine", "onnxruntime", "--calibrator", "minmax", "--explain", "none", "-o", tmp_path / "run",
+        "--iou", "0.6", "--score-threshold", "0.4",
+    )  # fmt: skip
+    assert code == 1
+    words = " ".join(out.split())
+    assert "'output0_out' as candidates: cx cy w h, 2 classes" in words
+    assert "over 4 inputs together" in words

@@ -1,0 +1,154 @@
+"""A task, and the figures of its agreement with FP32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.builder.base import Outputs
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.trial import OutputFigures
+
+ITEMS = "items"
+"""The figure with the number of things that were compared."""
+AGREED = "agreed"
+_Read = TypeVar("_Read")
+
+Judge = Callable[[Sequence[Outputs]], OutputFigures]
+"""Takes the outputs for every input, in the reference's order, and returns the agreement with FP32."""
+Counts = Mapping[str, Any]
+"""Counts on one input, which can be added over inputs: ``AGREED`` and ``ITEMS``, and others, numbers or arrays."""
+
+
+@dataclass(frozen=True)
+class AskedTask:
+    """The task that the user asks for.
+
+    Attributes:
+        name: a key of ``TASKS``.
+        score_threshold: detections below this score do not count.
+        iou: two boxes are the same detection if their intersection is at least this share of their union.
+        class_axis: of the outputs; None to find it.
+    """
+
+    name: str
+    score_threshold: float = 0.3
+    iou: float = 0.5
+    class_axis: int | None = None
+
+    @property
+    def entry(self) -> str:
+        """The name of its figures among those of the outputs."""
+        return f"task {self.name}"
+
+    def facts(self) -> dict[str, Any]:
+        """Returns everything that its figures depend on, in JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task on the outputs of one network.
+
+    Attributes:
+        entry: the name of its figures among those of the outputs.
+        note: a sentence for the user on how the outputs are read.
+        judge: from the FP32 outputs, one dictionary for each input, to the function that judges other outputs.
+    """
+
+    entry: str
+    note: str
+    judge: Callable[[Sequence[Outputs]], Judge]
+
+    def check(self, reference: Sequence[Outputs]) -> None:
+        """Raises BadInput if FP32 gives nothing that could be compared, on any input."""
+        if not self.judge(reference)(reference).values.get(ITEMS):
+            raise BadInput(
+                f"There is nothing to judge for '{self.entry}': FP32 finds nothing on the judged inputs.",
+                "Give --input with inputs on which FP32 finds something, or lower --score-threshold.",
+            )
+
+
+def each_input(
+    names: Sequence[str],
+    read: Callable[[Outputs], _Read],
+    count: Callable[[_Read, _Read], Counts],
+    further: Callable[[Counts], Mapping[str, float]] = dict,
+) -> Callable[[Sequence[Outputs]], Judge]:
+    """Returns ``Task.judge`` of a task that judges each input by itself.
+
+    Args:
+        names: the outputs that are read.
+        read: from the outputs for one input to what is compared.
+        count: from what FP32 gives for an input, and what another plan gives, to the counts.
+        further: from the counts of all inputs together to figures that are shown beside the agreement.
+    """
+
+    def judge(reference: Sequence[Outputs]) -> Judge:
+        known = [read(outputs) for outputs in reference]
+
+        def figures(outputs: Sequence[Outputs]) -> OutputFigures:
+            if not finite_like(reference, outputs, names):
+                return not_finite(len(outputs))
+            found = [count(before, read(after)) for before, after in zip(known, outputs, strict=True)]
+            total = {name: sum((each[name] for each in found[1:]), start=found[0][name]) for name in found[0]}
+            shares = [share(each[AGREED], each[ITEMS]) if each[ITEMS] else None for each in found]
+            return agreement(share(total[AGREED], total[ITEMS]), total[ITEMS], shares, further(total))
+
+        return figures
+
+    return judge
+
+
+def agreement(
+    value: float, items: float, by_input: Sequence[float | None], further: Mapping[str, float], note: str = ""
+) -> OutputFigures:
+    """Returns the figures of a task.
+
+    Args:
+        value: the agreement over all inputs together.
+        items: the number of things compared.
+        by_input: the agreement on each input; None where there is nothing to compare.
+        further: figures that are shown beside it.
+        note: a remark.
+    """
+    values = {AGREEMENT.name: float(value), ITEMS: float(items), **{name: float(v) for name, v in further.items()}}
+    inputs = {AGREEMENT.name: tuple(by_input)} if len(by_input) > 1 else {}
+    return OutputFigures(values, True, note, inputs)
+
+
+def share(agreed: float, items: float) -> float:
+    """Returns ``agreed / items``; 1 if there is nothing to compare: then both give nothing."""
+    return float(agreed / items) if items else 1.0
+
+
+def finite_like(reference: Sequence[Outputs], outputs: Sequence[Outputs], names: Iterable[str]) -> bool:
+    """Returns true if the outputs ``names`` hold no NaN or infinity, apart from arrays in which FP32 does too."""
+    return all(
+        np.isfinite(after[name]).all() or not np.isfinite(before[name]).all()
+        for name in names
+        for before, after in zip(reference, outputs, strict=True)
+    )
+
+
+def not_finite(inputs: int) -> OutputFigures:
+    """Returns the figures of outputs with NaN or infinite values."""
+    values = {AGREEMENT.name: (float("nan"),) * inputs} if inputs > 1 else {}
+    return OutputFigures({}, False, "NaN or infinite values", values)
+
+
+def shapes_text(outputs: Outputs) -> str:
+    """Returns the outputs' names with their shapes, for messages."""
+    return ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
+
+
+def not_told(task: str, outputs: Outputs, supported: str) -> BadInput:
+    """Returns the error for outputs that a task cannot read."""
+    return BadInput(
+        f"--task {task} cannot tell how to read the outputs {shapes_text(outputs)}.",
+        f"It reads {supported}. --outputs names the outputs to read; without --task the numbers themselves are judged.",
+    )
