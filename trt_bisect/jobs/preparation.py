@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,7 @@ import numpy as np
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
-from trt_bisect.analyzer.judge import (
-    Rule,
-    comparison,
-    nonfinite_in_reference,
-)
+from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
@@ -133,12 +130,23 @@ class Preparation:
         """A experiment of whole engines with other ranges, its trials journaled under a key of their own."""
         builder = self.builder_for(experiment.builder.engine, ranges, experiment.feeds)
         parts = self._fingerprint_parts(builder, ranges, experiment.feeds)
+        if self.network is not experiment.network:
+            parts["reference"] = experiment.network.digest()
         key = fingerprint(parts)
         store = experiment.store.under(key, parts)
         whole = self._whole(builder, ranges, experiment.feeds, experiment.compare, store)
-        return replace(
-            experiment, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key, parts=parts
-        )
+        own = replace(experiment, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole)
+        return replace(own, network=self.network, key=key, parts=parts)
+
+    def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
+        """The same with another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
+
+        Raises:
+            BadInput: none of its layers can be in INT8.
+        """
+        other = copy(self)
+        other.network, _ = keeping_unusable_high(network, ranges)
+        return other.with_ranges(experiment, ranges)
 
     def in_pieces(self, experiment: Experiment) -> Experiment:
         """An experiment on whole engines with the evaluator that its strategy needs."""

@@ -36,7 +36,7 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     graph = skeleton.graph
     uses = constant_uses(graph)
     taken = {name for node in graph.node for name in (*node.output, *tensors_read(node), *_names_inside(node))}
-    taken |= {each.name for each in (*graph.initializer, *graph.input)}
+    taken |= {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     weights, small = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
     for (index, slot), values in changed.items():
         node = graph.node[index]
@@ -71,7 +71,7 @@ def _names_inside(node: onnx.NodeProto) -> set[str]:
     bodies = [body for attribute in node.attribute for body in subgraphs_of_attribute(attribute)]
     while bodies:
         body = bodies.pop()
-        names |= {each.name for each in (*body.input, *body.initializer)}
+        names |= {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
         for inner in body.node:
             names |= {*inner.input, *inner.output}
             bodies += [deeper for attribute in inner.attribute for deeper in subgraphs_of_attribute(attribute)]

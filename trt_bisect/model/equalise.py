@@ -23,6 +23,8 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 _BY_CHANNEL = frozenset("Relu LeakyRelu PRelu MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split())
 """Operators that work on each channel by itself and commute with positive factors; a PRelu's slopes are constants."""
 _TO_ROWS = ("Reshape", "Squeeze")
+_DEAD = 1e-6
+"""A channel whose weights are all below this share of the layer's largest is dead: its factor is 1."""
 _SWEEPS = 100
 _SETTLED = 1e-4
 """The factors of a sweep that are all this near to 1, relatively, end the iteration."""
@@ -73,7 +75,7 @@ def equalise(network: Network) -> Equalised:
     found = list(_Finder(network).pairs())
     incoming = {pair.second: pair for pair in found}
     layers = {k: _weighted(network, k, incoming.get(k)) for pair in found for k in (pair.first, pair.second)}
-    factors = _settle(found, {k: layer.magnitudes() for k, layer in layers.items()}, layers)
+    factors = _settle(found, {k: layer.magnitudes() for k, layer in layers.items()})
     changed = {pair: s for pair, s in factors.items() if np.max(np.abs(np.log(s))) > _WORTH}
     if not changed:
         return Equalised(network, ())
@@ -96,9 +98,7 @@ class _Pair:
     channels: int
 
 
-def _settle(
-    pairs: Sequence[_Pair], magnitudes: Mapping[int, np.ndarray], layers: Mapping[int, _Weighted]
-) -> dict[_Pair, np.ndarray]:
+def _settle(pairs: Sequence[_Pair], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
     """The factors of all pairs; ``magnitudes`` are changed."""
     factors = {pair: np.ones(pair.channels) for pair in pairs}
     for _ in range(_SWEEPS):
@@ -106,7 +106,7 @@ def _settle(
         for pair in pairs:
             one, two = magnitudes[pair.first], magnitudes[pair.second]
             r1, r2 = one.max(axis=2).ravel(), two.max(axis=1).ravel()
-            live = (r1 > 0) & (r2 > 0)
+            live = (r1 > _DEAD * r1.max()) & (r2 > _DEAD * r2.max())
             s = np.where(live, np.sqrt(np.where(live, r1, 1.0) / np.where(live, r2, 1.0)), 1.0)
             one /= s.reshape(one.shape[0], -1, 1)
             two *= s.reshape(two.shape[0], 1, -1)
@@ -173,10 +173,10 @@ class _Weighted:
     def _grid(self, weight: np.ndarray) -> np.ndarray:
         groups, (first, second) = self._groups, weight.shape[:2]
         if self.node.op_type == "Conv":
-            return weight.reshape(groups, first // groups, second, -1)
+            return np.reshape(weight, (groups, first // groups, second, -1))
         if self.node.op_type == "ConvTranspose":
-            return weight.reshape(groups, first // groups, second, -1).transpose(0, 2, 1, 3)
-        rows = weight if int_attribute(self.node, "transB", 0) else weight.T
+            return np.transpose(weight.reshape(groups, first // groups, second, -1), (0, 2, 1, 3))
+        rows: np.ndarray = weight if int_attribute(self.node, "transB", 0) else weight.T
         return rows.reshape(1, rows.shape[0], -1, self.per_channel)
 
     def _ungrid(self, grid: np.ndarray) -> np.ndarray:
@@ -184,7 +184,7 @@ class _Weighted:
             grid = grid.transpose(0, 2, 1, 3)
         if self.node.op_type != "Gemm":
             return grid.reshape(self.weight.shape)
-        rows = grid.reshape(grid.shape[1], -1)
+        rows: np.ndarray = grid.reshape(grid.shape[1], -1)
         return rows if int_attribute(self.node, "transB", 0) else rows.T
 
 
