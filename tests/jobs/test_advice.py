@@ -22,7 +22,16 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.cli.app import app
 from trt_bisect.precision import Precision
 from trt_bisect.report.screen.advice import print_advice
-from trt_bisect.results.remedy_commands import Setting, calibrating, keeping_high, requantizing, with_cache
+from trt_bisect.results.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.results.remedy_commands import (
+    Setting,
+    calibrating,
+    keeping_high,
+    requantizing,
+    running_moved,
+    with_cache,
+    with_moved,
+)
 
 
 def run(model, folder, **options):
@@ -169,7 +178,7 @@ def clipped(tmp_path_factory):
 
 def test_min_max_after_clipping_is_tried_and_meets(clipped):
     report, folder = clipped
-    whole = {each.what: each for each in report.explanation.tried if each.culprit is None}
+    whole = {each.what: each for each in report.explanation.tried if each.calibrator and each.culprit is None}
     assert set(whole) == {
         f"{name} for the whole network"
         for name in ("minmax", "entropy", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
@@ -217,8 +226,12 @@ def test_tries_are_journaled_under_keys_of_their_own_and_not_done_twice(clipped)
     assert again.explanation.tried == report.explanation.tried
     runs = {json.loads(line)["run"] for line in before.splitlines()}
     by_ranges = {(each.culprit, each.loss) for each in report.explanation.tried if each.calibrator}
+    moves = sum(each.remedy in (EQUALISATION, BIAS_CORRECTION) for each in report.explanation.tried)
     tries = sum(each.calibrator is not None for each in report.explanation.tried)
-    assert 1 + len(by_ranges) <= len(runs) <= 1 + tries, "so little data gives min-max and entropy the same ranges"
+    assert moves == 3
+    assert 1 + moves + len(by_ranges) <= len(runs) <= 1 + moves + tries, (
+        "so little data gives min-max and entropy the same ranges"
+    )
 
 
 def test_without_data_only_high_precision_is_tried(tmp_path):
@@ -229,7 +242,7 @@ def test_without_data_only_high_precision_is_tried(tmp_path):
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
     report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
     assert report.culprits == ("conv4",)
-    assert any("calibrators were not tried: the ranges (cache clipping.cache)" in note for note in report.notes)
+    assert any("bias correction were not tried: the ranges (cache clipping.cache)" in note for note in report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
     assert report.advice[0].reasons[0] == "saturation"
 
@@ -249,7 +262,8 @@ def test_caches_of_a_culprits_own_ranges_are_written_and_do_what_was_tried(lenet
 
 def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
     report = run(pairs(loud=300.0), tmp_path, calibration=None, try_remedies=True)
-    assert "calibrators were not tried: the scales are those of the network's own Q/DQ pairs" in report.notes
+    note = "calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
+    assert f"{note} Q/DQ pairs" in report.notes
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
 
 
@@ -267,6 +281,9 @@ def commands():
             yield from calibrating(setting, calibrator)
         yield from with_cache(setting, "remedies/3-minmax.cache")
         yield from requantizing(setting)
+        if not setting.has_pairs:
+            yield running_moved(setting, "remedies/equalised.onnx")
+            yield from with_moved(setting, "remedies/equalised.onnx", "remedies/equalised.cache")
         for name in NAMES:
             for high in (Precision.FP16, Precision.FP32):
                 yield from keeping_high(setting, name, high)

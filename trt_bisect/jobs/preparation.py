@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -142,12 +143,23 @@ class Preparation:
         """A experiment of whole engines with other ranges, its trials journaled under a key of their own."""
         builder = self.builder_for(experiment.builder.engine, ranges, experiment.feeds)
         parts = self._fingerprint_parts(builder, ranges, experiment.feeds)
+        if self.network is not experiment.network:
+            parts["reference"] = experiment.network.digest()
         key = fingerprint(parts)
         store = experiment.store.under(key, parts)
         whole = self._whole(builder, ranges, experiment.feeds, experiment.compare, store)
-        return replace(
-            experiment, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole, key=key, parts=parts
-        )
+        own = replace(experiment, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole)
+        return replace(own, network=self.network, key=key, parts=parts)
+
+    def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
+        """The same with another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
+
+        Raises:
+            BadInput: none of its layers can be in INT8.
+        """
+        other = copy(self)
+        other.network, _ = keeping_unusable_high(network, ranges)
+        return other.with_ranges(experiment, ranges)
 
     def in_pieces(self, experiment: Experiment) -> Experiment:
         """An experiment on whole engines with the evaluator that its strategy needs."""

@@ -218,9 +218,10 @@ def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | No
     if node.op_type == "ConvTranspose":
         return 1
     if node.op_type == "Gemm":
-        return 0 if _attribute(node, "transB", 0) else 1
+        return 0 if int_attribute(node, "transB", 0) else 1
     return rank - 1 if node.op_type == "MatMul" else None
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+def int_attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+    """Returns the integer attribute ``name`` of a node, or ``default`` if the node does not have it."""
     return next((attribute.i for attribute in node.attribute if attribute.name == name), default)

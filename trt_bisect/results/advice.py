@@ -13,6 +13,7 @@ from trt_bisect.analyzer.structure.findings import ERROR
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.results.remedy_commands import (
     Command,
@@ -21,13 +22,16 @@ from trt_bisect.results.remedy_commands import (
     equalising,
     keeping_high,
     requantizing,
+    running_moved,
     training,
     with_cache,
+    with_moved,
 )
 
 CALIBRATOR = "another calibrator"
 PER_CHANNEL = "per-channel weights"
 EQUALISATION = "cross-layer equalisation"
+BIAS_CORRECTION = "bias correction"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
 
@@ -48,9 +52,12 @@ class Tried:
         loss: of that similarity; None where it could not be measured.
         meets: true if the loss is within the threshold.
         calibrator: the one that was tried; None for another remedy.
-        cache: the path, in the run folder, of a calibration cache with ranges that meet the threshold and that no
-            calibrator gives; empty without one.
+        cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
+            calibrator gives, or of ``network``; empty without one.
         ranges: of the cache.
+        network: the path, in the run folder, of a network made from the user's that meets the threshold or loses much
+            less; empty without one.
+        moved: that network.
     """
 
     culprit: str | None
@@ -62,6 +69,8 @@ class Tried:
     calibrator: Calibrator | None = None
     cache: str = ""
     ranges: Ranges | None = field(default=None, repr=False, compare=False)
+    network: str = ""
+    moved: Network | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -163,9 +172,7 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
         yield Remedy(PER_CHANNEL, why, _NOTHING, requantizing(setting))
     if shared is not None:
         yield Remedy("a weight of its own", shared.remedy, _NOTHING)
-    if evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
-        why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
-        yield Remedy(EQUALISATION, why, _NOTHING, equalising())
+    yield from _move_remedies(evidence, setting, best)
     yield from _high_remedies(evidence.layer, facts, setting)
     why = "Training with the INT8 roundings in place moves the weights to values that INT8 can express."
     yield Remedy(QAT, why, "none; it takes training", training())
@@ -195,6 +202,23 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
     else:
         commands = calibrating(setting, Calibrator("minmax") if clipped else _narrower(setting.calibrator))
     yield Remedy(CALIBRATOR, why, _NOTHING, commands)
+
+
+def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
+    """Yields equalisation where a channel is to blame, and each move that was measured to help."""
+    tried = best.get(EQUALISATION)
+    helps = tried is not None and bool(tried.network)
+    if helps or evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
+        why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
+        if tried is not None and helps:
+            commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
+        else:
+            commands = equalising()
+        yield Remedy(EQUALISATION, why, _NOTHING, commands)
+    tried = best.get(BIAS_CORRECTION)
+    if tried is not None and tried.network:
+        why = "INT8's mean error leaves the biases. The network is for INT8 only: its FP32 output is another one."
+        yield Remedy(BIAS_CORRECTION, why, _NOTHING, with_moved(setting, tried.network, tried.cache))
 
 
 def _narrower(calibrator: str) -> Calibrator:

@@ -19,6 +19,7 @@ from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensors import Moments, Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.results.recipe_files import write_network
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
@@ -188,19 +189,24 @@ class Explanation:
             "advice": [
                 {**vars(each), "remedies": [_remedy(remedy) for remedy in each.remedies]} for each in self.advice
             ],
-            "tried": [{"culprit": each.culprit, "cache": each.cache, **_tried(each)} for each in self.tried],
+            "tried": [
+                {"culprit": each.culprit, "cache": each.cache, "network": each.network, **_tried(each)}
+                for each in self.tried
+            ],
         }
         types = _short(record)
         assert isinstance(types, dict)
         return types
 
     def save(self, folder: Path) -> None:
-        """Writes ``explanation.json`` and the caches of the remedies; raises BadInput if that cannot be done."""
+        """Writes ``explanation.json``, and the caches and networks of the remedies; raises BadInput if it cannot."""
         for each in self.tried:
             if each.ranges is not None:
                 path = folder / each.cache
                 make_folder(path.parent)
                 write_whole(path, format_cache(each.ranges.scales, self.cache_header).encode())
+            if each.moved is not None:
+                write_network(folder / each.network, each.moved.skeleton, each.moved.weights)
         text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         write_whole(folder / EXPLANATION, f"{text}\n".encode())
 

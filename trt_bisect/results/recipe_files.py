@@ -107,15 +107,16 @@ class RecipeFiles:
         make_folder(folder)
         for name, text in self.texts.items():
             write_whole(folder / name, text.encode())
-        _write_network(folder / QDQ_NETWORK, self.network.model, self.network.weights)
+        write_network(folder / QDQ_NETWORK, self.network.model, self.network.weights)
         if self.measured is not None:
-            _write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
+            write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
         for name in (*TEXTS, FLOAT_NETWORK):
             if name not in self.texts and not (name == FLOAT_NETWORK and self.measured is not None):
                 (folder / name).unlink(missing_ok=True)
 
 
-def _write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
+def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
+    """Writes a network whole or not at all; raises BadInput if that cannot be done."""
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         beside.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.precision import Precision
@@ -107,6 +107,22 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
         _modelopt(setting, "--calibration_cache_path", path),
         _polygraphy(setting, path),
         _trtexec(setting, "--int8", f"--calib={path}"),
+    )
+
+
+def running_moved(setting: Setting, network: str) -> Command:
+    """Returns the run on a network of the run folder, calibrated anew."""
+    path = setting.path(network)
+    return _run(setting, {"--output": (path.removesuffix(".onnx"),)}, network=path)
+
+
+def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
+    """Returns the commands that build a network of the run folder in INT8 with its calibration cache."""
+    moved, path = replace(setting, model=setting.path(network)), setting.path(cache)
+    return (
+        _modelopt(moved, "--calibration_cache_path", path),
+        _polygraphy(moved, path),
+        _trtexec(moved, "--int8", f"--calib={path}"),
     )
 
 

@@ -354,7 +354,9 @@ class ExplainOptions(Options):
         "none.",
     )
     try_remedies: bool = option(
-        False, kind=SWITCH, help="Try other calibrators, and each culprit alone in high precision."
+        False,
+        kind=SWITCH,
+        help="Try other calibrators, equalised channels, corrected biases, and each culprit alone in high precision.",
     )
 
 

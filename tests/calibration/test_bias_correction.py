@@ -1,0 +1,153 @@
+"""Bias correction: the mean error of each channel, measured here with ONNX Runtime alone, goes; INT8 gets better."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.calibration import bias_correction
+from trt_bisect.calibration.bias_correction import correct_biases
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.errors import BadInput
+from trt_bisect.model.file import attach_weights, save_model
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.precision import int8_set
+
+COUNT = 12
+
+
+def drawn():
+    """Conv, Relu, Conv without a bias, transposed Conv, Add of both, Gemm with a beta, MatMul and Add."""
+    sketch = networks.Sketch(4)
+    x = sketch.node("Relu", [sketch.conv("x", "a", 3, 8)], "relu_a")
+    b = sketch.node("Conv", [x, sketch.constant("b.weight", sketch.weight("b", 8, 8, 3, 3))], "b", pads=[1] * 4)
+    b = sketch.node("Relu", [b], "relu_b")
+    t = sketch.constant("t.weight", 0.2 * sketch.random.normal(0, 1, (8, 8, 3, 3)))
+    t = sketch.node("ConvTranspose", [b, t], "t", pads=[1] * 4)
+    x = sketch.node("Relu", [sketch.node("Add", [t, x], "sum")], "relu_t")
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flat")
+    g = [sketch.constant("g.weight", sketch.random.normal(0, 0.5, (8, 12))), sketch.constant("g.bias", np.ones(12))]
+    x = sketch.node("Relu", [sketch.node("Gemm", [x, *g], "g", beta=0.5)], "relu_g")
+    x = sketch.dense(x, "m", 12, 6)
+    sketch.nodes[-1].output[0] = "y"
+    return sketch.model({"x": [1, 3, 10, 10]}, {"y": [1, 6]})
+
+
+MEASURED = {"a": ("a_out", 1), "b": ("b_out", 1), "t": ("t_out", 1), "g": ("g_out", 1), "m": ("y", 1)}
+"""By layer in INT8 with a bias, the tensor that the bias is in, and the channel axis."""
+
+
+@pytest.fixture(scope="module")
+def corrected(tmp_path_factory):
+    """A network, its samples, its ranges, which clip a little, and its corrected network."""
+    folder = tmp_path_factory.mktemp("corrected")
+    network = trt_bisect.load_network(networks.save(drawn(), folder))
+    random = np.random.default_rng(5)
+    samples = [{"x": random.normal(0.3, 1, (1, 3, 10, 10)).astype(np.float32)} for _ in range(COUNT)]
+    ranges = calibrate(network, samples, "percentile", 98.0)
+    plan = int8_set(len(network.layers), network.quantizable)
+    return network, samples, ranges, plan, correct_biases(network, ranges.scales, plan, samples)
+
+
+def tensors(model, weights, names, samples):
+    """The tensors of each sample by ONNX Runtime alone, without graph optimisation."""
+    model = attach_weights(model, weights)
+    known = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    runs = [session.run(names, sample) for sample in samples]
+    return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
+
+
+def in_int8(network, ranges, plan, samples):
+    written = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME).write(plan)
+    return tensors(written.model, written.weights, [name for name, _ in MEASURED.values()], samples)
+
+
+def test_the_mean_error_of_each_channel_goes(corrected):
+    network, samples, ranges, plan, found = corrected
+    assert found.samples == COUNT
+    assert [each.layer for each in found.layers] == list(MEASURED)
+    fp32 = tensors(network.skeleton, network.weights, [name for name, _ in MEASURED.values()], samples)
+    before, after = (in_int8(each, ranges, plan, samples) for each in (network, found.network))
+    for layer, (name, axis) in MEASURED.items():
+        others = tuple(k for k in range(fp32[name].ndim) if k != axis)
+        spread = fp32[name].std()
+        mean_before, mean_after = ((each[name] - fp32[name]).mean(axis=others) for each in (before, after))
+        assert np.abs(mean_before).max() > 1e-3 * spread, layer
+        assert np.abs(mean_after).max() < 0.02 * np.abs(mean_before).max() + 1e-6 * spread, layer
+    assert np.abs(after["y"] - fp32["y"]).mean() < 0.5 * np.abs(before["y"] - fp32["y"]).mean()
+
+
+def test_only_biases_change_and_missing_ones_are_added(corrected, tmp_path):
+    network, _, _, _, found = corrected
+    save_model(found.network.skeleton, found.network.weights, tmp_path / "corrected.onnx")
+    onnx.checker.check_model(str(tmp_path / "corrected.onnx"), full_check=True)
+    again = trt_bisect.load_network(tmp_path / "corrected.onnx")
+    assert [layer.name for layer in again.layers] == [layer.name for layer in network.layers]
+    errors = {each.layer: each.error for each in found.layers}
+    for node in again.skeleton.graph.node:
+        if node.name in ("a", "b", "t", "g", "m"):
+            weight = again.constant(node.input[1])
+            assert np.array_equal(weight, network.constant(f"{node.name}.weight"))
+        if node.name in ("b", "t"):
+            assert again.constant(node.input[2]) == pytest.approx(-errors[node.name], abs=1e-7)
+    assert again.constant("a.bias") == pytest.approx(network.constant("a.bias") - errors["a"], abs=1e-6)
+    assert again.constant("g.bias") == pytest.approx(1 - errors["g"] / 0.5, abs=1e-6)
+    assert again.constant("m.bias") == pytest.approx(network.constant("m.bias") - errors["m"], abs=1e-6)
+
+
+def test_the_first_layers_error_is_that_of_numpy(corrected):
+    """Its input and weight rounded by hand, the convolution by ONNX's reference evaluator."""
+    network, samples, ranges, _, found = corrected
+    weight, bias = network.constant("a.weight"), network.constant("a.bias")
+    step = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
+    rounded_weight = (np.rint(weight / step) * step).astype(np.float32)
+    scale = ranges.scales["x"]
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1] * 4)
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "w", "b", "y")]
+    graph = helper.make_graph([node], "one", infos[:3], infos[3:])
+    run = onnx.reference.ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])).run
+    differences = []
+    for sample in samples:
+        rounded = np.clip(np.rint(sample["x"] / scale), -128, 127).astype(np.float32) * scale
+        (fp32,) = run(None, {"x": sample["x"], "w": weight, "b": bias})
+        (int8,) = run(None, {"x": rounded, "w": rounded_weight, "b": bias})
+        differences.append(int8.astype(np.float64) - fp32)
+    expected = np.mean(differences, axis=(0, 1, 3, 4))
+    assert found.layers[0].error == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_layer_left_high_keeps_its_bias(corrected):
+    network, samples, ranges, plan, _ = corrected
+    (index,) = [layer.index for layer in network.layers if layer.name == "a"]
+    found = correct_biases(network, ranges.scales, plan.keeping({index}), samples[:2])
+    assert [each.layer for each in found.layers] == ["b", "t", "g", "m"]
+    assert np.array_equal(found.network.constant("a.bias"), network.constant("a.bias"))
+    none = correct_biases(network, ranges.scales, int8_set(len(network.layers), ()), samples[:2])
+    assert none.layers == ()
+    assert none.network is network
+
+
+def test_memory_limits_the_samples(corrected, monkeypatch):
+    """Live in both runs: at most two tensors of 8 x 10 x 10 floats after layer b, beside the input of 3 x 10 x 10."""
+    network, samples, ranges, plan, _ = corrected
+    largest = 2 * 2 * 8 * 10 * 10 * 4 + 3 * 10 * 10 * 4
+    assert correct_biases(network, ranges.scales, plan, samples, memory=2 * 5 * largest).samples == 5
+    assert correct_biases(network, ranges.scales, plan, samples, memory=1).samples == 1
+    monkeypatch.setattr(bias_correction, "SAMPLES", 3)
+    assert correct_biases(network, ranges.scales, plan, samples).samples == 3
+
+
+def test_no_samples_are_refused(corrected):
+    network, _, ranges, plan, _ = corrected
+    with pytest.raises(BadInput, match="no samples"):
+        correct_biases(network, ranges.scales, plan, [])
