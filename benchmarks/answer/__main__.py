@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-PARTS = ("published",)
+PARTS = ("published", "every_plan", "cost")
 
 
 def main() -> None:
