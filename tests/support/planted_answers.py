@@ -101,7 +101,7 @@ def _cosine(a, b):
 def cancelling_pair() -> PlantedAnswer:
     """``left`` and ``right`` are subtracted and nearly equal: with both in INT8 their errors cancel, with one they do
     not. ``conv2`` is to blame."""
-    sketch = Sketch(21)
+    sketch = Sketch(34)
     x = sketch.node("Relu", [sketch.conv("x", "conv0", 3, WIDTH)], "relu0")
     left, right = sketch.conv(x, "left", WIDTH, WIDTH), sketch.conv(x, "right", WIDTH, WIDTH)
     x = sketch.conv(sketch.node("Sub", [left, right], "apart"), "conv1", WIDTH, WIDTH)
@@ -117,7 +117,7 @@ def cancelling_pair() -> PlantedAnswer:
 
 
 def _louder(values):
-    values[:, 2:] *= 18.0
+    values[:, 2:] *= 12.0
     return values
 
 
