@@ -2,11 +2,12 @@
 
     python -m benchmarks.answer every_plan --json figures.json
     python -m benchmarks.answer every_plan --search package.module:function
+    python -m benchmarks.answer every_plan --search run --target 0.99
 
 The worst of four inputs decides. Each network is asked for targets that need 1, 2 and 4 layers high, and for 0.99.
 A search is a function ``search(space, measure) -> kept``: it asks ``measure`` for the losses of plans and returns the
-units to keep high. The losses of all plans are measured once, on the session that switches precisions, and kept under
-``.bench``.
+units to keep high. ``run`` stands for the whole job, which measures for itself (its plans are not counted). The losses
+of all plans are measured once, on the session that switches precisions, and kept under ``.bench``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.support.progress import Silent
 
 WORK = Path(__file__).resolve().parents[2] / ".bench" / "every_plan"
 HIGH_LAYERS = (1, 2, 4)
@@ -82,23 +84,44 @@ def with_minimal(space: Space, measure: Measure) -> Kept:
     return drive(minimal(space, PLANS), measure).kept
 
 
+def by_run(small: Small) -> Search:
+    """The recipe of ``run``, judged on the same inputs; it measures for itself."""
+
+    def search(space: Space, _: Measure) -> Kept:
+        network = trt_bisect.load_network(WORK / f"{small.name}.onnx")
+        wishes: dict[str, Any] = {"calibrator": small.calibrator, "threshold": 1.0 - space.budget, "explain": "none"}
+        data = {"x": small.calibration}, {"x": small.inputs}
+        report = trt_bisect.run(network, *data, engine="onnxruntime", progress=Silent(), **wishes)
+        unit = {network.layers[layers[0]].name: u for u, layers in enumerate(space.units)}
+        return frozenset(unit[name] for name in report.recipe["high"])
+
+    return search
+
+
+def _found(name: str) -> Search:
+    module, _, function = name.partition(":")
+    search: Search = getattr(importlib.import_module(module), function)
+    return search
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--search", default="benchmarks.answer.every_plan:with_minimal", help="module:function")
+    parser.add_argument("--search", default="benchmarks.answer.every_plan:with_minimal", help="module:function, or run")
+    parser.add_argument("--target", nargs="+", help="only these: '1 high', '2 high', '4 high', 0.99")
     parser.add_argument("--only", nargs="+", help="names of networks, or their beginnings")
 
 
 def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """A row for each network and target; prints the summary and the rows where the cheapest set was not found."""
-    module, _, function = asked.search.partition(":")
-    search: Search = getattr(importlib.import_module(module), function)
     rows = []
     for small in small_networks():
         if asked.only and not small.name.startswith(tuple(asked.only)):
             continue
         space, losses = space_and_losses(small)
+        search = by_run(small) if asked.search == "run" else _found(asked.search)
         rows += [
             {"network": small.name, "target": name, "budget": budget} | compared(space, losses, budget, search)
             for name, budget in targets(losses).items()
+            if not asked.target or name in asked.target
         ]
         console.print(f"{small.name}: {len(space.units)} layers, full INT8 loses {losses[0].max():.4f}")
     console.print(table(rows))
