@@ -3,9 +3,9 @@
     python -m benchmarks.answer cost --before 43c004f
 
 The four networks of ``benchmarks.networks`` with the ranges of one cache and one input, and the OCR sample with its
-calibration data, once with one input judged and once with all of `inputs.npz`. The two trees run by turns, one process at a time;
-the ratio is that of the medians, of the seconds that passed and of the processor's. On a busy machine only the second
-means anything. A run that has no answer in ``--timeout`` seconds is ended.
+calibration data, once with one input judged and once with all of ``inputs.npz``. The two trees run by turns, one
+process at a time; the ratio is that of the medians, of the seconds that passed and of the processor's. On a busy
+machine only the second means anything. A run that has no answer in ``--timeout`` seconds is ended.
 """
 
 from __future__ import annotations
