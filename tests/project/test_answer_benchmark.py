@@ -1,0 +1,54 @@
+"""The benchmark of the answer: its judge outside the package, its targets, its comparison with every plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from benchmarks.answer.every_plan import compared, targets, with_minimal
+from benchmarks.answer.judge import judged, worst
+from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.precision import int8_set
+
+
+def scaled(path, factors):
+    """y = x * factors, channel by channel."""
+    constant = onnx.numpy_helper.from_array(np.array(factors, np.float32)[None, :, None], "factors")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 2]) for name in "xy"]
+    node = helper.make_node("Mul", ["x", "factors"], ["y"])
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [constant])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize("stacked", [(3, 2, 2), (3, 1, 2, 2)])
+def test_a_file_is_judged_on_every_sample_whole_and_cut(stacked, tmp_path):
+    samples = tmp_path / "samples.npz"
+    values = np.array([[3, 4, 1, 0], [3, 4, 0, 0], [0, 0, 1, 1]], np.float32).reshape(stacked)
+    np.savez(samples, x=values)
+    paths = scaled(tmp_path / "a.onnx", [1, 1]), scaled(tmp_path / "b.onnx", [1, -1]), samples
+    found = judged(*paths, {"y": [1]})
+    for mode in ("off", "on", "float"):
+        assert found[mode] == pytest.approx([(25 - 1) / 26, 1.0, -1.0])
+        assert found[f"{mode}, cut"] == pytest.approx([-1.0, 1.0, -1.0])
+
+
+def test_the_worst_output_decides_and_no_number_is_no_pass():
+    ones = np.ones((1, 2), np.float32)
+    assert worst({"a": ones, "b": ones}, {"a": ones, "b": np.array([[1, 0]])}, {}) == pytest.approx(0.5**0.5)
+    assert worst({"a": ones}, {"a": ones * np.nan}, {}) == 0.0
+
+
+def test_every_plan_tells_the_cheapest_from_others():
+    """Three units that lose 4, 2 and 1 on one input, and 0.5, 3 and 0 on the other; they add up."""
+    alone = np.array([[4.0, 0.5], [2.0, 3.0], [1.0, 0.0]])
+    losses = np.array([sum((alone[u] for u in range(3) if not n >> u & 1), np.zeros(2)) for n in range(8)])
+    space = Space(int8_set(3, ()), ((0,), (1,), (2,)), (0.5, 0.3, 0.2), 0.0)
+    assert targets(losses) == pytest.approx({"1 high": (7 * 3) ** 0.5, "2 high": (3 * 1) ** 0.5, "0.99": 0.01})
+    right = compared(space, losses, 3.6, with_minimal)
+    assert (right["found"], right["cheapest"], right["high in cheapest"]) == (True, 0.5, 1)
+    wrong = compared(space, losses, 3.6, lambda *_: frozenset({0, 1}))
+    assert (wrong["meets"], wrong["found"], wrong["minimal"]) == (True, False, False)
+    assert not compared(space, losses, 3.6, lambda *_: frozenset({2}))["meets"]
