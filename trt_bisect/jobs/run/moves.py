@@ -114,7 +114,7 @@ class _Maker:
         ranges = calibrate(
             network,
             self._data,
-            options.calibrator,
+            options.calibrator_method,
             options.percentile,
             keep_masks=options.keep_mask_ranges,
             memory=options.memory_bytes,
