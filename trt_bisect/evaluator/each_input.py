@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
-from trt_bisect.analyzer.judge import Comparison, Rule
-from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.data.datasets import Feeds
@@ -26,6 +24,10 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores
 
 Infer = Callable[[Feeds], Outputs]
+Judged = tuple[Mapping[str, OutputFigures], float]
+"""The figures of the outputs for one input, and their loss."""
+JudgeAt = Callable[[int, Outputs], Judged]
+"""From the place of an input, and a plan's outputs for it."""
 INPUTS = "inputs"
 """The first word of the engines' name in the keys of these trials."""
 
@@ -97,36 +99,38 @@ class EachInput:
 
     Args:
         given: the inputs.
-        judge: compares outputs with FP32's.
-        rule: judges the comparison.
+        judge: judges the outputs for one input.
+        budget: the largest loss that is good.
         runner: runs plans.
         store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
         canonical: from a plan to the plan with the same engine that is stored.
+        together: the inputs are judged together, not each by itself.
 
-    The loss of a plan is that on its worst input. With a task, the agreement on all inputs together is judged: then it
-    is the mean.
+    The loss of a plan is that on its worst input, or with ``together`` the mean.
     """
 
     def __init__(
         self,
         given: GivenInputs,
-        judge: Comparison,
-        rule: Rule,
+        judge: JudgeAt,
+        budget: float,
         runner: Runner,
         store: TrialStore,
         ranges: str,
         canonical: Callable[[PrecisionPlan], PrecisionPlan],
+        *,
+        together: bool = False,
     ) -> None:
         self.given = given
         self._judge = judge
-        self._rule = rule
+        self._budget = budget
         self._runner = runner
         self._store = store
         self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]}"
         self._canonical = canonical
         self._missed: Counter[int] = Counter()
-        self._together = rule.metric is AGREEMENT
+        self._together = together
 
     def losses(
         self,
@@ -153,7 +157,7 @@ class EachInput:
                 on_plan(plan)
             self._measure(some, order, to_the_end)
         for plan in dict.fromkeys(plans):
-            self._missed.update(place for place, loss in self._known(plan).items() if loss > self._rule.budget)
+            self._missed.update(place for place, loss in self._known(plan).items() if loss > self._budget)
         return [self._largest(plan, among) for plan in plans]
 
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
@@ -190,7 +194,7 @@ class EachInput:
         return [place for place in order if place not in known]
 
     def _misses(self, losses: Mapping[int, float], inputs: int) -> bool:
-        return bool(losses) and self._loss(losses, inputs) > self._rule.budget
+        return bool(losses) and self._loss(losses, inputs) > self._budget
 
     def _measure(self, plans: Sequence[PrecisionPlan], order: Sequence[int], to_the_end: bool) -> None:
         began = perf_counter()
@@ -217,24 +221,19 @@ class EachInput:
                 share = max(1, at_once // len(active))
                 wave = [(one, place) for one in active for place in one.left[:share]]
                 found = list(pool.map(lambda pair: self._figures(*pair), wave))
-                for (one, place), (figures, failure) in zip(wave, found, strict=True):
-                    self._take(one, place, figures, failure)
+                for (one, place), (judged, failure) in zip(wave, found, strict=True):
+                    self._take(one, place, judged, failure)
                     if not to_the_end and self._misses(one.losses, inputs):
                         one.left.clear()
 
-    def _figures(self, one: _Pending, place: int) -> tuple[Mapping[str, OutputFigures], TrialFailed | None]:
+    def _figures(self, one: _Pending, place: int) -> tuple[Judged, TrialFailed | None]:
         try:
-            return self._judge.at(place, one.infer(self.given.feeds[place])), None
+            return self._judge(place, one.infer(self.given.feeds[place])), None
         except TrialFailed as failure:
-            return {}, failure
+            return ({}, math.inf), failure
 
-    def _take(
-        self,
-        one: _Pending,
-        place: int,
-        figures: Mapping[str, OutputFigures],
-        failure: TrialFailed | None,
-    ) -> None:
+    @staticmethod
+    def _take(one: _Pending, place: int, judged: Judged, failure: TrialFailed | None) -> None:
         """Adds the result of one inference; results after a miss in the same wave are not taken."""
         if place not in one.left or one.failure is not None:
             return
@@ -242,9 +241,8 @@ class EachInput:
         if failure is not None:
             one.failure = failure
             return
-        losses = [self._rule.output_loss(each) for each in self._rule.judged_of(figures).values()]
         one.left.remove(place)
-        one.losses[place] = max(losses, default=0.0)
+        figures, one.losses[place] = judged
         if one.losses[place] >= max(one.losses.values()):
             one.outputs = figures
 

@@ -8,13 +8,14 @@ from math import inf
 
 import numpy as np
 
-from trt_bisect.builder.base import Engine
+from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.onnxruntime import SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import EachInput, Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.each_input import EachInput, Judged, Runner, SwitchRunner, WholeRunner, switch_session
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
@@ -48,7 +49,7 @@ class AnswerPlans:
 
     def __post_init__(self) -> None:
         self._session = switch_session(self.experiment.builder)
-        self._judge = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
+        self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
     def switches(self) -> bool:
@@ -68,7 +69,14 @@ class AnswerPlans:
             experiment, given = self.experiment, self.inputs.given
             runner, canonical = self._runner(ranges), experiment.whole.canonical
             self._by_ranges[key] = EachInput(
-                given, self._judge, experiment.rule, runner, experiment.store, key, canonical
+                given,
+                self._judged_at,
+                experiment.rule.budget,
+                runner,
+                experiment.store,
+                key,
+                canonical,
+                together=experiment.rule.metric is AGREEMENT,
             )
         return self._by_ranges[key]
 
@@ -130,6 +138,11 @@ class AnswerPlans:
     def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:
         self.preparation.progress.step(f"input {place}")
         return self.inputs.spill.kept(engine.infer(feeds))
+
+    def _judged_at(self, place: int, outputs: Outputs) -> Judged:
+        """The figures of outputs for one input, and their loss; 0 if no output counts there."""
+        figures, rule = self._compare.at(place, outputs), self.experiment.rule
+        return figures, max(map(rule.output_loss, rule.judged_of(figures).values()), default=0.0)
 
     def _runner(self, ranges: Ranges) -> Runner:
         if self._session is not None:
