@@ -125,6 +125,7 @@ class WorstKeywords(TypedDict, total=False):
     engine: str
     typing: str
     build_timeout: float | None
+    memory: int
     output: str | Path | None
     progress: Progress | None
     steps: int | None
@@ -140,6 +141,7 @@ class CompareKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int
     progress: Progress | None
@@ -159,6 +161,7 @@ class ProfileKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int
     progress: Progress | None
