@@ -39,6 +39,28 @@ def test_metrics_by_hand(name):
     assert similarity(R, G, name) == pytest.approx(BY_HAND[name], rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_an_output_of_several_parts_is_the_output_as_a_whole(kind, random):
+    r = random.normal(3, 1, (1, 5, 300, 290)).astype(kind)
+    o = (r + random.normal(0, 0.1, r.shape)).astype(kind)
+    found = compare_arrays([r], [o], BUILT_IN).values
+    r, o = r.astype(np.float64), o.astype(np.float64)
+    noise, least = np.sum((r - o) ** 2), 1e-6 * np.abs(r).max()
+    p, q = (np.exp(x) / np.exp(x).sum(axis=1, keepdims=True) for x in (r, o))
+    expected = {
+        "cosine": np.sum(r * o) / np.linalg.norm(r) / np.linalg.norm(o),
+        "mse": noise / r.size,
+        "l1": np.mean(np.abs(r - o)),
+        "sqnr": 10 * np.log10(np.sum(r**2) / noise),
+        "centered_sqnr": 10 * np.log10(r.var() * r.size / noise),
+        "max_abs": np.abs(r - o).max(),
+        "max_rel": np.max(np.abs(r - o) / np.maximum(np.abs(r), least)),
+        "top1": np.mean(r.argmax(axis=1) == o.argmax(axis=1)),
+        "kl": np.mean(np.sum(p * np.log(p / q), axis=1)),
+    }
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_equal_outputs_are_perfect_and_lose_nothing(name):
     value = similarity(R, R, name)

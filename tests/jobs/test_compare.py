@@ -20,6 +20,7 @@ from tests.support.compared import tensors_of
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.saved_tensors import match_names
+from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
@@ -279,6 +280,22 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
 
     peak(2)
     assert peak(150) < peak(2) + 1_000_000, "all tensors of 150 samples are 4.5 MB"
+
+
+def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
+    """But for float noise: ONNX Runtime fuses what is no output."""
+    model = networks.chain()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    whole = trt_bisect.compare(path, feeds)
+    assert not segmented
+    monkeypatch.setattr(CompareOptions, "memory_bytes", 40_000)
+    parts = trt_bisect.compare(path, feeds, tensorboard=tmp_path / "logs")
+    assert min(segmented) > 1
+    assert parts.samples == whole.samples == 8
+    assert [each.origin.tensor for each in parts.tensors] == [each.origin.tensor for each in whole.tensors]
+    for one, other in zip(parts.tensors, whole.tensors, strict=True):
+        assert one.figures.sqnr == pytest.approx(other.figures.sqnr, abs=0.1)
+        assert (one.fp32.count, one.int8.count) == (other.fp32.count, other.int8.count)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from trt_bisect.jobs.options.commands import ProfileOptions
 
 
 def by_place(found):
@@ -60,6 +61,20 @@ def test_filters_and_scales(command, lenet, tmp_path):
     assert quantized == {("ip1", "input"), ("ip1", "weight"), ("ip2", "input"), ("ip2", "weight")}
     with (tmp_path / "profile.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(record["tensors"])
+
+
+def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
+    model = networks.chain()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    whole = trt_bisect.profile(path, inputs=feeds)
+    assert not segmented
+    monkeypatch.setattr(ProfileOptions, "memory_bytes", 20_000)
+    parts = trt_bisect.profile(path, inputs=feeds)
+    assert segmented[0] > 1
+    assert (parts.samples, len(parts.tensors)) == (8, len(whole.tensors))
+    for one, other in zip(parts.tensors, whole.tensors, strict=True):
+        assert (one.tensor, one.shape, one.dtype) == (other.tensor, other.shape, other.dtype)
+        assert vars(one.spread) == pytest.approx(vars(other.spread), rel=1e-5, abs=1e-6)
 
 
 def test_without_data_what_is_constant(command, lenet):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from trt_bisect.analyzer.parts import parts
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
@@ -60,9 +61,9 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     The class of a row is the index of its largest value. The class of a single value is its side of ``middle``.
 
     Args:
-        reference: float64, of the output's shape. Values that are not finite have no class. A row without a finite
-            value is left out.
-        output: float64, of the same shape.
+        reference: of the output's shape. Values that are not finite have no class. A row without a finite value is
+            left out.
+        output: of the same shape.
         classes: the classes of both.
     """
     finite = np.isfinite(reference)
@@ -80,40 +81,61 @@ class Divergence:
     does. ``LOGITS`` go through a softmax. Each value p of ``OWN`` is a row (p, 1 - p). So is the sigmoid of each value
     of ``LOGITS`` if there is only one class. A probability of the output below 1e-12 counts as 1e-12.
 
+    All is computed in float64, part after part.
+
     Args:
-        reference: float64, one or more values. Values that are not finite have no class. A row without a finite value
-            is left out.
+        reference: one or more values. Values that are not finite have no class. A row without a finite value is left
+            out.
         classes: the classes of the reference.
+        keeps: keeps the probabilities of the reference for further outputs.
     """
 
-    def __init__(self, reference: np.ndarray, classes: Classes) -> None:
+    def __init__(self, reference: np.ndarray, classes: Classes, *, keeps: bool = False) -> None:
         self._classes = classes
         self._finite = np.isfinite(reference)
         self._whole = bool(self._finite.all())
         single = classes.kind == LOGITS and np.atleast_1d(reference).shape[classes.axis or 0] == 1
         self._each = classes.kind == OWN or single
-        self._reference = self._made(reference)
-        self._rows = self._reference[0].size if self._each else len(self._reference[0])
-        self._best = self._likelihood(self._reference)
+        self._reference = self._laid_out(reference)
+        self._kept = list(self._prepared()) if keeps else None
 
     def of(self, output: np.ndarray) -> float:
-        """Returns the KL of an output, float64 of the reference's shape; exactly 0 if the two are equal."""
-        return max(0.0, (self._best - self._likelihood(self._made(output))) / self._rows)
+        """Returns the KL of an output, of the reference's shape; exactly 0 if the two are equal."""
+        total = 0.0
+        for (p, best), part in zip(self._kept or self._prepared(), self._parts(self._laid_out(output)), strict=True):
+            total += best - _likelihood(p, self._made(part))
+        return max(0.0, total / len(self._reference))
 
-    def _likelihood(self, made: Sequence[np.ndarray]) -> float:
-        both = zip(self._reference, made, strict=True)
-        return sum(float(np.sum(p * np.log(np.maximum(q, _LEAST)))) for p, q in both)
+    def _prepared(self) -> Iterator[tuple[Sequence[np.ndarray], float]]:
+        """Yields the probabilities of each part of the reference, and their own likelihood."""
+        for part in self._parts(self._reference):
+            p = self._made(part)
+            yield p, _likelihood(p, p)
 
-    def _made(self, values: np.ndarray) -> Sequence[np.ndarray]:
+    def _laid_out(self, values: np.ndarray) -> np.ndarray:
+        """Returns the values that count: ``[values]`` if each is a row, else ``[rows, classes]``."""
         classes = self._classes
         if self._each:
-            values = values if self._whole else values[self._finite]
-            p = np.clip(values, 0.0, 1.0) if classes.kind == OWN else _sigmoid(values)
-            return p, 1.0 - p
+            return (values if self._whole else values[self._finite]).reshape(-1)
         rows = classes.rows(values if self._whole else np.where(self._finite, values, -np.inf))
-        if not self._whole:
-            rows = rows[classes.rows(self._finite).any(axis=-1)]
-        return (_shares(rows) if classes.kind == SHARES else _softmax(rows),)
+        return rows if self._whole else rows[classes.rows(self._finite).any(axis=-1)]
+
+    def _parts(self, laid_out: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields the rows in float64, some at a time."""
+        length = 1 if self._each else max(laid_out.shape[-1], 1)
+        for part in parts(laid_out.size, length):
+            yield np.asarray(laid_out[part.start // length : part.stop // length], np.float64)
+
+    def _made(self, values: np.ndarray) -> Sequence[np.ndarray]:
+        if self._each:
+            p = np.clip(values, 0.0, 1.0) if self._classes.kind == OWN else _sigmoid(values)
+            return p, 1.0 - p
+        return (_shares(values) if self._classes.kind == SHARES else _softmax(values),)
+
+
+def _likelihood(reference: Sequence[np.ndarray], output: Sequence[np.ndarray]) -> float:
+    both = zip(reference, output, strict=True)
+    return sum(float(np.sum(p * np.log(np.maximum(q, _LEAST)))) for p, q in both)
 
 
 def kl(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
@@ -157,7 +179,7 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
         reference: the FP32 output for each input.
         axis: given by the user, counted from either end; it must exist.
     """
-    arrays = [np.atleast_1d(np.asarray(array, np.float64)) for array in reference]
+    arrays = [np.atleast_1d(np.asarray(array)) for array in reference]
     rank = arrays[0].ndim
     if any(array.ndim != rank for array in arrays):
         return Classes(None, _kind(arrays, None))
@@ -274,7 +296,9 @@ def _kind(arrays: Sequence[np.ndarray], axis: int | None) -> str:
 
 
 def _sums_to_one(array: np.ndarray, axis: int) -> bool:
-    return bool((array >= 0.0).all()) and np.allclose(array.sum(axis=axis), 1.0, rtol=0.0, atol=_SUM_TOLERANCE)
+    return bool((array >= 0.0).all()) and np.allclose(
+        array.sum(axis=axis, dtype=np.float64), 1.0, rtol=0.0, atol=_SUM_TOLERANCE
+    )
 
 
 def _logarithms_sum_to_one(array: np.ndarray, axis: int) -> bool:

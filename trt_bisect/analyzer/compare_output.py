@@ -14,6 +14,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, Divergence, find_classes, top1
 from trt_bisect.analyzer.metrics import RELATIVE, Metric, Reference, Sums
+from trt_bisect.analyzer.parts import float_parts
 from trt_bisect.analyzer.reach import OutputFacts, ReachOfOutput
 from trt_bisect.analyzer.user_code import is_reusable
 from trt_bisect.builder.base import Outputs
@@ -31,25 +32,25 @@ class _PreparedReference:
     """The FP32 output for one input, and everything that depends on its values alone.
 
     Attributes:
-        values: float64, of any shape.
+        values: of any shape.
         finite: true for the finite values, of the same shape.
         whole: all values are finite.
         empty: no value is finite.
         rows: the finite values as the metrics take them, ``[rows, last axis]``.
     """
 
-    def __init__(self, values: np.ndarray, classes: Classes) -> None:
-        self.values = np.asarray(values, np.float64)
+    def __init__(self, values: np.ndarray, classes: Classes, *, keeps: bool = False) -> None:
+        self.values = values
         self.finite = np.isfinite(self.values)
         self.whole = bool(self.finite.all())
         self.empty = not self.finite.any()
         self.rows = rows_of(self.values, self.finite)
         self._classes = classes
         self._reference = None if self.empty else Reference(self.rows)
-        self._divergence = Divergence(self.values, classes) if not self.empty and classes.serves("kl") else None
+        self._divergence = Divergence(values, classes, keeps=keeps) if not self.empty and classes.serves("kl") else None
 
     def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
-        """Returns each metric's value for an output, float64, of the same shape, finite where the reference is."""
+        """Returns each metric's value for an output of the same shape, finite where the reference is."""
         assert self._reference is not None
         rows = rows_of(output, self.finite)
         sums = self._reference.against(rows)
@@ -60,7 +61,9 @@ class _PreparedReference:
             return metric.of_sums(sums)
         if metric.name == "kl" and self._divergence is not None:
             return self._divergence.of(output)
-        return top1(self.values, output, self._classes) if metric.name == "top1" else metric.function(self.rows, rows)
+        if metric.name == "top1":
+            return top1(self.values, output, self._classes)
+        return metric.function(*(np.asarray(each, np.float64) for each in (self.rows, rows)))
 
 
 class OutputJudge:
@@ -138,7 +141,6 @@ class OutputJudge:
     def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         """Each metric's value on one input; None if the output is not finite."""
         same = output.shape == self._reference[place].shape
-        output = output.astype(np.float64)
         if same:
             reference = self._prepared(place)
         else:
@@ -153,7 +155,7 @@ class OutputJudge:
         return reference.values_of(self._metrics, output)
 
     def _prepared(self, place: int) -> _PreparedReference:
-        found = self._kept.get(place) or _PreparedReference(self._reference[place], self._classes)
+        found = self._kept.get(place) or _PreparedReference(self._reference[place], self._classes, keeps=self._keeps)
         if self._keeps:
             self._kept[place] = found
         return found
@@ -200,8 +202,8 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
 
 def finite_norm(array: np.ndarray) -> float:
     """Returns the Euclidean norm of an array's finite values."""
-    values = np.asarray(array, np.float64)
-    return float(np.linalg.norm(values[np.isfinite(values)]))
+    squares = (float(np.sum(np.square(part[np.isfinite(part)]))) for (part,) in float_parts(array))
+    return math.sqrt(sum(squares))
 
 
 def octave(norm: float) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.metrics import cosine_of_sums
 from trt_bisect.analyzer.origins import Origin
+from trt_bisect.analyzer.parts import parts
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
     Figures,
@@ -25,7 +26,6 @@ from trt_bisect.analyzer.tensors import (
     Spread,
     as_block,
     largest_magnitude,
-    parts,
     row_length,
 )
 from trt_bisect.model.network import Network

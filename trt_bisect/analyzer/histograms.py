@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.compared import Compared, Tensors, add_samples
-from trt_bisect.analyzer.tensors import parts
+from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
 BINS = 64

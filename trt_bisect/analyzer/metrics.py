@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl, top1
+from trt_bisect.analyzer.parts import float_parts
 from trt_bisect.analyzer.user_code import code_digest
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
@@ -130,28 +131,31 @@ class Sums:
 
 
 class Reference:
-    """The FP32 values for one input, prepared for comparisons.
+    """The FP32 values for one input, prepared for comparisons. All is computed in float64, part after part.
 
     Args:
-        values: float64, one or more, all finite.
+        values: one or more, all finite.
     """
 
     def __init__(self, values: np.ndarray) -> None:
-        self.values = values
-        self._signal = _dot(values, values)
-        centered = values - values.mean()
-        self._centered = _dot(centered, centered)
-        magnitudes = np.abs(values)
-        self._magnitudes = np.maximum(magnitudes, max(1e-6 * float(magnitudes.max()), float(np.finfo(np.float32).tiny)))
+        self._values = values
+        self._signal = sum(_dot(part, part) for (part,) in float_parts(values))
+        mean = sum(float(np.sum(part)) for (part,) in float_parts(values)) / values.size
+        self._centered = sum(_dot(part - mean, part - mean) for (part,) in float_parts(values))
+        largest = max(float(np.max(np.abs(part))) for (part,) in float_parts(values))
+        self._least = max(1e-6 * largest, float(np.finfo(np.float32).tiny))
 
     def against(self, output: np.ndarray) -> Sums:
-        """Returns the sums for an output: float64, of the same shape, all finite."""
-        error = self.values - output
-        noise, product, power = _dot(error, error), _dot(self.values, output), _dot(output, output)
-        error = np.abs(error, out=error)
-        distance, largest = float(np.sum(error)), float(np.max(error))
-        relative = float(np.max(np.divide(error, self._magnitudes, out=error)))
-        return Sums(error.size, self._signal, self._centered, power, product, noise, distance, largest, relative)
+        """Returns the sums for an output: of the same shape, all finite."""
+        noise = product = power = distance = largest = relative = 0.0
+        for r, o in float_parts(self._values, output):
+            error = r - o
+            noise, product, power = noise + _dot(error, error), product + _dot(r, o), power + _dot(o, o)
+            error = np.abs(error, out=error)
+            distance, largest = distance + float(np.sum(error)), max(largest, float(np.max(error)))
+            magnitudes = np.maximum(np.abs(r), self._least)
+            relative = max(relative, float(np.max(np.divide(error, magnitudes, out=error))))
+        return Sums(output.size, self._signal, self._centered, power, product, noise, distance, largest, relative)
 
 
 def cosine(sums: Sums) -> float:

@@ -7,20 +7,20 @@ channel of a weight. Blocks are ``[groups, values]``; sums are float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl_of_any_rows
 from trt_bisect.analyzer.metrics import cosine_of_sums, decibels
+from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
 NEAR_ZERO = 2
 """The relative error of a value that is rounded to this many steps or fewer can be a fifth or more."""
 MOST = 0.9
 _FEWEST_CHANNELS = 4
-_PART = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -301,12 +301,6 @@ class ChannelPeaks:
 def row_length(shape: Sequence[int]) -> int:
     """Returns the length of the rows that are distributions for KL: the size of the last axis longer than 1."""
     return next((size for size in reversed(shape) if size > 1), 1)
-
-
-def parts(size: int, row: int = 1) -> Iterator[slice]:
-    """Splits a flat tensor of ``size`` values into slices of whole rows, to limit the memory for temporary arrays."""
-    step = max(_PART // row, 1) * row
-    return (slice(begin, begin + step) for begin in range(0, size, step))
 
 
 def largest_magnitude(values: np.ndarray) -> float:

@@ -86,8 +86,8 @@ class PieceBuilder(Protocol):
 class OnnxRuntimePiece:
     """An ONNX Runtime session of a piece."""
 
-    def __init__(self, written: WrittenPiece, provider: str, threads: int, *, arena: bool) -> None:
-        self._session = make_session(written, provider, threads, one_of_many=arena, arena=arena)
+    def __init__(self, written: WrittenPiece, provider: str, threads: int) -> None:
+        self._session = make_session(written, provider, threads, one_of_many=True)
         self.leaves: Mapping[str, str] = written.leaves
         self.branch_leaves: Sequence[Mapping[str, str]] = written.branch_leaves
         self._names = [value.name for value in self._session.get_outputs()]
@@ -126,8 +126,6 @@ class OnnxRuntimePieces:
         scales: Scales,
         options: BuildOptions,
         provider: str = CPU,
-        *,
-        arena: bool = True,
     ) -> None:
         """Prepares the sessions.
 
@@ -137,14 +135,12 @@ class OnnxRuntimePieces:
             scales: of the activations.
             options: how engines are built.
             provider: ONNX Runtime's execution provider.
-            arena: true to let sessions keep the memory of an inference for the next one.
         """
         self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
         self._free = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1
-        self._arena = arena
         self.builds = 0
         self.workers = cores()
 
@@ -166,4 +162,4 @@ class OnnxRuntimePieces:
 
     def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:
         self.builds += 1
-        return OnnxRuntimePiece(written, self._provider, self._threads, arena=self._arena)
+        return OnnxRuntimePiece(written, self._provider, self._threads)

@@ -12,6 +12,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
+from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
 
@@ -22,6 +23,7 @@ class Calibrating:
     calibrator: str = "entropy"
     percentile: float = 99.99
     keep_mask_ranges: bool = False
+    memory: int = MEMORY
 
 
 def ranges_of(
@@ -60,5 +62,6 @@ def ranges_of(
         how.percentile,
         keep_masks=how.keep_mask_ranges,
         on_sample=lambda done: progress.step(f"sample {done}"),
+        memory=how.memory,
     )
     return ranges, data

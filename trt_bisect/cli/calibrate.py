@@ -37,6 +37,7 @@ def calibrate_command(model: Model, options: CalibrateOptions) -> None:
             options.percentile,
             keep_masks=options.keep_mask_ranges,
             on_sample=lambda done: progress.step(f"sample {done}"),
+            memory=options.memory_bytes,
         )
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
     typer.echo(

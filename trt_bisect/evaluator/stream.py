@@ -6,6 +6,7 @@ the trunk's value. Skip connections need no other rule.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,15 +26,15 @@ from trt_bisect.evaluator.trial import Cost
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
+from trt_bisect.model.session import give_back_arena
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.machine import give_back_memory
 
 Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 OnPiece = Callable[[Piece, int], None]
 """Called with each piece before it runs, and with the number of rows in it."""
-_SHARE_OF_TRUNK = 4
-"""The kept tensors of the trunk may take one such part of the memory, the rows the rest."""
+_SHARE_OF_TRUNK, _SHARE_OF_ROWS = 4, 2
+"""The kept tensors of the trunk and the rows may take such a part of the memory. The allocators need the rest."""
 
 
 class InThisThread(Executor):
@@ -174,27 +175,36 @@ class Stream:
             for part in parts:
                 to_the_end = one_pass.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]
-                give_back_memory()
+                give_back_arena()
                 yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
-        give_back_memory()
+        give_back_arena()
 
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""
-        held = self._bytes_behind()
-        room = self._memory - self._memory // _SHARE_OF_TRUNK
+        live, inside = self._bytes_live(), self._bytes_inside()
+        room = self._memory // _SHARE_OF_ROWS
         parts: list[list[Branch]] = []
-        rows: list[int] = []
         for branch in branches:
-            grown = [count + (branch[0] <= number) for number, count in enumerate(rows)]
-            if parts and all(count * size <= room for count, size in zip(grown, held, strict=True)):
+            if parts and max(self._bytes_held([*parts[-1], branch], live, inside)) <= room:
                 parts[-1].append(branch)
-                rows = grown
             else:
                 parts.append([branch])
-                rows = [int(branch[0] <= number) for number in range(len(self._pieces))]
         return [tuple(part) for part in parts]
 
-    def _bytes_behind(self) -> list[int]:
+    def _bytes_held(self, group: Sequence[Branch], live: Sequence[int], inside: Sequence[int]) -> Iterator[int]:
+        """Yields the bytes that the rows of a group hold while each piece runs.
+
+        A branch runs its own piece beside the trunk. Of the rows that left the trunk before, as many run at the same
+        time as there are threads.
+        """
+        own = Counter(place for place, _ in group)
+        earlier = 0
+        for number, (kept, made) in enumerate(zip(live, inside, strict=True)):
+            running = own[number] + min(earlier, self._builder.workers)
+            earlier += own[number]
+            yield earlier * kept + running * made
+
+    def _bytes_live(self) -> list[int]:
         """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
         size, made = self._facts[0].size, self._boundaries.made
         held = [0]
@@ -202,6 +212,10 @@ class Stream:
             outputs = {name for name in self._outputs if made.get(name, piece.stop) < piece.stop}
             held.append(sum(size(name) for name in {*self._boundaries.live[piece.stop - 1], *outputs}))
         return [len(self._samples) * (before + behind) for before, behind in pairwise(held)]
+
+    def _bytes_inside(self) -> list[int]:
+        """The bytes of the tensors that each piece makes, on one sample."""
+        return [sum(map(self._facts[0].size, piece.makes)) for piece in self._pieces]
 
     def _run_group(self, group: _Group, pool: Executor, on_piece: OnPiece) -> list[PassResult]:
         """Runs one group through all its pieces, and returns the results of its plans."""

@@ -59,8 +59,7 @@ def branch_evaluator(
     learned = Learned(free.repaired, dict(free.axes))
     if isinstance(builder, OnnxRuntimeBuilder):
         pieces, measured_in = cut(network, facts[0]), WHOLE
-        arena = sum(facts[0].size(name) for name in facts[0].shapes) <= memory
-        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider, arena=arena)
+        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
         switch = SwitchEvaluator(builder, inputs, compare, store, whole)
     else:
         pieces, measured_in, switch = cut(network, facts[0], 1), PIECES, None

@@ -26,6 +26,7 @@ from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
@@ -52,8 +53,8 @@ def compare(
     """Compares every tensor and weight of a network in FP32 and in INT8, over all samples; names the abnormal layers.
 
     Full INT8 is emulated on ONNX Runtime, all activations as outputs. A tensor is compared as its layer made it; what
-    its own rounding then does to it is told apart. Figures are summed while the samples pass by: no more than one
-    sample's tensors are held.
+    its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one sample's
+    tensors, those are held that fit into ``memory``.
 
     Args:
         model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
@@ -71,7 +72,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     """Does what ``compare`` does."""
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges)
+    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
     fp32, int8, threshold = options.fp32, options.int8, options.threshold
     with closing(options.progress or default_progress()) as shown:
         network = model if model is None or isinstance(model, Network) else load_network(model, options.shapes)
@@ -86,7 +87,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
             found, logs = _saved_runs(network, planned, fp32, int8, threshold, shown, board)
         else:
             assert planned is not None
-            found, logs = _emulated(planned, options.inputs, options.engine, threshold, shown, board)
+            found, logs = _emulated(planned, options, shown, board)
     if folder is not None:
         found.save(folder)
     if logs is not None:
@@ -132,17 +133,19 @@ def _planned(
 
 
 def _emulated(
-    planned: _Planned, inputs: Any, engine: str, threshold: float, progress: Progress, board: Board | None
+    planned: _Planned, options: CompareOptions, progress: Progress, board: Board | None
 ) -> tuple[Comparison, ComparisonLogs | None]:
-    samples = planned.data if inputs is None else open_dataset(inputs, planned.network.inputs)
+    samples = planned.data if options.inputs is None else open_dataset(options.inputs, planned.network.inputs)
     if samples is None:
         raise BadInput(
             "There is no input to run: the ranges do not come from data.", "Give --input with one or more samples."
         )
     progress.stage("Comparing", samples.length)
-    origins, counted = planned.origins(), _Counted(progress)
-    both = BothRuns(planned.writer, planned.plan, origins)
-    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(samples))
+    rest = iter(samples)
+    first, origins = next(rest), planned.origins()
+    groups = groups_within(planned.network, origins, first, options.memory_bytes, runs=2)
+    counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
+    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(chain([first], rest)))
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
     tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights())
@@ -154,13 +157,13 @@ def _emulated(
         tensors=tensors,
         weights=weights,
         channels=channels,
-        advice=advise(tensors, weights, threshold),
+        advice=advise(tensors, weights, options.threshold),
         notes=(
             *planned.notes,
             *(
                 ()
-                if engine == ONNXRUNTIME
-                else (f"{final_outputs_only(engine)}; 'trt-bisect run' measures the engine",)
+                if options.engine == ONNXRUNTIME
+                else (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
             ),
         ),
     )
@@ -214,15 +217,21 @@ def _saved_runs(
 
 
 class _Counted:
-    """Samples counted, and shown."""
+    """Samples counted, and shown; each comes in so many parts."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self.count = 0
+    def __init__(self, progress: Progress, parts: int = 1) -> None:
+        self._progress, self._parts = progress, parts
+        self._seen = 0
+
+    @property
+    def count(self) -> int:
+        """The number of whole samples."""
+        return self._seen // self._parts
 
     def __call__(self) -> None:
-        self.count += 1
-        self._progress.step(f"sample {self.count}")
+        self._seen += 1
+        if self._seen % self._parts == 0:
+            self._progress.step(f"sample {self.count}")
 
 
 def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> PrecisionPlan:

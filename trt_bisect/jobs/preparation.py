@@ -46,6 +46,7 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.support.machine import give_back_memory
 from trt_bisect.support.progress import Progress
 
 
@@ -344,6 +345,8 @@ class Preparation:
                 f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
                 "Give --input with the input to judge on.",
             ) from failure
+        finally:
+            give_back_memory()
 
     def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """The builder of an engine for inputs of the shapes of ``feeds``."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_bisect.analyzer.tensors import Moments, Spread, as_block, parts
+from trt_bisect.analyzer.parts import parts
+from trt_bisect.analyzer.tensors import Moments, Spread, as_block
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.source import Calibrating, ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -20,9 +22,10 @@ from trt_bisect.jobs.options.commands import ProfileOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.observe import observe
+from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.shapes import groups_within
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
 from trt_bisect.results.profile import Profile, ProfiledTensor
@@ -45,8 +48,8 @@ def profile(
 ) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
-    Figures are summed while the samples pass by: no more than one sample's tensors are held. The calibration data gives
-    the INT8 scales; without samples only what is constant is profiled.
+    Figures are summed while the samples pass by: of one sample's tensors, those are held that fit into ``memory``. The
+    calibration data gives the INT8 scales; without samples only what is constant is profiled.
 
     Args:
         model: an FP32 ONNX file, or a loaded network.
@@ -62,7 +65,7 @@ def profile(
 
 def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:
     """Does what ``profile`` does."""
-    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges)
+    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
@@ -73,7 +76,7 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
         samples = data if options.inputs is None else open_dataset(options.inputs, network.inputs)
         known = _Known.of(network, ranges)
         logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
-        seen = _seen(network, layers, samples, shown, logs)
+        seen = _seen(network, layers, samples, options.memory_bytes, shown, logs)
     notes = [] if samples else ["without --input or --calibration only what is constant has figures"]
     rows = [row for layer in layers for row in _rows(known, layer, seen)]
     found = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
@@ -135,7 +138,12 @@ def _chosen(network: Network, prefix: str, op_types: Sequence[str]) -> list[Laye
 
 
 def _seen(
-    network: Network, layers: Sequence[Layer], samples: Dataset | None, progress: Progress, logs: ProfileLogs | None
+    network: Network,
+    layers: Sequence[Layer],
+    samples: Dataset | None,
+    memory: int,
+    progress: Progress,
+    logs: ProfileLogs | None,
 ) -> _Seen:
     if samples is None:
         return _Seen(0, {}, {}, {})
@@ -154,12 +162,15 @@ def _seen(
                 for part in parts(values.size):
                     each.add(as_block(values.reshape(-1)[part]))
 
-    count = 0
-    for tensors in observe(network, names, samples):
-        take(tensors)
-        if logs is not None:
-            logs.add(tensors)
-        del tensors
+    count, rest = 0, iter(samples)
+    first = next(rest)
+    groups = groups_within(network, names, first, memory)
+    for groups_of_sample in observe_in_parts(network, groups, chain([first], rest)):
+        for tensors in groups_of_sample:
+            take(tensors)
+            if logs is not None:
+                logs.add(tensors)
+            del tensors
         count += 1
         progress.step(f"sample {count}")
     return _Seen(count, {name: each.spread() for name, each in moments.items()}, shapes, dtypes)

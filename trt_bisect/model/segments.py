@@ -16,7 +16,7 @@ from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import make_session
 from trt_bisect.support.machine import give_back_memory
 
-SHARE_OF_GROUP = 2
+SHARE_OF_GROUP = 4
 """A group's tensors may take one such part of the memory; the rest is for tensors that later segments read."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
 """Parts of the names of operators that may make other values than tensors, which a session cannot take as inputs."""

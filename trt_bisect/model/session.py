@@ -9,11 +9,13 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import onnx
 import onnxruntime as ort
+from onnx import TensorProto, helper
 
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.qdq import Written
-from trt_bisect.support.machine import session_threads
+from trt_bisect.support.machine import give_back_memory, session_threads
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 CPU = "CPUExecutionProvider"
@@ -70,6 +72,30 @@ def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
     if threads is not None:
         options.intra_op_num_threads = threads
     return options
+
+
+def give_back_arena() -> None:
+    """Returns to the system what the arena that sessions share does not use, and all other freed memory."""
+    if _share_arena.cache_info().currsize:
+        session, binding, options = _shrinking()
+        session.run_with_iobinding(binding, options)
+    give_back_memory()
+
+
+@cache
+def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
+    """Returns a run after which ONNX Runtime shrinks the shared arena. Its own output is not in the arena."""
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])], "g", [value], [onnx.ValueInfoProto(name="y")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = make_session(Written(model, {}), threads=1, one_of_many=True)
+    binding, options = session.io_binding(), ort.RunOptions()
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return session, binding, options
 
 
 @cache

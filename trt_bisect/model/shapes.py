@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.prepare import infer_shapes
 from trt_bisect.model.qdq import Written
+from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 
 _KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "double", "bool")
 _DTYPES = {f"tensor({kind})": np.dtype(kind) for kind in _KINDS} | {
@@ -62,6 +63,25 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     shapes = {**known, **{name: shape for name, (shape, _) in seen.items()}}
     dtypes = {**dtypes, **{name: dtype for name, (_, dtype) in seen.items()}}
     return TensorFacts({name: shape for name, shape in shapes.items() if name in dtypes}, dtypes)
+
+
+def groups_within(
+    network: Network, names: Iterable[str], feeds: Feeds, memory: int, *, runs: int = 1
+) -> list[tuple[str, ...]]:
+    """Returns tensors in groups to be read one after another; one group if the network cannot be cut.
+
+    Args:
+        network: has the tensors.
+        names: of them.
+        feeds: a sample.
+        memory: the bytes for a group, and for what later groups need.
+        runs: how many runs of the network are held side by side.
+    """
+    complete = all(spec.name in feeds for spec in network.inputs)
+    if not complete or not can_be_cut(network.skeleton):
+        return [tuple(names)]
+    facts = facts_for(network, feeds)
+    return groups_of(names, lambda name: runs * facts.size(name), memory // SHARE_OF_GROUP)
 
 
 def _observed(

@@ -23,6 +23,7 @@ from trt_bisect.jobs.options.concerns import (
     ExplainOptions,
     HoldoutOptions,
     JudgeOptions,
+    MemoryOptions,
     OutputOptions,
     SearchOptions,
 )
@@ -231,7 +232,6 @@ class WorstOptions(MeasuringOptions):
     tactic_sources: Sequence[str] = fixed(())
     strategy: str = fixed(BRANCH)
     curve: str = fixed(FULL)
-    memory: int = fixed(512)
     cluster: str = fixed("")
     cluster_cpus: int = fixed(1)
     retries: int = fixed(0)
@@ -242,7 +242,7 @@ class WorstOptions(MeasuringOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorOptions(DataOptions, CalibrationOptions, OutputOptions):
+class TensorOptions(DataOptions, CalibrationOptions, MemoryOptions, OutputOptions):
     """The options that ``compare`` and ``profile`` share."""
 
     inputs: Any = option(
@@ -306,7 +306,7 @@ class ProfileOptions(TensorOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(DataOptions, CalibrationOptions):
+class CalibrateOptions(DataOptions, CalibrationOptions, MemoryOptions):
     """The options of ``trt-bisect calibrate``."""
 
     panel: ClassVar[str] = "Output"

@@ -296,7 +296,30 @@ class JudgeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(Options):
+class MemoryOptions(Options):
+    """The memory for tensors."""
+
+    panel: ClassVar[str] = "Memory"
+
+    memory: int = option(
+        MEMORY // MIB,
+        kind=WHOLE,
+        least=1,
+        unit="MiB",
+        bytes_before=True,
+        help="What may be held beside the memory that an FP32 engine and a full INT8 engine of the network take. "
+        "Tensors are counted and compared, and rows of a pass run, in groups that fit; a larger tensor is a group "
+        "of its own.",
+    )
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory`` in bytes."""
+        return self.memory * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(MemoryOptions):
     """The choice of the plans, and their measuring."""
 
     panel: ClassVar[str] = "Search"
@@ -314,21 +337,6 @@ class SearchOptions(Options):
         noun="curve",
         help="With branch: full (every point) or culprits (only what the verdict needs).",
     )
-    memory: int = option(
-        MEMORY // MIB,
-        kind=WHOLE,
-        least=1,
-        unit="MiB",
-        bytes_before=True,
-        help="Memory for the network's tensors that are held at once: those counted together in calibration, those "
-        "compared together in the explanation and, with branch, the rows of a pass and the trunk kept for the next. "
-        "Not in it: the inputs and outputs of a single layer, the weights, and ONNX Runtime's own memory.",
-    )
-
-    @property
-    def memory_bytes(self) -> int:
-        """``memory`` in bytes."""
-        return self.memory * MIB
 
     def strategy_on(self, engine: str) -> str:
         """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.

@@ -146,6 +146,7 @@ class WorstKeywords(TypedDict, total=False):
     engine: str
     typing: str
     build_timeout: float | None
+    memory: int
     output: str | Path | None
     progress: Progress | None
     steps: int | None
@@ -161,6 +162,7 @@ class CompareKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int
     progress: Progress | None
@@ -180,6 +182,7 @@ class ProfileKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int
     progress: Progress | None

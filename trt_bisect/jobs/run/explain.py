@@ -38,15 +38,14 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
-from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
 from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
 from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
-from trt_bisect.support.machine import cores
+from trt_bisect.support.machine import cores, give_back_memory
 from trt_bisect.support.progress import Progress
 
 
@@ -88,6 +87,7 @@ def _explanation(
 ) -> tuple[Explanation, list[str]]:
     culprits = [experiment.network.layer_named(name) for name in report.culprits]
     tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
+    give_back_memory()
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
@@ -115,17 +115,14 @@ def _compared(
 ) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
     """The tensors, and the weights, with their histograms.
 
-    The tensors of both runs on one input are compared in groups of half of ``memory`` bytes; a larger tensor is a
-    group of its own.
+    The tensors of both runs on one input are compared in groups that fit into ``memory`` bytes; a larger tensor
+    is a group of its own.
     """
     network = experiment.network
     plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
-    facts = facts_for(network, experiment.feeds[0])
-    groups = groups_of(origins, lambda name: 2 * facts.size(name), memory // SHARE_OF_GROUP)
-    if not can_be_cut(network.skeleton):
-        groups = [tuple(origins)]
+    groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)
     progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(groups))
     runs = _runs(BothRuns(writer, plan, origins, groups), experiment.feeds, len(groups))
     compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))

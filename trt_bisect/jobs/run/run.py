@@ -81,7 +81,7 @@ def run_with(
         report = _save_with_peak(report, folder)
         if board is not None:
             scales, feeds, rule = experiment.ranges.scales, experiment.feeds, experiment.rule
-            write_run(board, experiment.network, scales, feeds, rule, measured, report, shown)
+            write_run(board, experiment.network, scales, feeds, rule, measured, report, shown, options.memory_bytes)
             report = _save_with_peak(report, folder)
     return report
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_bisect.analyzer.growing_histogram import GrowingHistogram
 from trt_bisect.analyzer.origins import Origin
-from trt_bisect.analyzer.tensors import parts
+from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
 from trt_bisect.report.tensorboard.writer import LogRun

@@ -16,6 +16,7 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.tensorboard.board import Board
@@ -82,10 +83,11 @@ def write_run(
     measured: Measured,
     report: Report,
     progress: Progress,
+    memory: int,
 ) -> None:
     """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
 
-    It holds the tensors of one sample at a time.
+    Of one sample's tensors it holds those that fit into ``memory``.
 
     Args:
         board: the log folder.
@@ -96,6 +98,7 @@ def write_run(
         measured: the findings, the recipe and the trials.
         report: the run's.
         progress: gets a step for each input of each plan.
+        memory: the bytes of tensors that may be held at once.
 
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
@@ -107,7 +110,7 @@ def write_run(
     ]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
-    plan_logs = _PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME))
+    plan_logs = _PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
     for name, each in zip(names, shown, strict=True):
         plan_logs.write(name, each, feeds, is_fp32=each is shown[0], on_input=partial(progress.step, name))
     with LogRun(board.folder / CURVE) as run:
@@ -128,10 +131,11 @@ class _PlanLogs:
         board: the log folder.
         network: that was measured.
         writer: of its plans.
+        memory: the bytes of tensors that may be held at once.
     """
 
-    def __init__(self, board: Board, network: Network, writer: PlanWriter) -> None:
-        self._board, self._network, self._writer = board, network, writer
+    def __init__(self, board: Board, network: Network, writer: PlanWriter, memory: int) -> None:
+        self._board, self._network, self._writer, self._memory = board, network, writer, memory
         self._layers = layer_tags(layer.name for layer in network.layers)
         self._channels = LoudChannels(board.channels)
         self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
@@ -155,7 +159,7 @@ class _PlanLogs:
         origins = activation_origins(network, self._writer, plan.int8)
         tags = output_tags(origins.values(), self._layers)
         histograms = TensorHistograms(FP32 if is_fp32 else INT8, origins, tags, self._channels)
-        observe = plan_observer(self._writer, plan, origins)
+        observe = plan_observer(self._writer, plan, origins, groups_within(network, origins, feeds[0], self._memory))
         for place, sample in enumerate(feeds):
             on_input()
             for tensors in observe(sample, place):

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from trt_bisect.model import observe
+
+
+@pytest.fixture
+def segmented(monkeypatch) -> list[int]:
+    """For each network that is run in segments from now on, the number of segments."""
+    counts: list[int] = []
+
+    class Counted(observe.Segments):
+        def __init__(self, written, groups):
+            counts.append(len(groups))
+            super().__init__(written, groups)
+
+    monkeypatch.setattr(observe, "Segments", Counted)
+    return counts

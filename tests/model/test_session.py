@@ -1,0 +1,36 @@
+"""The arena that sessions share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from trt_bisect.model.qdq import Written
+from trt_bisect.model.session import give_back_arena, make_session
+
+STATUS = Path("/proc/self/status")
+COUNT = 16 << 20
+
+
+def resident():
+    """The memory that this process holds, in bytes."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.skipif(not STATUS.is_file(), reason="the memory is read from proc(5)")
+def test_memory_of_the_shared_arena_is_given_back_and_sessions_go_on():
+    nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("ReduceSum", ["a"], ["y"], keepdims=0)]
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", values, made), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    )
+    session = make_session(Written(model, {}), one_of_many=True)
+    x = np.zeros(COUNT, np.float32)
+    assert session.run(None, {"x": x})[0] == COUNT
+    held = resident()
+    give_back_arena()
+    assert resident() < held - 0.9 * x.nbytes
+    assert session.run(None, {"x": x[:7]})[0] == 7
