@@ -25,6 +25,7 @@ from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
+from trt_bisect.results.recovery import Recovery
 
 CASES = {
     "chain-1": (networks.chain, [("conv2", "conv3")]),
@@ -210,16 +211,9 @@ def test_recipes_of_three_precisions(tmp_path):
 def test_the_exported_network_gives_the_similarity_and_builds_in_tensorrt_rtx(tmp_path):
     path, data, _ = planted("residual-2", tmp_path)
     found = trt_bisect.recover(path, data, output=tmp_path / "run", **WISHES)
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
     exported = tmp_path / "run/recipe/network.qdq.onnx"
     onnx.checker.check_model(str(exported), full_check=True)
-    ours = ort.InferenceSession(str(exported), options, providers=["CPUExecutionProvider"])
-    original = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    figures = []
-    for sample in data["x"]:
-        exact, found_there = (session.run(None, {"x": sample[None]})[0] for session in (original, ours))
-        figures.append(10 * np.log10((exact**2).sum() / ((found_there - exact) ** 2).sum()))
+    figures = figures_on(tmp_path / "run/recipe", path, data["x"])
     assert min(figures) == pytest.approx(found.measured["recipe"], abs=0.05)
     assert (found.answer.given.inputs, found.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
     trt = pytest.importorskip("tensorrt_rtx_bindings")
@@ -424,3 +418,72 @@ def test_a_target_that_nothing_meets_is_exit_code_1(tmp_path, command):
     )  # fmt: skip
     assert code == 1
     assert "misses the target" in out
+
+
+def figures_on(recipe, path, samples):
+    """The SQNR of an exported network on each sample, in ONNX Runtime alone."""
+    options, files = ort.SessionOptions(), (path, recipe / "network.qdq.onnx")
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    exact, ours = (ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]) for file in files)
+    figures = []
+    for sample in samples:
+        wanted, found = (session.run(None, {"x": sample[None]})[0] for session in (exact, ours))
+        figures.append(10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()))
+    return figures
+
+
+def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):
+    model = networks.chain(6)
+    plant_between(model, "conv1", "conv2")
+    plant_between(model, "conv3", "conv4")
+    path, data, unseen = networks.save(model, tmp_path), networks.samples(model, 12), networks.samples(model, 5, 7)
+    wishes = {"engine": "onnxruntime", "metric": "sqnr", "threshold": 25.0, "output": tmp_path / "run"}
+    found = trt_bisect.recover(path, data, validation=unseen, plans=10, **wishes)
+    given, elsewhere = (figures_on(tmp_path / "run/recipe", path, one["x"]) for one in (data, unseen))
+    assert found.meets
+    assert min(given) >= 25.0
+    assert found.answer.given.inputs == found.answer.given.holds == 12
+    assert found.answer.given.worst == pytest.approx(min(given), abs=0.05)
+    assert (found.answer.unseen.inputs, found.answer.unseen.holds) == (5, sum(figure >= 25.0 for figure in elsewhere))
+    assert found.answer.unseen.worst == pytest.approx(min(elsewhere), abs=0.05)
+    assert "12 of 12 inputs given" in found.summary
+    assert len(found.answer.calibrators) > 1
+    assert Recovery.from_json(json.loads((tmp_path / "run/recovery.json").read_text())).answer == found.answer
+
+
+def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):
+    """Calibration by a percentile of 60 clips most values away; with another calibrator nothing has to be high."""
+    model = networks.chain(6)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
+    wishes = {"engine": "onnxruntime", "threshold": 0.98, "plans": 20}
+    named = trt_bisect.recover(path, data, calibrator="percentile", percentile=60.0, **wishes)
+    free = trt_bisect.recover(path, data, **wishes)
+    assert named.high
+    assert free.high == ()
+    assert named.measured["int8"] < 0.98 <= free.measured["int8"]
+
+
+def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):
+    """One convolution can be paid for: no other one alone is better on the worst of the inputs."""
+    model = networks.chain(5)
+    for pair, factor in ((("conv0", "conv1"), 60.0), (("conv2", "conv3"), 90.0)):
+        plant_between(model, *pair, factor=factor)
+    network = load_network(networks.save(model, tmp_path))
+    samples = networks.samples(model, 9)["x"]
+    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in samples], "minmax")
+    builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
+    costs = {
+        k: by[Precision.FP32]
+        for k, by in shares(times_by_macs(network, facts_for(network, {"x": samples[:1]}))).items()
+    }
+    most = max(costs.values())
+
+    def worst(high):
+        with builder.reference() as exact, builder.build(trt_bisect.all_but(len(network.layers), high)) as engine:
+            pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in samples]
+        return min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
+
+    found = trt_bisect.recover(network, ranges, {"x": samples}, budget=most, plans=40, **WISHES)
+    payable = [high for n in range(3) for high in combinations(costs, n) if sum(costs[k] for k in high) <= most]
+    assert found.cost <= most + 1e-9
+    assert found.measured["recipe"] >= max(map(worst, payable)) - 0.2
