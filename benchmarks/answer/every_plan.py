@@ -33,8 +33,10 @@ from benchmarks.answer.small_networks import Small, small_networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.driver.culprits.search import drive
-from trt_bisect.driver.recipes.minimal import PLANS, minimal
-from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.driver.recipes.cheapest import cheapest
+from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Space, sensitivities
+from trt_bisect.jobs.answer.search import IMPROVEMENTS
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
@@ -79,9 +81,15 @@ class Measure:
 Search = Callable[[Space, Measure], Kept]
 
 
-def with_minimal(space: Space, measure: Measure) -> Kept:
+def as_recover(space: Space, measure: Measure, limit: int = 400) -> Kept:
     """The search of ``recover``."""
-    return drive(minimal(space, PLANS), measure).kept
+    alone = drive(sensitivities(MeasuredSets(space)), measure)
+    return drive(cheapest(space, orders(space, alone), limit, alone), measure).kept
+
+
+def as_run(space: Space, measure: Measure) -> Kept:
+    """The search of ``run``."""
+    return as_recover(space, measure, IMPROVEMENTS)
 
 
 def by_run(small: Small) -> Search:
@@ -105,7 +113,7 @@ def _found(name: str) -> Search:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--search", default="benchmarks.answer.every_plan:with_minimal", help="module:function, or run")
+    parser.add_argument("--search", default="benchmarks.answer.every_plan:as_recover", help="module:function, or run")
     parser.add_argument("--target", nargs="+", help="only these: '1 high', '2 high', '4 high', 0.99")
     parser.add_argument("--only", nargs="+", help="names of networks, or their beginnings")
 

@@ -7,16 +7,12 @@ import pytest
 from onnx import helper
 
 from tests.support import networks
-from trt_bisect.analyzer.judge import comparison
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.evaluator.switch import SwitchEvaluator
+from trt_bisect.evaluator.each_input import SwitchRunner
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set
-from trt_bisect.runs.journal import MemoryStore
 
 MAKERS = {"residual": networks.residual, "depthwise": networks.depthwise, "transformer": networks.transformer}
 
@@ -81,35 +77,13 @@ def test_a_network_with_pairs_at_its_output(tmp_path):
         assert np.array_equal(own["z"] % 0.25 == 0, own["z"] == 0), "what is read inside is not rounded"
 
 
-def evaluators(builder, network, feeds):
-    store = MemoryStore()
-    compare = comparison([builder.reference().infer(feeds)])
-    whole = RebuildEvaluator(network, builder, [feeds], compare, store)
-    return SwitchEvaluator(builder, [feeds], compare, store, whole), whole, store
-
-
-def test_one_build_for_many_plans_and_whole_trials_come_first(tmp_path):
+def test_plans_of_other_precisions_are_built(tmp_path):
+    """The session has FP32 as its high precision: a plan with a layer in FP16 takes an engine of its own."""
     network, feeds, builder = prepared(networks.residual, tmp_path)
-    switch, whole, store = evaluators(builder, network, feeds)
-    layers, quantizable = len(network.layers), network.quantizable
-    known = whole.measure(int8_set(layers, quantizable[:3]))
-    assert switch.measure(int8_set(layers, quantizable[:3])) is known
-    plans = [int8_set(layers, quantizable[k:]) for k in range(4)]
-    trials = [switch.measure(plan) for plan in plans]
-    assert [trial.builds for trial in trials] == [1, 0, 0, 0]
-    assert [switch.measure(plan) for plan in plans] == trials
-    assert store.find(plans[0].key()) is None, "a switched trial must not stand for a whole engine's"
-    exact = [whole.measure(plan).outputs["y"].values["cosine"] for plan in plans]
-    assert [trial.outputs["y"].values["cosine"] for trial in trials] == pytest.approx(exact, abs=1e-4)
-
-
-def test_without_a_switch_whole_engines_measure(tmp_path, monkeypatch):
-    network, feeds, builder = prepared(networks.residual, tmp_path)
-    switch, _, store = evaluators(builder, network, feeds)
-
-    def fail():
-        raise TrialFailed("build failed", "no If")
-
-    monkeypatch.setattr(builder, "switch", fail)
-    plan = int8_set(len(network.layers), network.quantizable[1:])
-    assert switch.measure(plan) is store.find(plan.key())
+    switch = builder.switch()
+    low = int8_set(len(network.layers), network.quantizable)
+    mixed = low.keeping(network.quantizable[:2], Precision.FP16)
+    runner = SwitchRunner(switch, {}, lambda: builder)
+    with runner.opened(mixed) as infer:
+        assert np.array_equal(infer(feeds)["y"], builder.build(mixed).infer(feeds)["y"])
+    assert (switch.runs(low), switch.runs(mixed)) == (True, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, of_a_pass
-from trt_bisect.evaluator.trial_key import PIECES, SWITCH, WHOLE, TrialKey
+from trt_bisect.evaluator.trial_key import PIECES, WHOLE, TrialKey
 from trt_bisect.precision import prefix
 
 PLAN = prefix(5, 2).key()
@@ -14,7 +14,7 @@ TEXTS = [
     (TrialKey(PLAN, WHOLE).in_rows, "rows 8*3.f*2"),
     (TrialKey(PLAN, PIECES), "pieces 8*3.f*2"),
     (TrialKey(PLAN, PIECES).in_rows, "pieces rows 8*3.f*2"),
-    (TrialKey(PLAN, SWITCH), "switch 8*3.f*2"),
+    (TrialKey(PLAN, "inputs 12ab"), "inputs 12ab 8*3.f*2"),
     (TrialKey("reference", "accuracy 0123456789abcdef"), "accuracy 0123456789abcdef reference"),
 ]
 

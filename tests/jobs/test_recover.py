@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from itertools import combinations
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -18,17 +17,15 @@ from tests.support.networks import Sketch, plant_between
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.inspector import named_in
 from trt_bisect.builder.timing import LayerTime, latency_of
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.collect import calibrate, magnitudes, recalibrated
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import layer_times
-from trt_bisect.jobs.recover.recalibration import suggest
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
+from trt_bisect.results.recovery import Recovery
 
 CASES = {
     "chain-1": (networks.chain, [("conv2", "conv3")]),
@@ -65,13 +62,6 @@ def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
     assert found.minimal
     assert found.measured["int8"] < 20.0 <= found.measured["recipe"]
     assert all(row.back < 20.0 for row in found.high)
-
-
-def test_blocks_find_the_same(tmp_path):
-    path, data, bad = planted("residual-4", tmp_path)
-    found = trt_bisect.recover(path, data, blocks="always", **WISHES)
-    assert {row.layer for row in found.high} == bad
-    assert found.minimal
 
 
 def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):
@@ -133,7 +123,8 @@ def engines_of(network, data):
 @pytest.mark.parametrize("case", SMALL)
 def test_no_plan_of_all_that_there_are_is_cheaper(case, factor, tmp_path):
     """Every plan of a network of 7 to 9 layers as an engine of its own; the threshold lies where some layers have to
-    stay high. Equal in all of these."""
+    stay high. A layer that multiplies nothing may be high as well: the recipe holds in other settings of the engine
+    too, and such a layer costs 1e-5."""
     make, pairs = SMALL[case]
     model = make()
     for maker, reader in pairs:
@@ -148,7 +139,7 @@ def test_no_plan_of_all_that_there_are_is_cheaper(case, factor, tmp_path):
     sets = [high for n in range(len(costs) + 1) for high in combinations(costs, n)]
     cheapest = min(sum(costs[k] for k in high) for high in sets if sqnr(high) >= threshold)
     assert found.meets
-    assert found.cost == pytest.approx(cheapest, rel=1e-9)
+    assert found.cost == pytest.approx(cheapest, abs=1e-4)
 
 
 def test_the_front_goes_from_int8_to_high_and_gets_better(tmp_path):
@@ -220,15 +211,11 @@ def test_recipes_of_three_precisions(tmp_path):
 def test_the_exported_network_gives_the_similarity_and_builds_in_tensorrt_rtx(tmp_path):
     path, data, _ = planted("residual-2", tmp_path)
     found = trt_bisect.recover(path, data, output=tmp_path / "run", **WISHES)
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
     exported = tmp_path / "run/recipe/network.qdq.onnx"
     onnx.checker.check_model(str(exported), full_check=True)
-    feeds = {"x": np.load(tmp_path / "run/inputs.npz")["x"][0]}
-    ours = ort.InferenceSession(str(exported), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    original = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    noise, signal = float(((ours - original) ** 2).sum()), float((original**2).sum())
-    assert 10 * np.log10(signal / noise) == pytest.approx(found.measured["recipe"], abs=0.05)
+    figures = figures_on(tmp_path / "run/recipe", path, data["x"])
+    assert min(figures) == pytest.approx(found.measured["recipe"], abs=0.05)
+    assert (found.answer.given.inputs, found.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.ERROR)
     builder = trt.Builder(logger)
@@ -259,7 +246,7 @@ def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet):
         labels=lenet / "labels.npy",
         drop="1%",
         engine="onnxruntime",
-        remedies=False,
+        calibrator="entropy",
     )
     assert found.target["reference"] == pytest.approx(counted(lenet, "lenet_planted.onnx"))
     assert found.target["least"] == pytest.approx(0.99 * found.target["reference"])
@@ -268,13 +255,35 @@ def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet):
     assert found.measured["recipe"] >= found.target["least"]
 
 
+def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
+    """Another calibrator gives full INT8 the accuracy that entropy loses; counted again on the exported network."""
+    trt_bisect.recover(
+        lenet / "lenet_planted.onnx",
+        lenet / "calibration.npz",
+        dataset=lenet / "digits.npz",
+        labels=lenet / "labels.npy",
+        drop="1%",
+        engine="onnxruntime",
+        output=tmp_path,
+    )
+    found = json.loads((tmp_path / "recovery.json").read_text())
+    assert found["high"] == []
+    assert found["measured"]["recipe"] >= found["target"]["least"]
+    (chosen,) = [row["calibrator"] for row in found["answer"]["calibrators"] if row["chosen"]]
+    assert chosen != "entropy"
+    session = ort.InferenceSession(tmp_path / "recipe/network.qdq.onnx", providers=["CPUExecutionProvider"])
+    digits, labels = np.load(lenet / "digits.npz")["data"], np.load(lenet / "labels.npy")
+    right = [session.run(None, {"data": d[None]})[0].argmax() == t for d, t in zip(digits, labels, strict=True)]
+    assert np.mean(right) == pytest.approx(found["measured"]["recipe"], abs=2.5 / len(labels))
+
+
 def test_an_accuracy_function_of_the_user(lenet):
     digits, labels = np.load(lenet / "digits.npz")["data"], np.load(lenet / "labels.npy")
 
     def accuracy(infer):
         return np.mean([infer({"data": d[None]})["prob"].argmax() == t for d, t in zip(digits, labels, strict=True)])
 
-    wishes = {"engine": "onnxruntime", "remedies": False, "target": 0.9}
+    wishes = {"engine": "onnxruntime", "calibrator": "entropy", "target": 0.9}
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", accuracy=accuracy, **wishes)
     assert [row.layer for row in found.high] == ["ip2"]
     with pytest.raises(BadInput, match="FP32 itself"):
@@ -288,70 +297,6 @@ def test_an_accuracy_function_of_the_user(lenet):
             accuracy=lambda infer: infer({"data": digits[:1]})["x"],
             **wishes,
         )
-
-
-def test_another_calibrator_comes_before_high_precision(tmp_path):
-    """Calibration clips most of one tensor's values away: with the whole range nothing has to be high."""
-    model = networks.chain(6)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
-    clipped = {"calibrator": "percentile", "percentile": 60.0, "engine": "onnxruntime", "threshold": 0.98}
-    without = trt_bisect.recover(path, data, remedies=False, **clipped)
-    found = trt_bisect.recover(path, data, output=tmp_path / "run", **clipped)
-    assert without.high
-    assert found.cost < without.cost
-    assert found.moves
-    assert found.measured["int8"] == without.measured["int8"] < 0.98 <= found.measured["recipe"]
-    cache = trt_bisect.read_cache(tmp_path / "run/recipe/calibration.cache", load_network(path).rounded_activations)
-    for move in found.moves:
-        assert cache.scales[move.tensor] == np.float32(move.scale)
-        assert move.scale > move.scale_before
-
-
-def test_full_int8_is_the_same_in_the_summary_on_the_front_and_in_a_run(tmp_path):
-    """All of the front has the scales that were chosen anew, but for full INT8 as it came."""
-    model = networks.chain(6)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
-    clipped = {"calibrator": "percentile", "percentile": 60.0, "engine": "onnxruntime", "threshold": 0.98}
-    found = trt_bisect.recover(path, data, **clipped)
-    run = trt_bisect.run(path, data, curve="culprits", explain="none", **clipped)
-    assert found.moves
-    named = {name: point for point in found.front for name in point.names}
-    assert named["all INT8"].figure == found.measured["int8"] == run.similarity["int8"]
-    assert named["all INT8"].loss == pytest.approx(1.0 - run.similarity["int8"], rel=1e-9)
-    assert named["recipe"].figure == found.measured["recipe"] > named["all INT8"].figure
-    anew = named["all INT8 with other scales"]
-    assert anew.cost == named["all INT8"].cost == 0.0
-    assert anew.figure > named["all INT8"].figure
-
-
-def test_scales_that_are_not_taken_contradict_none_that_are(tmp_path):
-    """Two tensors have other scales; what was tried for the whole network spoils a sample."""
-    model = networks.depthwise(2)
-    data = networks.samples(model, 6, 4)
-    data["x"] = np.sign(data["x"])
-    clipped = {"calibrator": "percentile", "percentile": 80.0, "engine": "onnxruntime", "threshold": 0.98, "plans": 20}
-    found = trt_bisect.recover(networks.save(model, tmp_path), data, **clipped)
-    (note,) = [note for note in found.notes if "other scales" in note]
-    assert found.moves
-    assert "left as they were" not in note
-    assert "not taken" in note
-
-
-def test_only_scales_that_change_are_moves(tmp_path):
-    """Every calibrator gives a tensor of -1 and 1 the same scale."""
-    model = networks.chain(4)
-    network = load_network(networks.save(model, tmp_path))
-    samples = [{"x": np.sign(sample[None])} for sample in networks.samples(model, 6)["x"]]
-    ranges, seen = calibrate(network, samples, "percentile", 90.0), magnitudes(network, samples)
-    best = Calibrator("minmax")
-    sought = SimpleNamespace(kept=(), space=SimpleNamespace(plan=lambda kept: kept))
-    (moves,) = suggest(
-        network, ranges, seen, sought, lambda moves, _: 0.1 if best in moves.values() else 1.0, lambda _: None
-    )
-    wanted = calibrate(network, samples, "minmax").scales
-    assert moves.keys() == {name for name in wanted if abs(wanted[name] / ranges.scales[name] - 1.0) > 1e-3}
-    assert "x" not in moves
-    assert recalibrated(ranges, seen, moves).scales["x"] == wanted["x"]
 
 
 @pytest.mark.parametrize("dead", [0.0, 1e-39])
@@ -372,14 +317,6 @@ def test_a_recipe_with_dead_channels_passes_the_check(tmp_path, dead):
     others = np.abs(np.delete(values, [1, 4], axis=0)).max(axis=(1, 2, 3)) / 127
     np.testing.assert_allclose(np.delete(scale, [1, 4]), others, rtol=1e-6)
     assert np.isfinite(session.run(None, {"x": data["x"][:1]})[0]).all()
-
-
-def test_scales_that_do_for_the_judged_input_alone_are_not_taken(lenet):
-    """Clipping the planted channel serves the worst digit, and spoils others."""
-    found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime")
-    assert [row.layer for row in found.high] == ["ip2"]
-    assert found.moves == ()
-    assert any("they are not taken" in note for note in found.notes)
 
 
 def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
@@ -481,3 +418,72 @@ def test_a_target_that_nothing_meets_is_exit_code_1(tmp_path, command):
     )  # fmt: skip
     assert code == 1
     assert "misses the target" in out
+
+
+def figures_on(recipe, path, samples):
+    """The SQNR of an exported network on each sample, in ONNX Runtime alone."""
+    options, files = ort.SessionOptions(), (path, recipe / "network.qdq.onnx")
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    exact, ours = (ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]) for file in files)
+    figures = []
+    for sample in samples:
+        wanted, found = (session.run(None, {"x": sample[None]})[0] for session in (exact, ours))
+        figures.append(10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()))
+    return figures
+
+
+def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):
+    model = networks.chain(6)
+    plant_between(model, "conv1", "conv2")
+    plant_between(model, "conv3", "conv4")
+    path, data, unseen = networks.save(model, tmp_path), networks.samples(model, 12), networks.samples(model, 5, 7)
+    wishes = {"engine": "onnxruntime", "metric": "sqnr", "threshold": 25.0, "output": tmp_path / "run"}
+    found = trt_bisect.recover(path, data, validation=unseen, plans=10, **wishes)
+    given, elsewhere = (figures_on(tmp_path / "run/recipe", path, one["x"]) for one in (data, unseen))
+    assert found.meets
+    assert min(given) >= 25.0
+    assert found.answer.given.inputs == found.answer.given.holds == 12
+    assert found.answer.given.worst == pytest.approx(min(given), abs=0.05)
+    assert (found.answer.unseen.inputs, found.answer.unseen.holds) == (5, sum(figure >= 25.0 for figure in elsewhere))
+    assert found.answer.unseen.worst == pytest.approx(min(elsewhere), abs=0.05)
+    assert "12 of 12 inputs given" in found.summary
+    assert len(found.answer.calibrators) > 1
+    assert Recovery.from_json(json.loads((tmp_path / "run/recovery.json").read_text())).answer == found.answer
+
+
+def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):
+    """Calibration by a percentile of 60 clips most values away; with another calibrator nothing has to be high."""
+    model = networks.chain(6)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
+    wishes = {"engine": "onnxruntime", "threshold": 0.98, "plans": 20}
+    named = trt_bisect.recover(path, data, calibrator="percentile", percentile=60.0, **wishes)
+    free = trt_bisect.recover(path, data, **wishes)
+    assert named.high
+    assert free.high == ()
+    assert named.measured["int8"] < 0.98 <= free.measured["int8"]
+
+
+def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):
+    """One convolution can be paid for: no other one alone is better on the worst of the inputs."""
+    model = networks.chain(5)
+    for pair, factor in ((("conv0", "conv1"), 60.0), (("conv2", "conv3"), 90.0)):
+        plant_between(model, *pair, factor=factor)
+    network = load_network(networks.save(model, tmp_path))
+    samples = networks.samples(model, 9)["x"]
+    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in samples], "minmax")
+    builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
+    costs = {
+        k: by[Precision.FP32]
+        for k, by in shares(times_by_macs(network, facts_for(network, {"x": samples[:1]}))).items()
+    }
+    most = max(costs.values())
+
+    def worst(high):
+        with builder.reference() as exact, builder.build(trt_bisect.all_but(len(network.layers), high)) as engine:
+            pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in samples]
+        return min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
+
+    found = trt_bisect.recover(network, ranges, {"x": samples}, budget=most, plans=40, **WISHES)
+    payable = [high for n in range(3) for high in combinations(costs, n) if sum(costs[k] for k in high) <= most]
+    assert found.cost <= most + 1e-9
+    assert found.measured["recipe"] >= max(map(worst, payable)) - 0.2

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.answer.every_plan import compared, targets, with_minimal
+from benchmarks.answer.every_plan import as_recover, compared, targets
 from benchmarks.answer.judge import judged, worst
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.precision import int8_set
@@ -47,7 +47,7 @@ def test_every_plan_tells_the_cheapest_from_others():
     losses = np.array([sum((alone[u] for u in range(3) if not n >> u & 1), np.zeros(2)) for n in range(8)])
     space = Space(int8_set(3, ()), ((0,), (1,), (2,)), (0.5, 0.3, 0.2), 0.0)
     assert targets(losses) == pytest.approx({"1 high": (7 * 3) ** 0.5, "2 high": (3 * 1) ** 0.5, "0.99": 0.01})
-    right = compared(space, losses, 3.6, with_minimal)
+    right = compared(space, losses, 3.6, as_recover)
     assert (right["found"], right["cheapest"], right["high in cheapest"]) == (True, 0.5, 1)
     wrong = compared(space, losses, 3.6, lambda *_: frozenset({0, 1}))
     assert (wrong["meets"], wrong["found"], wrong["minimal"]) == (True, False, False)

@@ -60,12 +60,19 @@ class SwitchSession:
     Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
     """
 
-    def __init__(self, written: WrittenSwitch, scales: Scales, provider: str, threads: int | None) -> None:
+    def __init__(
+        self, written: WrittenSwitch, scales: Scales, high: Precision, provider: str, threads: int | None
+    ) -> None:
         self._session = make_session(written, provider, threads, level=SAME_SUMS)
         self._names = [output.name for output in self._session.get_outputs()]
         self._gates = written.gates
         self._scales = written.scales
         self._own_scales = scales
+        self._high = high
+
+    def runs(self, plan: PrecisionPlan) -> bool:
+        """Returns true if each layer of a plan is in INT8 or in the session's one high precision."""
+        return set(plan.precisions) <= {Precision.INT8, self._high}
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for one sample.
@@ -119,11 +126,8 @@ class OnnxRuntimeBuilder:
             threads: for one inference; None for those of the build options.
         """
         written = write_switch(self._writer, self._options.high)
-        return SwitchSession(written, self._scales, self.provider, threads or self._options.threads)
-
-    def switches(self, plan: PrecisionPlan) -> bool:
-        """Returns true if that session runs a plan: each layer is in INT8 or in the session's one high precision."""
-        return set(plan.precisions) <= {Precision.INT8, self._options.high}
+        high, threads = self._options.high, threads or self._options.threads
+        return SwitchSession(written, self._scales, high, self.provider, threads)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

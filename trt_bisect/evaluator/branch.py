@@ -9,15 +9,11 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.passes import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import PassResult, Stream
-from trt_bisect.evaluator.switch import SwitchEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
-
-_FAMILY = 4
-"""The fewest plans that are measured in a pass where single engines would do."""
 
 OnPiece = Callable[[str, int], None]
 """Called before each piece with the name of its last layer and the number of rows that run through it."""
@@ -42,7 +38,6 @@ class BranchEvaluator:
         store: TrialStore,
         whole: RebuildEvaluator,
         high: Precision,
-        switch: SwitchEvaluator | None = None,
         measured_in: str = WHOLE,
     ) -> None:
         """Prepares the evaluator; nothing is built yet.
@@ -56,7 +51,6 @@ class BranchEvaluator:
             store: where trials are kept; the same as that of ``whole``.
             whole: measures on whole engines.
             high: the precision of layers not in INT8.
-            switch: measures any plan, less exactly; None where there is none.
             measured_in: see above.
         """
         self.measured_in = measured_in
@@ -68,50 +62,11 @@ class BranchEvaluator:
         self._compare = compare
         self._store = store
         self.whole = whole
-        self._switch = switch
-        self._quantizable = len(network.quantizable)
         self._nothing = int8_set(len(network.layers), (), high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan on a whole engine, or one that is exactly the same."""
         return self.whole.measure(plan)
-
-    def choose(self, plan: PrecisionPlan) -> Trial:
-        """Returns a trial of a plan that is good enough to choose by."""
-        return self._switch.measure(plan) if self._switch else self.whole.measure(plan)
-
-    def choose_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """Returns trials that are good enough to choose by, in the order of ``plans``.
-
-        Plans in which one layer alone is in INT8, or alone is not, share a pass where there are enough of them. The
-        others are measured one by one.
-
-        Args:
-            plans: to measure.
-            on_plan: called with each plan that had to be measured.
-        """
-        self._measure_family(plans, on_plan)
-        unknown = [plan for plan in plans if self._recalled(plan) is None]
-        trials = (self._switch or self.whole).measure_all(unknown, on_plan)
-        measured = dict(zip(unknown, trials, strict=True))
-        return [self._recalled(plan) or measured[plan] for plan in plans]
-
-    def _measure_family(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> None:
-        """Measures in passes the plans that differ by one layer from all in INT8 or from none, if they are many."""
-        family = [
-            plan for plan in dict.fromkeys(plans) if self._recalled_in_pass(plan) is None and self._one_apart(plan)
-        ]
-        if len(family) < _FAMILY:
-            return
-        new = [plan for plan in family if self._known_in_pass(plan) is None]
-        self.measure_all(family, lambda *_: None)
-        for plan in new:
-            on_plan(plan)
-
-    def _one_apart(self, plan: PrecisionPlan) -> bool:
-        """Returns true if one layer alone is in INT8, or all quantizable layers but one."""
-        count = len(self.whole.canonical(plan).int8)
-        return count in (1, self._quantizable - 1)
 
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """Returns the number of rows that will run through pieces to measure ``plans``, for a progress bar."""
@@ -126,15 +81,6 @@ class BranchEvaluator:
 
     def _key(self, plan: PrecisionPlan) -> TrialKey:
         return TrialKey(self.whole.canonical(plan).key(), self.measured_in)
-
-    def _recalled(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the recalled trial of a plan on a whole engine, or else that of a pass; see ``TrialStore.recall``."""
-        return self._store.recall(TrialKey(self._key(plan).plan).text) or self._recalled_in_pass(plan)
-
-    def _recalled_in_pass(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the recalled trial of a plan in a pass."""
-        key = self._key(plan)
-        return self._store.recall(key.text) or self._store.recall(key.in_rows.text)
 
     def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan in a pass, a recalled one and then one beside other rows first."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Protocol
 
@@ -46,26 +47,6 @@ class Runner(Protocol):
         ...
 
 
-class SwitchRunner:
-    """Runs plans on one session that switches precisions, with some scales of the activations.
-
-    Args:
-        session: shared by the runners of all scales.
-        scales: of the activations.
-    """
-
-    at_once = cores()
-
-    def __init__(self, session: SwitchSession, scales: Scales) -> None:
-        self._session = session
-        self._scales = scales
-
-    @contextmanager
-    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Opens a plan; nothing is built."""
-        yield lambda feeds: self._session.infer(plan, feeds, self._scales)
-
-
 class WholeRunner:
     """Runs plans on whole engines, each built for it."""
 
@@ -79,6 +60,36 @@ class WholeRunner:
         """Builds the engine of a plan."""
         with self._builder.build(plan) as engine:
             yield engine.infer
+
+
+class SwitchRunner:
+    """Runs plans on one session that switches precisions, with some scales of the activations.
+
+    Args:
+        session: shared by the runners of all scales.
+        scales: of the activations.
+        builder: makes the builder with these scales, for plans of precisions that the session does not have.
+    """
+
+    at_once = cores()
+
+    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder]) -> None:
+        self._session = session
+        self._scales = scales
+        self._make_builder = builder
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return self._make_builder()
+
+    @contextmanager
+    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
+        """Opens a plan; only one that the session does not run is built."""
+        if self._session.runs(plan):
+            yield lambda feeds: self._session.infer(plan, feeds, self._scales)
+        else:
+            with self._builder.build(plan) as engine:
+                yield engine.infer
 
 
 @dataclass

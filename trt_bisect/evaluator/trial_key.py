@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 WHOLE = ""
 PIECES = "pieces"
-SWITCH = "switch"
 _ROWS = "rows"
 
 
@@ -19,8 +18,8 @@ class TrialKey:
     Attributes:
         plan: the plan's key, or another word without a space.
         measured_in: ``WHOLE``: a whole engine, or pieces that compute exactly what a whole engine does. ``PIECES``:
-            pieces that are built as engines of their own. ``SWITCH``: the session that holds both precisions of every
-            layer. Others: see ``in_rows`` and ``evaluator.accuracy``.
+            pieces that are built as engines of their own. Others: see ``in_rows``, ``evaluator.each_input`` and
+            ``evaluator.accuracy``.
     """
 
     plan: str

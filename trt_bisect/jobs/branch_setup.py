@@ -12,7 +12,6 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
-from trt_bisect.evaluator.switch import SwitchEvaluator
 from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
 from trt_bisect.evaluator.trial_key import PIECES, WHOLE
 from trt_bisect.model.layers import TensorFacts
@@ -60,12 +59,11 @@ def branch_evaluator(
     if isinstance(builder, OnnxRuntimeBuilder):
         pieces, measured_in = cut(network, facts[0]), WHOLE
         made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
-        switch = SwitchEvaluator(builder, inputs, compare, store, whole)
     else:
-        pieces, measured_in, switch = cut(network, facts[0], 1), PIECES, None
+        pieces, measured_in = cut(network, facts[0], 1), PIECES
         made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
     stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=keeps_engines)
-    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, switch, measured_in)
+    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, measured_in)
 
 
 def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:

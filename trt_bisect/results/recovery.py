@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.saving import WithRecipe
@@ -17,7 +18,6 @@ SCHEMA = 1
 RECOVERY, FRONT = "recovery.json", "front.csv"
 ACCURACY = "accuracy"
 ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
-ALL_INT8_ANEW = "all INT8 with other scales"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Move:
-    """A scale that was chosen again, by another calibrator, at no cost in speed."""
+    """A tensor's scale by another calibrator than that of the other tensors, at no cost in speed."""
 
     tensor: str
     calibrator: str
@@ -75,15 +75,16 @@ class Recovery(WithRecipe):
             figure of FP32; ``most`` the largest cost, where one was given.
         figure: the name of the figure, such as ``cosine`` or ``accuracy``.
         costs: the source of the costs: ``macs``, ``measured`` or a file.
-        measured: the figures of ``int8``, ``recipe`` and ``high``.
+        measured: the figures of ``int8``, ``recipe`` and ``high`` on all inputs given, with the recipe's scales.
         meets: the plan meets the target.
         minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
         cost: the share of INT8's gain in speed that the plan gives up.
-        front: with the recipe's scales, except ``all INT8``, which has the original scales, as in ``measured``.
+        front: with the recipe's scales, on all inputs given.
         plans: the number of plans measured.
         started: the time of its start, in seconds since the epoch; 0 in older files.
-        stopped: it was stopped after the recipe was found, before other scales were tried or before the front and the
-            latencies were measured; the same command completes it.
+        stopped: it was stopped after the recipe was found, before the front and the latencies were measured; the same
+            command completes it.
+        answer: the ranges, and the inputs on which the recipe holds; None in older files.
         by_input: where several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
             empty where an accuracy decides.
         files: of the recipe; None in a recovery read from a file.
@@ -123,6 +124,7 @@ class Recovery(WithRecipe):
     started: float = 0.0
     stopped: bool = False
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    answer: AnswerFacts | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
@@ -152,7 +154,8 @@ class Recovery(WithRecipe):
         """Returns the content of ``recovery.json``: JSON types, no NaN and no infinity."""
         record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
         lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
-        types = plain({**record, **lists})
+        answer = None if self.answer is None else asdict(self.answer)
+        types = plain({**record, **lists, "answer": answer})
         assert isinstance(types, dict)
         return types
 
@@ -170,6 +173,7 @@ class Recovery(WithRecipe):
             "moves": tuple(checked(Move(**move)) for move in record["moves"]),
             "front": tuple(_point(point) for point in record["front"]),
             "notes": tuple(record["notes"]),
+            "answer": AnswerFacts.from_json(record["answer"]) if record.get("answer") else None,
         }
         found = checked(cls(**{**record, **lists}))
         figures = (found.target["least"], found.measured["int8"], found.measured["recipe"])

@@ -51,13 +51,13 @@ def summary(
     """
     recipe, text = measured.recipe, rule.metric.text
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
-    figure = f"In full INT8{_with_ranges(answer)} the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
+    figure = f"In full INT8{with_ranges(answer)} the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
     if recipe.meets and not recipe.kept:
         passed = f"{figure}, within the threshold of {text(rule.threshold)}"
         if answer.doubts:
             return f"Full INT8 passes on similarity, but that is doubted. {' '.join(answer.doubts)} {passed}."
         parts = [f"{passed}: no layer is to blame."]
-        return " ".join([*parts, *_other_ranges(answer, text), *_held(answer, text, "Full INT8")])
+        return " ".join([*parts, *_other_ranges(answer, text), *holds_on(answer, text, "Full INT8")])
     misses = f"{figure}, which misses the threshold of {text(rule.threshold)}."
     parts = ["Full INT8 could not be built or run." if measured.full.failed else misses]
     left = _left_high(network, recipe)
@@ -66,7 +66,7 @@ def summary(
         return " ".join(parts)
     parts += [*_blamed(network, rule, recipe, measured.findings), f"With {left} the network measures {restored}."]
     doubted = [f"The recipe is doubted. {' '.join(answer.doubts)}"] if answer.doubts else []
-    return " ".join([*doubted, *parts, *_held(answer, text, "The recipe"), *_price(answer)])
+    return " ".join([*doubted, *parts, *holds_on(answer, text, "The recipe"), *_price(answer)])
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
@@ -74,7 +74,8 @@ def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | No
     return figure + over_inputs(by_input, rule.metric.text)
 
 
-def _with_ranges(answer: AnswerFacts) -> str:
+def with_ranges(answer: AnswerFacts) -> str:
+    """Returns the words on the chosen calibrator; empty if no other was tried."""
     chosen = [row.calibrator for row in answer.calibrators if row.chosen]
     return f" with the ranges of {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
 
@@ -101,7 +102,7 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings) ->
         yield _accumulates(network, rule, findings)
 
 
-def _held(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
+def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
     """Yields a sentence on the inputs that a plan holds on."""
     parts = [
         f"{held.holds} of {held.inputs} {what} (worst {'no figure' if held.worst is None else text(held.worst)})"

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trt_bisect.driver.recipes.local_search import improved
+import numpy as np
+
+from trt_bisect.driver.recipes.local_search import Goal, improved
 from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side
-from trt_bisect.driver.recipes.minimal import cheaper, reduced
-from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space
+from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 
 _EQUAL = 0.01
 """Sets whose costs differ by less than this share of the smaller one are equally good."""
+_TOO_MUCH = 2.0
+"""The weight, against the cost, of a loss of twice the budget."""
+_HOPE = 3.0
+"""A set is measured if its estimated loss is at most so many budgets."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +86,44 @@ def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
     if not known.meets(space.all):
         return None
     return (yield from lowered(known, space.all, orders(space)[0], lambda: dearest))
+
+
+def cheaper(space: Space, kept: Kept) -> Goal:
+    """Returns the goal of a set that costs less than ``kept``."""
+    price, budget = space.price(kept), space.budget
+
+    def energy(cost: np.ndarray, loss: np.ndarray) -> np.ndarray:
+        return np.asarray(cost / price[0] + _TOO_MUCH * np.maximum(loss / budget - 1.0, 0.0))
+
+    return Goal(lambda other: space.price(other) < price, budget, _HOPE * budget, space.price, energy)
+
+
+def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:
+    """Returns a 1-minimal part of a set that meets the budget: units go low, many together, until none can."""
+    space = known.space
+    while True:
+        units = sorted(kept)
+        losses = yield from known.ask([kept - {unit} for unit in units])
+        rises = {
+            unit: max(-saved(known.losses[kept], loss), 0.0)
+            for unit, loss in zip(units, losses, strict=True)
+            if loss <= space.budget
+        }
+        if not rises:
+            return kept
+        ranked = sorted(rises, key=lambda unit: (rises[unit] / space.costs[unit], -space.costs[unit], unit))
+        kept = yield from _without_most(known, kept, ranked)
+
+
+def _without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int]) -> Batches[Kept]:
+    """Returns the set without as many first units of a ranking as can go low; it is known that the first can."""
+    enough, too_many = 1, len(ranked) + 1
+    count = len(ranked)
+    while enough < count:
+        yield from known.ask([kept.difference(ranked[:count])])
+        if known.meets(kept.difference(ranked[:count])):
+            enough = count
+        else:
+            too_many = count
+        count = (enough + too_many) // 2
+    return kept.difference(ranked[:enough])

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from trt_bisect.driver.recipes.minimal import Chosen
-from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 
 POINTS = 24
 
 
-def path(space: Space, chosen: Chosen, points: int = POINTS) -> list[Kept]:
+def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int = POINTS) -> list[Kept]:
     """Returns sets of units, each part of the next: chosen units first, and those that gain most for their cost first.
 
     Args:
         space: the units to choose from.
         chosen: the choice of a search.
+        alone: the sensitivities; None where they were not measured.
         points: the largest number of sets, the empty one and the whole one included.
     """
-    alone = chosen.alone
     units = sorted(space.all)
 
     def worth(unit: int) -> tuple[bool, float, int]:
-        figures = (alone.gains if unit in chosen.kept else alone.losses) if alone else (0.0,) * len(units)
-        return unit not in chosen.kept, -figures[unit] / space.costs[unit], unit
+        figures = (alone.gains if unit in chosen else alone.losses) if alone else (0.0,) * len(units)
+        return unit not in chosen, -figures[unit] / space.costs[unit], unit
 
     order = sorted(units, key=worth)
-    sizes = {round(place * len(order) / (points - 1)) for place in range(points)} | {len(chosen.kept)}
+    sizes = {round(place * len(order) / (points - 1)) for place in range(points)} | {len(chosen)}
     return [frozenset(order[:size]) for size in sorted(sizes)]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.precision import PrecisionPlan
 
@@ -50,11 +51,12 @@ def lowered(
 
 
 def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
-    """Runs searches in step: their questions of one step are asked together, so that they are measured together."""
+    """Runs searches in step: their questions of one step are asked together; no plan is asked for twice."""
     results: dict[int, Result] = {}
     waiting: dict[int, Sequence[PrecisionPlan]] = {}
+    known: dict[PrecisionPlan, Loss] = {}
 
-    def advance(place: int, losses: Sequence[float | None] | None) -> None:
+    def advance(place: int, losses: Sequence[Loss] | None) -> None:
         try:
             waiting[place] = next(searches[place]) if losses is None else searches[place].send(losses)
         except StopIteration as end:
@@ -65,10 +67,11 @@ def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
         advance(place, None)
     while waiting:
         asked = dict(waiting)
-        plans = list(dict.fromkeys(plan for batch in asked.values() for plan in batch))
-        losses = dict(zip(plans, (yield plans), strict=True))
+        new = [plan for plan in dict.fromkeys(plan for batch in asked.values() for plan in batch) if plan not in known]
+        if new:
+            known.update(zip(new, (yield new), strict=True))
         for place, batch in asked.items():
-            advance(place, [losses[plan] for plan in batch])
+            advance(place, [known[plan] for plan in batch])
     return [results[place] for place in range(len(searches))]
 
 

@@ -6,7 +6,7 @@ A search here asks for many plans at a time, so that they can be measured togeth
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trt_bisect.driver.culprits.search import Loss, Result
@@ -28,6 +28,7 @@ class Space:
         budget: the largest loss that is good.
         low: the lower precision.
         high: the higher precision.
+        others: by unit, the higher precision of units that have another one.
     """
 
     base: PrecisionPlan
@@ -36,6 +37,7 @@ class Space:
     budget: float
     low: Precision = Precision.INT8
     high: Precision = Precision.FP32
+    others: Mapping[int, Precision] = field(default_factory=dict)
 
     @property
     def all(self) -> Kept:
@@ -48,7 +50,10 @@ class Space:
 
     def plan(self, kept: Kept) -> PrecisionPlan:
         """The plan with these units high and the others low."""
-        return self.base.keeping(self.layers(self.all - kept), self.low).keeping(self.layers(kept), self.high)
+        plan = self.base.keeping(self.layers(self.all - kept), self.low).keeping(self.layers(kept), self.high)
+        for unit in kept & self.others.keys():
+            plan = plan.keeping(self.units[unit], self.others[unit])
+        return plan
 
     def cost(self, kept: Iterable[int]) -> float:
         """The cost of these units in the high precision."""

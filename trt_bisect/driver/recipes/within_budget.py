@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trt_bisect.driver.recipes.local_search import Goal, improved
-from trt_bisect.driver.recipes.minimal import PLANS, Chosen, GrowthLimit, chosen, grown
-from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Space, sensitivities
+from trt_bisect.driver.recipes.search_space import (
+    Batches,
+    Kept,
+    MeasuredSets,
+    Sensitivities,
+    Space,
+    saved,
+    sensitivities,
+)
 
 _TOO_MUCH = 4.0
 _LESS = 1e-6
 _ROUNDED = 1e-9
 _HOPE = 2.0
 """A set is measured if its estimated loss is at most so many times that of the current set."""
+_AT_ONCE = 24
+"""The number of units tried as the next one to keep high: those that gained most when they were last tried."""
 
 
-def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
+@dataclass(frozen=True)
+class MostAccurate:
+    """The result of a search within a cost.
+
+    Attributes:
+        kept: the units kept high.
+        losses: of all sets measured, infinite for a set that could not be measured.
+    """
+
+    kept: Kept
+    losses: dict[Kept, float]
+
+
+def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
     """Searches the set of units to keep high that loses least and costs no more than ``most``.
 
     Args:
@@ -29,11 +52,10 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
     known, most = MeasuredSets(space, limit), most + _ROUNDED
     yield from known.ask([frozenset(), space.all])
     if not known.losses[frozenset()] > 0.0:
-        return chosen(known, frozenset(), None)
+        return MostAccurate(frozenset(), known.losses)
     alone = yield from sensitivities(known)
     for per_cost in (True, False):
-        growth = GrowthLimit(most, len(space.units), limit)
-        yield from grown(known, alone, lambda kept: not known.losses[kept] > 0.0, growth, per_cost=per_cost)
+        yield from _grown(known, alone, most, per_cost=per_cost)
 
     def payable(kept: Kept) -> bool:
         return space.cost(kept) <= most
@@ -47,7 +69,7 @@ def within(space: Space, most: float, limit: int = PLANS) -> Batches[Chosen]:
         if better is None:
             break
         best = better
-    return chosen(known, best, alone)
+    return MostAccurate(best, known.losses)
 
 
 def _more_accurate(loss: float, most: float, payable: Callable[[Kept], bool], key: Callable[[Kept], Any]) -> Goal:
@@ -55,3 +77,32 @@ def _more_accurate(loss: float, most: float, payable: Callable[[Kept], bool], ke
         return np.asarray(reckoned / loss + _TOO_MUCH * np.maximum(cost / max(most, _LESS) - 1.0, 0.0))
 
     return Goal(payable, loss * (1.0 - _LESS), _HOPE * loss, key, energy)
+
+
+def _grown(known: MeasuredSets, alone: Sensitivities, most: float, *, per_cost: bool) -> Batches[None]:
+    """Begins with all units low and keeps the one high that gains most, until no other can be paid for.
+
+    Gains become smaller as other units are kept high, as a rule: so only units with the largest gains so far are tried.
+
+    Args:
+        known: the measurements.
+        alone: the sensitivities.
+        most: the largest cost.
+        per_cost: rank units by gain for their cost, not by gain.
+    """
+    space = known.space
+    prices = space.costs if per_cost else (1.0,) * len(space.units)
+    gains = dict(enumerate(alone.gains))
+    kept: Kept = frozenset()
+    while known.losses[kept] > 0.0:
+        payable = [unit for unit in space.all - kept if space.cost(kept | {unit}) <= most]
+        tried = sorted(payable, key=lambda unit: (-gains[unit] / prices[unit], -alone.losses[unit], unit))[:_AT_ONCE]
+        if not tried:
+            return
+        losses = yield from known.ask([kept | {unit} for unit in tried])
+        for unit, loss in zip(tried, losses, strict=True):
+            gains[unit] = saved(known.losses[kept], loss)
+        best = max(tried, key=lambda unit: (gains[unit] / prices[unit], alone.losses[unit]))
+        if gains[best] <= 0.0:
+            best = max(tried, key=lambda unit: alone.losses[unit])
+        kept |= {best}

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from trt_bisect.driver.culprits.search import Findings, Loss
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
+from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.precisions import in_fp16
 from trt_bisect.jobs.answer.search import (
     AUTO,
     IMPROVEMENTS,
     CalibratorTried,
+    Costs,
     choose_ranges,
     find_set,
     gains_and_losses,
     make_space,
     retuned,
 )
-from trt_bisect.jobs.answer.validation import Checked, check
+from trt_bisect.jobs.answer.target import SimilarityTarget, Target
+from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
@@ -34,6 +40,8 @@ _JOIN = 8
 """The number of inputs that join at a time because a recipe misses on them."""
 _ROUNDS = 5
 _SAFETY = 0.98
+_MANY = 500
+"""With more units, the gain and the loss of each alone would take longer to measure than the search itself."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +108,43 @@ class AnswerSearch:
     Attributes:
         plans: measures.
         experiment: with the chosen ranges.
+        improvements: the number of plans by which a recipe may be made cheaper.
+        target: judges; the similarity if nothing else is set.
+        single_scales: single tensors may get the scales of other calibrators.
+        fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
         tried: the calibrators.
     """
 
     plans: AnswerPlans
     experiment: Experiment
     improvements: int = IMPROVEMENTS
+    target: Target = field(init=False)
+    single_scales: bool = field(default=True, init=False)
+    fp16: Costs | None = field(default=None, init=False)
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
 
-    def choose_ranges(self) -> Experiment:
-        """Chooses the ranges; returns the experiment with them."""
+    def __post_init__(self) -> None:
+        self.target = SimilarityTarget(self.plans)
+
+    def choose_ranges(self, space: Space | None = None) -> Experiment:
+        """Chooses the ranges by the similarity; returns the experiment with them.
+
+        Args:
+            space: the plans; None if each layer moves by itself and costs its multiply-adds.
+        """
         plans, own = self.plans, self.experiment.ranges
-        self.space = make_space(plans)
+        self.space = space or make_space(plans)
         plans.judged = self._first_judged()
         others = [ranges for ranges in plans.preparation.candidates if ranges.origin != own.origin]
         ranges, self.tried = choose_ranges(plans, self.space, [own, *others], self.named)
-        if ranges.digest() != self.experiment.ranges.digest():
-            changed = plans.preparation.with_ranges(self.experiment, ranges)
-            self.experiment = plans.preparation.in_pieces(changed)
+        self.take_ranges(ranges)
         return self.experiment
+
+    def take_ranges(self, ranges: Ranges) -> None:
+        """Goes on with some ranges."""
+        if ranges.digest() != self.experiment.ranges.digest():
+            changed = self.plans.preparation.with_ranges(self.experiment, ranges)
+            self.experiment = self.plans.preparation.in_pieces(changed)
 
     def _first_judged(self) -> list[int]:
         counting = self.plans.inputs.counting
@@ -128,41 +154,84 @@ class AnswerSearch:
         ranked = sorted(counting, key=lambda place: -losses.get(place, 0.0))
         return sorted({*ranked[:_JUDGED_AT_FIRST], *(set(self.plans.inputs.first) & set(counting))})
 
-    def finish(self, findings: Findings) -> Answer:
+    def finish(self, culprits: Collection[int] = ()) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
 
         Args:
-            findings: of the curve.
+            culprits: of the curve.
         """
-        ranges, budget = self.experiment.ranges, self.experiment.rule.budget
-        checked = check(self.plans, self.experiment, self.plans.full)
+        budget = self.target.budget
+        self.space = replace(self.space, budget=budget)
+        checked = self.target.check(self.experiment, self.plans.full)
         if checked.meets(budget):
             return self._answer(Cheapest(frozenset(), True, {}), self.experiment, None, checked, budget, {})
-        plans, space = self.plans, self.space
-        alone = gains_and_losses(plans, space, ranges) if plans.switches else None
-        found, experiment, checked, aim = self._held(findings, alone)
+        alone = self._alone()
+        found, experiment, checked, aim = self._held(culprits, alone)
         if not found.meets:
             return self._answer(found, experiment, alone, checked, aim, {})
+        checked = self._in_fp16(found, experiment, checked)
         found, checked, taken_back = self._minimal(found, experiment, checked)
         return self._answer(found, experiment, alone, checked, aim, taken_back)
 
-    def _held(self, findings: Findings, alone: Sensitivities | None) -> tuple[Cheapest, Experiment, Checked, float]:
+    def finish_within(self, most: float) -> Answer:
+        """Finds the most accurate plan within a cost, and measures each step back from it.
+
+        Args:
+            most: the largest cost, a share of INT8's gain in speed.
+        """
+        plans, target, experiment = self.plans, self.target, self.experiment
+        self.space = space = replace(self.space, budget=target.budget)
+        measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
+        for _ in range(_ROUNDS):
+            plans.preparation.progress.stage("Searching within the cost", None)
+            kept = drive(within(space, most, self.improvements), measure).kept
+            new = target.worse(space.plan(kept), experiment.ranges)
+            if not new:
+                break
+            plans.judged += new[:_JOIN]
+        checked = target.check(experiment, space.plan(kept))
+        found = Cheapest(kept, checked.meets(target.budget), {})
+        if found.meets:
+            checked = self._in_fp16(found, experiment, checked)
+        units = sorted(kept)
+        back = measure([self.space.plan(kept - {unit}) for unit in units])
+        taken_back = dict(zip(units, back, strict=True))
+        return self._answer(found, experiment, self._alone(), checked, target.budget, taken_back)
+
+    def _alone(self) -> Sensitivities | None:
+        """The gain and the loss of each unit; None where an engine would be built for each, or where they are many."""
+        if not self.plans.switches or len(self.space.units) > _MANY:
+            return None
+        return gains_and_losses(self.plans, self.space, self.experiment.ranges)
+
+    def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
+        """Puts members into FP16 where that is allowed and enough; returns the check of the recipe."""
+        if self.fp16 is None or not found.kept:
+            return checked
+        self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment, self.fp16)
+        return lowered or checked
+
+    def _held(
+        self, culprits: Collection[int], alone: Sensitivities | None
+    ) -> tuple[Cheapest, Experiment, Checked, float]:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
         """
-        plans, budget = self.plans, self.experiment.rule.budget
-        aim = budget
+        plans, target = self.plans, self.target
+        aim = budget = target.budget
         for _ in range(_ROUNDS):
             space = replace(self.space, budget=aim)
-            found = find_set(plans, space, self.experiment.ranges, findings, alone, self.improvements)
             experiment = self.experiment
-            if found.meets and found.kept and plans.switches and len(self.tried) > 1 and not self.named:
+            plans.preparation.progress.stage("Searching for the cheapest recipe", None)
+            measure = partial(target.losses, ranges=experiment.ranges)
+            found = find_set(space, measure, culprits, alone, self.improvements)
+            if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
                     found = replace(found, kept=kept, equals=())
                     experiment = plans.preparation.with_ranges(experiment, ranges)
-            checked = check(plans, experiment, space.plan(found.kept))
+            checked = target.check(experiment, space.plan(found.kept))
             if checked.meets(budget) or not found.meets:
                 break
             new = [place for place in checked.missed if place not in plans.judged]
@@ -170,6 +239,12 @@ class AnswerSearch:
             if not new:
                 aim *= min(budget / checked.worst, 1.0) * _SAFETY
         return found, experiment, checked, aim
+
+    @property
+    def _retunes(self) -> bool:
+        """True if single tensors may get the scales of other calibrators."""
+        candidates = self.plans.switches and len(self.tried) > 1 and not self.named
+        return candidates and self.single_scales and isinstance(self.target, SimilarityTarget)
 
     @property
     def named(self) -> bool:
@@ -181,15 +256,15 @@ class AnswerSearch:
         self, found: Cheapest, experiment: Experiment, checked: Checked
     ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
         """Takes back each member, the dearest first; one that is not needed after all goes to INT8."""
-        plans, space = self.plans, self.space
+        target, space = self.target, self.space
         kept, taken_back = found.kept, dict[int, Loss]()
         waiting = sorted(kept, key=lambda unit: -space.costs[unit])
         while waiting:
             unit = waiting.pop(0)
             plan = space.plan(kept - {unit})
-            (loss,) = plans.losses([plan], experiment.ranges)
+            (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
             if loss is not None and loss <= space.budget:
-                other = check(plans, experiment, plan)
+                other = target.check(experiment, plan)
                 if other.meets(space.budget):
                     kept, checked, taken_back = kept - {unit}, other, {}
                     waiting = sorted(kept, key=lambda unit: -space.costs[unit])
@@ -237,12 +312,15 @@ class AnswerSearch:
 
 
 @contextmanager
-def answer_search(preparation: Preparation, experiment: Experiment) -> Iterator[AnswerSearch]:
+def answer_search(
+    preparation: Preparation, experiment: Experiment, improvements: int = IMPROVEMENTS
+) -> Iterator[AnswerSearch]:
     """Prepares the search of the answer: FP32's outputs for all inputs given.
 
     Args:
         preparation: that ``experiment`` belongs to.
         experiment: with the first ranges.
+        improvements: the number of plans by which a recipe may be made cheaper.
     """
     with answer_inputs(preparation, experiment) as inputs:
-        yield AnswerSearch(AnswerPlans(preparation, experiment, inputs), experiment)
+        yield AnswerSearch(AnswerPlans(preparation, experiment, inputs), experiment, improvements)

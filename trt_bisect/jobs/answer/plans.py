@@ -80,9 +80,30 @@ class AnswerPlans:
             )
         return self._by_ranges[key]
 
-    def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int] | None = None) -> list[Loss]:
-        """Returns the largest loss of each plan on the judged inputs; of those after the first miss none is run."""
-        return self.each(ranges).losses(plans, self.judged if among is None else among, self._tell)
+    def with_ranges(self, ranges: Ranges) -> Experiment:
+        """Returns the experiment on whole engines with some ranges."""
+        if ranges.digest() == self.experiment.ranges.digest():
+            return self.experiment
+        return self.preparation.with_ranges(self.experiment, ranges)
+
+    def losses(
+        self,
+        plans: Sequence[PrecisionPlan],
+        ranges: Ranges,
+        among: Sequence[int] | None = None,
+        *,
+        to_the_end: bool = False,
+    ) -> list[Loss]:
+        """Returns the largest loss of each plan on the judged inputs; of those after the first miss none is run.
+
+        Args:
+            plans: to measure.
+            ranges: of the activations.
+            among: the places of other inputs than the judged ones.
+            to_the_end: inputs after a miss are run too.
+        """
+        places = self.judged if among is None else among
+        return self.each(ranges).losses(plans, places, self._tell, to_the_end=to_the_end)
 
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
         """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
@@ -146,10 +167,8 @@ class AnswerPlans:
 
     def _runner(self, ranges: Ranges) -> Runner:
         if self._session is not None:
-            return SwitchRunner(self._session, ranges.scales)
-        if ranges.digest() == self.experiment.ranges.digest():
-            return WholeRunner(self.experiment.builder)
-        return WholeRunner(self.preparation.with_ranges(self.experiment, ranges).builder)
+            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder)
+        return WholeRunner(self.with_ranges(ranges).builder)
 
     def _tell(self, plan: PrecisionPlan) -> None:
         high = len(self.experiment.network.quantizable) - len(plan.int8)

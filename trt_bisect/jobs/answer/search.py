@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.culprits.search import Findings, Loss, drive
+from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import int8_set
+from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
+Units = tuple[tuple[int, ...], ...]
+Costs = Mapping[int, Mapping[Precision, float]]
+"""By layer and high precision, the share of INT8's gain in speed that is given up."""
+Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 AUTO = "auto"
-IMPROVEMENTS = 60
+IMPROVEMENTS = 100
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
@@ -50,14 +54,27 @@ class CalibratorTried:
     high: int | None = None
 
 
-def make_space(plans: AnswerPlans) -> Space:
-    """Returns the plans of a network, each quantizable layer a unit that costs its multiply-adds."""
+def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | None = None) -> Space:
+    """Returns the plans of a network.
+
+    Args:
+        plans: measures.
+        units: the layers that move together; None if each quantizable layer moves by itself.
+        costs: of the layers; None for those by multiply-adds.
+    """
     experiment = plans.experiment
     network, high = experiment.network, experiment.whole.high
-    costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])))
-    units = tuple((k,) for k in network.quantizable)
+    if units is None:
+        units = tuple((k,) for k in network.quantizable)
+    if costs is None:
+        costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])))
     base = int8_set(len(network.layers), (), high)
-    return Space(base, units, tuple(costs[k][high] for k in network.quantizable), experiment.rule.budget, high=high)
+    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, high=high)
+
+
+def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
+    """Returns the cost of each unit in a high precision."""
+    return tuple(sum(costs[k][high] for k in unit) for unit in units)
 
 
 def choose_ranges(
@@ -118,24 +135,22 @@ def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensit
 
 
 def find_set(
-    plans: AnswerPlans, space: Space, ranges: Ranges, findings: Findings, alone: Sensitivities | None, limit: int
+    space: Space, measure: Measure, culprits: Collection[int], alone: Sensitivities | None, limit: int
 ) -> Cheapest:
-    """Returns the cheapest set of layers found that must stay high with some ranges.
+    """Returns the cheapest set of layers found that must stay high.
 
     Args:
-        plans: measures.
         space: the plans, with the budget to aim at.
-        ranges: of the activations.
-        findings: of the curve: on engines that are built for each plan its culprits are lowered last.
+        measure: returns the losses of plans.
+        culprits: of the curve: on engines that are built for each plan they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
     """
-    plans.preparation.progress.stage("Searching for the cheapest recipe", None)
     rankings = orders(space, alone)
     if alone is None:
-        suspects = {unit for unit, (k,) in enumerate(space.units) if k in findings.culprits}
+        suspects = {number for number, unit in enumerate(space.units) if not set(culprits).isdisjoint(unit)}
         rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
-    return drive(cheapest(space, rankings, limit, alone), partial(plans.losses, ranges=ranges))
+    return drive(cheapest(space, rankings, limit, alone), measure)
 
 
 def retuned(

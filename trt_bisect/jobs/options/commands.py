@@ -65,7 +65,6 @@ class RunOptions(MeasuringOptions, ExplainOptions):
 
 MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
 LAYERS, FUSED = "layers", "fused"
-ALWAYS, NEVER = "always", "never"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,23 +109,18 @@ class TargetOptions(Options):
         noun="way of moving together",
         help="fused: layers that TensorRT fuses, or that share an input, move together.",
     )
-    blocks: str = option(
-        AUTO,
-        choices=(AUTO, ALWAYS, NEVER),
-        noun="use of blocks",
-        help="Whole blocks of layers are searched first and then opened.",
-    )
     plans: int | None = option(
         None,
         kind=WHOLE,
         least=1,
-        help="After so many the search for cheaper ones ends.",
+        help="By so many plans the first recipe may be made cheaper.",
+        otherwise="400, or 60 where each takes an engine or an accuracy",
     )
     remedies: bool = option(
         True,
         kind=SWITCH,
         flag="--remedies/--no-remedies",
-        help="Try other calibrators for single tensors before leaving layers high.",
+        help="Single tensors may get the scales of other calibrators, so that fewer layers stay high.",
     )
 
 

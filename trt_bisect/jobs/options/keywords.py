@@ -95,7 +95,6 @@ class RecoverKeywords(TypedDict, total=False):
     budget: str | float | None
     cost: str | Path
     together: str
-    blocks: str
     plans: int | None
     remedies: bool
 

@@ -1,4 +1,4 @@
-"""From the recipe that was sought to the report on it: the front, the figures, the files."""
+"""From the recipe that was found to the report on it: the front, the figures, the files."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from trt_bisect._version import versions
 from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.driver.recipes.front_path import path
+from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.answer.answer import Answer
+from trt_bisect.jobs.answer.facts import answer_facts, similarity_of
+from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.search import Costs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
-from trt_bisect.jobs.recover.recalibration import Recalibrations
-from trt_bisect.jobs.recover.recipe_search import Costs, RecipeGoal, RecipeResult, plan_cost
-from trt_bisect.jobs.recover.targets import AccuracyTarget, Target
+from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.network_graph import network_facts
 from trt_bisect.results.recovery import (
+    ACCURACY,
     ALL_HIGH,
     ALL_INT8,
-    ALL_INT8_ANEW,
     KNEE,
     RECIPE,
     FrontPoint,
@@ -37,7 +42,6 @@ from trt_bisect.results.recovery_summary import recovery_summary
 from trt_bisect.results.summary import memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
-_MEASURED_AGAIN = 32
 
 
 @dataclass(frozen=True)
@@ -45,78 +49,108 @@ class Found:
     """A recipe, and what it was found on.
 
     Attributes:
-        experiment: with the ranges that the recipe needs.
-        full: what full INT8 measures with the ranges as they came, and the loss of that.
-        moves: the scales that were chosen anew.
+        plans: measures.
+        answer: the recipe.
+        chosen: the experiment with the ranges that were chosen for the whole network.
+        target: the accuracy that decides; None where the similarity does.
+        costs: of leaving layers high, from ``origin``.
+        origin: ``macs``, ``measured`` or a file.
+        most: the largest cost, where one was given.
+        precision: that layers may be left in, or ``mixed``.
     """
 
-    experiment: Experiment
-    target: Target
-    sought: RecipeResult
-    full: tuple[float | None, Loss]
-    moves: Recalibrations
+    plans: AnswerPlans
+    answer: Answer
+    chosen: Experiment
+    target: AccuracyTarget | None
+    costs: Costs
+    origin: str
+    most: float | None
+    precision: str
+
+    @property
+    def full(self) -> PrecisionPlan:
+        """Every quantizable layer in INT8."""
+        return self.plans.full
+
+    @property
+    def space(self) -> Space:
+        """The plans, in which layers that stay high are all in the highest precision."""
+        return replace(self.answer.space, others={})
+
+    def losses(self, asked: Sequence[PrecisionPlan]) -> list[Loss]:
+        """Returns the losses of plans on all inputs."""
+        ranges, counting = self.answer.experiment.ranges, self.plans.inputs.counting
+        if self.target is not None:
+            return self.target.losses(asked, ranges)
+        return self.plans.losses(asked, ranges, counting, to_the_end=True)
+
+    def figure_of(self, plan: PrecisionPlan, loss: Loss) -> float | None:
+        """Returns the figure of a plan with a loss: the similarity, or the accuracy."""
+        if loss is None or math.isinf(loss):
+            return None
+        if self.target is not None:
+            return self.target.figure(plan, self.answer.experiment.ranges)
+        return similarity_of(self.answer.experiment.rule, loss)
+
+    def exactly(self, plan: PrecisionPlan, trial: Trial) -> Loss:
+        """Returns the loss of a plan on its own engine, which its trial on all inputs has measured."""
+        return self.answer.experiment.rule.loss(trial) if self.target is None else self.losses([plan])[0]
 
 
-def recovery_verdict(
-    preparation: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
-) -> Recovery:
-    """The report on a recipe.
+def recovery_verdict(preparation: Preparation, found: Found) -> Recovery:
+    """Returns the report on a recipe, with the front and the latencies.
 
     Args:
         preparation: that it was found in.
         found: the recipe.
-        before: the experiment with the ranges as they came.
-        aim: what was wanted.
-        costs: of leaving layers high, from ``origin``.
-        origin: ``macs``, ``measured`` or a file.
     """
-    experiment = found.experiment
-    front = _front(preparation, found, costs)
+    experiment = found.answer.experiment
+    front = _front(preparation, found)
     latencies = measure_latencies(
         experiment.builder,
         experiment.network,
-        found.sought.plan,
+        found.answer.plan,
         experiment.whole.high,
         experiment.feeds[0],
         preparation.progress,
     )
-    return _recovery(preparation, found, before, aim, costs, origin, front, latencies)
+    return _recovery(preparation, found, front, latencies)
 
 
-def stopped_recovery(
-    preparation: Preparation, found: Found, before: Experiment, aim: RecipeGoal, costs: Costs, origin: str
-) -> Recovery:
-    """The report on a recipe as far as it is known when a run is stopped; nothing is measured.
+def stopped_recovery(preparation: Preparation, found: Found) -> Recovery:
+    """Returns the report on a recipe as far as it is known when a run is stopped; nothing is measured.
 
-    The arguments are those of ``recovery_verdict``.
+    Args:
+        preparation: that it was found in.
+        found: the recipe.
     """
-    target, sought = found.target, found.sought
-    loss = math.inf if sought.loss is None else sought.loss
-    known = {RECIPE: (sought.plan, target.figure(sought.plan), loss)}
-    named = {**known, ALL_HIGH: (sought.space.plan(sought.space.all), None, math.inf)}
-    front = tuple(
-        FrontPoint(plan_cost(plan, costs), figure, loss, (name,), _high(found.experiment.network, plan))
-        for name, (plan, figure, loss) in named.items()
+    answer = found.answer
+    loss = _finite(found.exactly(answer.plan, answer.restored))
+    network, all_high = answer.experiment.network, found.space.plan(found.space.all)
+    front = (
+        FrontPoint(
+            plan_cost(answer.plan, found.costs),
+            found.figure_of(answer.plan, loss),
+            loss,
+            (RECIPE,),
+            _high(network, answer.plan),
+        ),
+        FrontPoint(plan_cost(all_high, found.costs), None, math.inf, (ALL_HIGH,), _high(network, all_high)),
     )
-    recovery = _recovery(preparation, found, before, aim, costs, origin, front, None)
+    recovery = _recovery(preparation, found, front, None)
     note = "stopped before the front and the latencies were measured: the same command goes on from here"
     return replace(recovery, stopped=True, notes=(*recovery.notes, note))
 
 
 def _recovery(
-    preparation: Preparation,
-    found: Found,
-    before: Experiment,
-    aim: RecipeGoal,
-    costs: Costs,
-    origin: str,
-    front: tuple[FrontPoint, ...],
-    latencies: Latencies | None,
+    preparation: Preparation, found: Found, front: tuple[FrontPoint, ...], latencies: Latencies | None
 ) -> Recovery:
-    experiment, target, sought = found.experiment, found.target, found.sought
-    network = experiment.network
-    files = recipe_of(preparation.options, experiment, sought.plan)
-    trials = [trial for store in dict.fromkeys((before.store, experiment.store)) for trial in store.trials.values()]
+    answer, first = found.answer, found.plans.experiment
+    experiment, network = answer.experiment, answer.experiment.network
+    files = recipe_of(preparation.options, experiment, answer.plan)
+    stores = dict.fromkeys((first.store, found.chosen.store, experiment.store))
+    trials = [trial for store in stores for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
     recovery = Recovery(
         model=network.source,
@@ -124,21 +158,21 @@ def _recovery(
         typing=experiment.builder.typing,
         arithmetic=experiment.builder.arithmetic,
         metric=experiment.rule.metric.name,
-        target=_target(experiment, target, aim),
-        figure="accuracy" if isinstance(target, AccuracyTarget) else experiment.rule.metric.name,
-        costs=origin,
-        precision="mixed" if len(aim.high) > 1 else str(aim.high[0]),
+        target=_target(found),
+        figure=experiment.rule.metric.name if found.target is None else ACCURACY,
+        costs=found.origin,
+        precision=found.precision,
         measured={
-            "int8": found.full[0],
-            "recipe": target.figure(sought.plan),
+            "int8": found.figure_of(found.full, found.exactly(found.full, answer.full)),
+            "recipe": found.figure_of(answer.plan, found.exactly(answer.plan, answer.restored)),
             "high": named[ALL_HIGH].figure,
         },
-        by_input=_by_input(found, before),
-        meets=sought.meets,
-        minimal=sought.minimal,
-        cost=plan_cost(sought.plan, costs),
-        high=_left_high(network, target, sought, costs),
-        moves=_moves(found, before),
+        by_input=_by_input(found),
+        meets=answer.meets,
+        minimal=answer.meets and all(not _meets(loss, found) for loss in answer.taken_back.values()),
+        cost=plan_cost(answer.plan, found.costs),
+        high=_left_high(network, found),
+        moves=_moves(found),
         front=front,
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         plans=len(trials),
@@ -148,108 +182,110 @@ def _recovery(
         notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *files.notes])),
         summary="",
         versions={**versions(), **experiment.builder.versions},
-        fingerprint=experiment.key,
+        fingerprint=first.key,
         started=preparation.started,
+        answer=_facts(found),
         files=files,
-        graph=network_facts(network, before.ranges.scales),
+        graph=network_facts(network, experiment.ranges.scales),
     )
     return replace(recovery, summary=recovery_summary(recovery))
 
 
-def _by_input(found: Found, before: Experiment) -> dict[str, Mapping[str, Any]]:
+def _facts(found: Found) -> AnswerFacts:
+    """The facts of the answer. Where an accuracy decides, no input is said to hold by itself."""
+    facts = answer_facts(found.answer)
+    return facts if found.target is None else replace(facts, given=None, unseen=None, settings={}, doubts=())
+
+
+def _by_input(found: Found) -> dict[str, Mapping[str, Any]]:
     """Notes on the similarity of the worst of several inputs, for full INT8 and the recipe."""
-    if isinstance(found.target, AccuracyTarget):
+    if found.target is not None:
         return {}
-    everything, experiment = found.sought.space.plan(frozenset()), found.experiment
-    both = {"int8": before.whole.measure(everything), RECIPE: experiment.whole.measure(found.sought.plan)}
-    judged = {plan: experiment.rule.by_input(trial) for plan, trial in both.items()}
+    rule = found.answer.experiment.rule
+    judged = {"int8": rule.by_input(found.answer.full), RECIPE: rule.by_input(found.answer.restored)}
     return {plan: figures.facts() for plan, figures in judged.items() if figures is not None}
 
 
-def _target(experiment: Experiment, target: Target, aim: RecipeGoal) -> dict[str, Any]:
-    wanted: dict[str, Any] = {} if aim.most is None else {"most": aim.most}
-    if isinstance(target, AccuracyTarget):
-        return {"kind": "accuracy", "least": target.least, "reference": target.reference, **wanted}
-    return {
-        "kind": "similarity",
-        "least": experiment.rule.threshold,
-        "reference": experiment.rule.metric.perfect,
-        **wanted,
-    }
+def _target(found: Found) -> dict[str, Any]:
+    wanted: dict[str, Any] = {} if found.most is None else {"most": found.most}
+    if found.target is not None:
+        return {"kind": ACCURACY, "least": found.target.least, "reference": found.target.reference, **wanted}
+    rule = found.answer.experiment.rule
+    return {"kind": "similarity", "least": rule.threshold, "reference": rule.metric.perfect, **wanted}
 
 
-def _left_high(network: Network, target: Target, sought: RecipeResult, costs: Costs) -> tuple[LeftHigh, ...]:
-    rows = []
-    for unit in sought.kept:
-        plan, loss = sought.back[unit]
-        figure = None if loss is None else target.figure(plan)
-        for k in sought.space.units[unit]:
-            precision, layer = sought.plan.precisions[k], network.layers[k]
-            rows.append((k, LeftHigh(layer.name, layer.op_type, str(precision), costs[k][precision], figure)))
+def _left_high(network: Network, found: Found) -> tuple[LeftHigh, ...]:
+    answer, rows = found.answer, []
+    for unit in answer.kept:
+        loss = answer.taken_back.get(unit)
+        figure = found.figure_of(answer.space.plan(answer.kept - {unit}), loss)
+        for k in answer.space.units[unit]:
+            precision, layer = answer.plan.precisions[k], network.layers[k]
+            rows.append((k, LeftHigh(layer.name, layer.op_type, str(precision), found.costs[k][precision], figure)))
     return tuple(row for _, row in sorted(rows, key=lambda pair: pair[0]))
 
 
-def _moves(found: Found, before: Experiment) -> tuple[Move, ...]:
-    scales, anew = before.ranges.scales, found.experiment.ranges.scales
+def _moves(found: Found) -> tuple[Move, ...]:
+    """The scales of single tensors that another calibrator gives."""
+    before, after = found.chosen.ranges.scales, found.answer.experiment.ranges.scales
     return tuple(
-        Move(tensor, str(calibrator), float(scales[tensor]), float(anew[tensor]))
-        for tensor, calibrator in found.moves.items()
+        Move(tensor, _origin(found, tensor), float(before[tensor]), float(scale))
+        for tensor, scale in after.items()
+        if scale != before[tensor]
     )
 
 
-def _front(preparation: Preparation, found: Found, costs: Costs) -> tuple[FrontPoint, ...]:
-    """The plans that no measured plan beats, each on a whole engine, with those that have a name.
+def _origin(found: Found, tensor: str) -> str:
+    scale = found.answer.experiment.ranges.scales[tensor]
+    return next(one.ranges.origin for one in found.answer.tried if one.ranges.scales.get(tensor) == scale)
 
-    Where scales were chosen anew the plans are measured with these, and full INT8 without them stands first.
-    """
-    target, sought = found.target, found.sought
-    space, budget = sought.space, sought.space.budget
+
+def _front(preparation: Preparation, found: Found) -> tuple[FrontPoint, ...]:
+    """The plans that no measured plan beats, with those that have a name; these are measured on their own engines."""
+    answer, space, plans = found.answer, found.space, found.plans
+    cheap = plans.switches and found.target is None
+    steps = path(space, answer.kept, answer.alone, _POINTS if cheap else _POINTS_DEAR)
     preparation.progress.stage("Measuring the front", None)
-    on_the_way = path(space, sought.chosen, _POINTS if target.cheap else _POINTS_DEAR)
-    plans = [space.plan(kept) for kept in {**dict.fromkeys(on_the_way), **dict.fromkeys(sought.chosen.losses)}]
-    rough = target.choose(plans, lambda _: preparation.progress.step("a plan of the front"))
-    likely = pareto(_points(plans, rough, costs))
-    full = ALL_INT8_ANEW if found.moves else ALL_INT8
-    named = {full: space.plan(frozenset()), ALL_HIGH: space.plan(space.all), RECIPE: sought.plan}
-    again = list(dict.fromkeys([*named.values(), *(point.plan for point in _spread(likely))]))
-    points = _points(again, _exactly(target, again, preparation), costs)
+    all_high = space.plan(space.all)
+    trials = {
+        ALL_INT8: (found.full, answer.full),
+        ALL_HIGH: (all_high, plans.whole(all_high, answer.experiment, plans.inputs.given, "all inputs")),
+        RECIPE: (answer.plan, answer.restored),
+    }
+    known = {plan: found.exactly(plan, trial) for plan, trial in trials.values()}
+    others = [plan for plan in dict.fromkeys(map(space.plan, steps)) if plan not in known]
+    known |= dict(zip(others, found.losses(others), strict=True))
+    points = [Point(plan, plan_cost(plan, found.costs), _finite(loss)) for plan, loss in known.items()]
     front = pareto(points)
-    bend = knee(front, budget)
+    bend = knee(front, space.budget)
     names: dict[PrecisionPlan, list[str]] = {}
-    for name, plan in (*named.items(), *([(KNEE, bend.plan)] if bend else [])):
+    for name, plan in (*((name, plan) for name, (plan, _) in trials.items()), *([(KNEE, bend.plan)] if bend else [])):
         names.setdefault(plan, []).append(name)
-    shown = {point.plan: point for point in points if point in front or point.plan in names}
-    figure, loss = found.full
-    as_it_came = FrontPoint(0.0, figure, math.inf if loss is None else loss, (ALL_INT8,), {})
-    measured = tuple(
+    network = answer.experiment.network
+    return tuple(
         FrontPoint(
             point.cost,
-            None if math.isinf(point.loss) else target.figure(point.plan),
+            found.figure_of(point.plan, point.loss),
             point.loss,
             tuple(names.get(point.plan, ())),
-            _high(found.experiment.network, point.plan),
+            _high(network, point.plan),
         )
-        for point in sorted(shown.values(), key=lambda point: (point.cost, point.loss))
+        for point in sorted(points, key=lambda point: (point.cost, point.loss))
+        if point in front or point.plan in names
     )
-    return (as_it_came, *measured) if found.moves else measured
 
 
-def _exactly(target: Target, plans: Sequence[PrecisionPlan], preparation: Preparation) -> list[Loss]:
-    return [target.exact([plan], lambda _: preparation.progress.step("a plan of the front"))[0] for plan in plans]
+def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
+    """Returns the share of INT8's gain in speed that a plan gives up."""
+    return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
 
 
-def _points(plans: Sequence[PrecisionPlan], losses: Sequence[Loss], costs: Costs) -> list[Point]:
-    return [
-        Point(plan, plan_cost(plan, costs), math.inf if loss is None else loss)
-        for plan, loss in zip(plans, losses, strict=True)
-    ]
+def _meets(loss: Loss, found: Found) -> bool:
+    return loss is not None and loss <= found.answer.space.budget
 
 
-def _spread(front: Sequence[Point]) -> list[Point]:
-    """As many points of a front as are measured again, the ends among them."""
-    if len(front) <= _MEASURED_AGAIN:
-        return list(front)
-    return [front[round(place * (len(front) - 1) / (_MEASURED_AGAIN - 1))] for place in range(_MEASURED_AGAIN)]
+def _finite(loss: Loss) -> float:
+    return math.inf if loss is None else loss
 
 
 def _high(network: Network, plan: PrecisionPlan) -> dict[str, str]:

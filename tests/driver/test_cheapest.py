@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import combinations, pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,19 +12,23 @@ from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.culprits.search import drive
-from trt_bisect.driver.recipes.blocks import minimal_by_blocks, open_blocks
+from trt_bisect.driver.recipes.cheapest import cheapest
 from trt_bisect.driver.recipes.front_path import path
-from trt_bisect.driver.recipes.minimal import minimal
-from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
 from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
 from trt_bisect.driver.recipes.within_budget import within
-from trt_bisect.jobs.recover.recipe_search import RecipeGoal, seek
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
-from trt_bisect.support.progress import Silent
 
 
 def space_of(units, budget, costs=None):
     return Space(int8_set(units, ()), tuple((i,) for i in range(units)), costs or (1.0 / units,) * units, budget)
+
+
+def search(space, measure_all, limit=400):
+    """Layers alone first, then the cheapest set, as the jobs do."""
+    alone = drive(sensitivities(MeasuredSets(space)), measure_all)
+    return drive(cheapest(space, orders(space, alone), limit, alone), measure_all)
 
 
 class Network:
@@ -67,7 +70,7 @@ def test_the_cheapest_plan_is_that_of_brute_force():
         network = Network(seed, units)
         share = np.random.default_rng(seed).uniform(0.02, 0.6)
         space = space_of(units, share * network.loss(range(units)), network.costs)
-        chosen = drive(minimal(space), network.measure_all)
+        chosen = search(space, network.measure_all)
         best = best_of_all(space, network.loss)
         assert network.loss(space.all - chosen.kept) <= space.budget
         equal += space.price(chosen.kept) == best
@@ -76,12 +79,14 @@ def test_the_cheapest_plan_is_that_of_brute_force():
     assert max(worse) <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(1, 24), share=st.floats(0.01, 0.99))
 def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
     network = Network(seed, units)
     space = space_of(units, share * network.loss(range(units)), network.costs)
-    chosen = drive(minimal(space, 60), network.measure_all)
+    alone = drive(sensitivities(MeasuredSets(space)), network.measure_all)
+    network.asked.clear()
+    chosen = drive(cheapest(space, orders(space, alone), 60, alone), network.measure_all)
     asked = set(network.asked)
     assert len(asked) == len(network.asked), "no plan is asked for twice"
     assert chosen.meets
@@ -104,13 +109,13 @@ def planted(*groups):
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
 def test_planted_layers_are_left_high_and_no_other(count):
     bad = [7 * i + 3 for i in range(count)]
-    chosen = drive(minimal(space_of(48, 0.01)), planted(*({k} for k in bad)))
+    chosen = search(space_of(48, 0.01), planted(*({k} for k in bad)))
     assert chosen.kept == set(bad)
 
 
 def test_layers_that_are_bad_only_together_cost_the_cheaper_one():
     costs = tuple(0.5 if k == 9 else 0.5 / 39 for k in range(40))
-    chosen = drive(minimal(space_of(40, 0.01, costs)), planted({9, 30}, {2, 3, 4}))
+    chosen = search(space_of(40, 0.01, costs), planted({9, 30}, {2, 3, 4}))
     assert chosen.kept - {2, 3, 4} == {30}
     assert len(chosen.kept) == 2
 
@@ -119,7 +124,7 @@ def test_layers_that_look_bad_alone_but_cancel_stay_in_int8():
     def measure_all(plans):
         return [0.4 * abs((5 in p.int8) - (20 in p.int8)) + 0.3 * (12 in p.int8) for p in plans]
 
-    assert drive(minimal(space_of(30, 0.01)), measure_all).kept == {12}
+    assert search(space_of(30, 0.01), measure_all).kept == {12}
 
 
 def test_two_outputs_that_are_bad_alike_need_a_layer_each():
@@ -128,13 +133,13 @@ def test_two_outputs_that_are_bad_alike_need_a_layer_each():
     def measure_all(plans):
         return [max(0.3 * (5 in p.int8), 0.3 * (20 in p.int8)) for p in plans]
 
-    assert drive(minimal(space_of(30, 0.01)), measure_all).kept == {5, 20}
+    assert search(space_of(30, 0.01), measure_all).kept == {5, 20}
 
 
 def test_nothing_is_kept_where_full_int8_is_good_and_all_is_said_where_nothing_is():
     space = space_of(6, 0.5)
-    good = drive(minimal(space), lambda plans: [0.1 for _ in plans])
-    bad = drive(minimal(space), lambda plans: [1.0 + len(plan.int8) for plan in plans])
+    good = search(space, lambda plans: [0.1 for _ in plans])
+    bad = search(space, lambda plans: [1.0 + len(plan.int8) for plan in plans])
     assert (good.kept, good.meets) == (frozenset(), True)
     assert (bad.kept, bad.meets) == (space.all, False)
 
@@ -143,7 +148,7 @@ def test_plans_that_cannot_be_measured_are_gone_around():
     def measure_all(plans):
         return [None if 4 in plan.int8 else 0.3 * (2 in plan.int8) for plan in plans]
 
-    assert drive(minimal(space_of(8, 0.1)), measure_all).kept == {2, 4}
+    assert search(space_of(8, 0.1), measure_all).kept == {2, 4}
 
 
 def test_units_go_to_fp16_where_that_is_enough():
@@ -155,7 +160,7 @@ def test_units_go_to_fp16_where_that_is_enough():
         assert all(plan.int8 == {0, 5} for plan in plans)
         return [0.5 * (3 in plan.fp16) for plan in plans]
 
-    chosen = drive(minimal(space), measure_all)
+    chosen = search(space, measure_all)
     assert space.plan(chosen.kept).key() == "8*1.h*2.f*1.h*1.8*1"
 
 
@@ -164,46 +169,26 @@ def test_units_go_to_fp16_where_that_is_enough():
 def test_the_most_accurate_plan_within_a_cost(seed, most):
     network = Network(seed, 7)
     space = space_of(7, 0.01, network.costs)
-    chosen = drive(within(space, most), network.measure_all)
+    chosen = drive(within(space, most, 400), network.measure_all)
     payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
     assert space.cost(chosen.kept) <= most + 1e-9
-    assert chosen.loss <= 1.02 * min(payable) + 1e-12
+    assert network.loss(space.all - chosen.kept) <= 1.02 * min(payable) + 1e-12
 
 
-NAMES = {k: f"/encoder/layer.{k // 20}/part{k % 20 // 5}/MatMul_{k}" for k in range(1000)}
-
-
-@pytest.mark.parametrize(("bad", "plans"), [({517}, 60), ({3, 999}, 100)])
-@pytest.mark.parametrize("names", [NAMES, {k: f"MatMul_{k}" for k in range(1000)}], ids=["prefixes", "plain"])
-def test_a_thousand_layers_take_tens_of_plans(bad, plans, names):
+@pytest.mark.parametrize("bad", [{517}, {3, 450, 999}, {100, 101, 102}, {7, 300, 301, 640, 990}])
+def test_a_thousand_layers_take_tens_of_plans(bad):
+    """Halving takes about 2 c log2(N / c) plans for c culprits; the last step, one plan a member."""
     asked = []
 
     def measure_all(wanted):
         asked.extend(wanted)
         return planted(*({k} for k in bad))(wanted)
 
-    chosen = drive(minimal_by_blocks(space_of(1000, 0.02), names), measure_all)
-    assert chosen.kept == bad
-    assert len(asked) <= plans
-
-
-def test_blocks_are_those_of_the_names():
-    names = dict(enumerate(["stem.conv", "layer1.0.a", "layer1.0.b", "layer1.1.a", "layer2.0.a", "layer2.0.b", "head"]))
-    assert open_blocks([tuple(range(7))], names, 4) == ((0,), (1, 2, 3), (4, 5), (6,))
-    assert open_blocks([(1, 2, 3)], names, 2) == ((1, 2), (3,))
-    assert open_blocks([(1, 2, 3)], names, 9) == ((1,), (2,), (3,))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    names=st.lists(st.text("ab/._1", max_size=8), min_size=1, max_size=60),
-    wanted=st.integers(1, 70),
-)
-def test_blocks_hold_every_unit_once(names, wanted):
-    units = tuple(range(len(names)))
-    blocks = open_blocks([units], dict(enumerate(names)), wanted)
-    assert sorted(unit for block in blocks for unit in block) == list(units)
-    assert len(blocks) >= min(wanted, len(units))
+    space = space_of(1000, 0.02)
+    found = drive(cheapest(space, orders(space), 400), measure_all)
+    assert found.kept == bad
+    count = len(bad)
+    assert len(asked) <= 2 * count * math.log2(1000 / count) + 3 * count + 4
 
 
 def quadratic(units, seed=3):
@@ -250,38 +235,9 @@ def test_the_front_and_its_knee():
 
 def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
     space = space_of(40, 0.01)
-    chosen = drive(minimal(space), planted({3}, {8}))
-    sets = path(space, chosen, 10)
+    chosen = search(space, planted({3}, {8}))
+    sets = path(space, chosen.kept, None, 10)
     assert sets[0] == frozenset()
     assert sets[-1] == space.all
     assert frozenset({3, 8}) in sets
     assert all(one < other for one, other in pairwise(sets))
-
-
-class Optimist:
-    """A target that is told less than the truth by what is quick, more where more was left out."""
-
-    cheap = True
-
-    def __init__(self, network, budget):
-        self.network, self.budget = network, budget
-
-    def choose(self, plans, on_plan):
-        return [0.9 * self.network.loss(plan.int8) for plan in plans]
-
-    def exact(self, plans, on_plan):
-        return [self.network.loss(plan.int8) for plan in plans]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_recipe_meets_the_budget_on_whole_engines_where_what_it_was_chosen_by_flatters(seed):
-    network = Network(seed, 20)
-    space = space_of(20, 0.2 * network.loss(range(20)), network.costs)
-    layers = SimpleNamespace(quantizable=range(20), layers=())
-    target = Optimist(network, space.budget)
-    costs = {k: {Precision.FP32: cost} for k, cost in enumerate(network.costs)}
-    sought = seek(layers, space, costs, RecipeGoal(), target, target, Silent())
-    assert sought.meets
-    assert sought.loss == network.loss(space.all - set(sought.kept)) <= space.budget
-    assert sought.minimal
-    assert all(network.loss(space.all - set(sought.kept) | {unit}) > space.budget for unit in sought.kept)

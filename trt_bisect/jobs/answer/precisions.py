@@ -1,0 +1,58 @@
+"""Units of a recipe in a precision between INT8 and the highest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from trt_bisect.driver.culprits.search import drive
+from trt_bisect.driver.recipes.cheapest import cheapest
+from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.search import Costs, costs_of
+from trt_bisect.jobs.answer.target import Target
+from trt_bisect.jobs.answer.validation import Checked
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.precision import Precision
+
+_ROUNDS = 3
+_LEAST = 1e-9
+
+
+def in_fp16(
+    plans: AnswerPlans, target: Target, space: Space, kept: Kept, experiment: Experiment, costs: Costs
+) -> tuple[Space, Checked | None]:
+    """Puts as many units of a recipe into FP16 as are good enough there.
+
+    Args:
+        plans: measures.
+        target: judges.
+        space: the plans, the high precision FP32.
+        kept: the recipe's units; with all of them in FP32 it meets the budget.
+        experiment: with the ranges.
+        costs: of the layers.
+
+    Returns:
+        The plans with these units in FP16, and the recipe's check; the same plans and None if FP32 is needed for all.
+    """
+    units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
+    highest, lower = (costs_of(chosen, costs, precision) for precision in (Precision.FP32, Precision.FP16))
+    saved = tuple(max(most - less, _LEAST) for most, less in zip(highest, lower, strict=True))
+    middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
+    for _ in range(_ROUNDS):
+        found = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
+        lowered = {place for place in range(len(units)) if place not in found.kept} if found.meets else set()
+        if not lowered:
+            break
+        by_unit = dict(enumerate(space.costs)) | {units[place]: lower[place] for place in lowered}
+        others = {units[place]: Precision.FP16 for place in lowered}
+        changed = replace(space, costs=tuple(by_unit[unit] for unit in sorted(by_unit)), others=others)
+        checked = target.check(experiment, changed.plan(kept))
+        if checked.meets(space.budget):
+            return changed, checked
+        new = [place for place in checked.missed if place not in plans.judged]
+        if not new:
+            break
+        plans.judged += new
+    return space, None
