@@ -1,0 +1,98 @@
+"""The detector sample in plain ONNX Runtime: its detections in FP32, and in INT8 with the last Concat high."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support.detections import detections, labels_found, suppressor
+from tests.support.quantized import plain_run
+from trt_bisect.model.file import attach_weights
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+
+DETECTOR = Path(__file__).parents[2] / "samples" / "detector"
+LIMIT = 3_000_000
+"""Bytes of the folder."""
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.load(DETECTOR / "test.npz")["images"]
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return json.loads((DETECTOR / "test-labels.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def network():
+    return trt_bisect.load_network(DETECTOR / "detector.onnx")
+
+
+def outputs_of(path, images):
+    return [plain_run(path, {"images": image[np.newaxis]})[0] for image in images]
+
+
+@pytest.fixture(scope="module")
+def in_fp32(images):
+    return outputs_of(DETECTOR / "detector.onnx", images)
+
+
+@pytest.fixture(scope="module")
+def rounded(network, images, tmp_path_factory):
+    """Writes a Q/DQ file in which the named layers stay high; returns its outputs."""
+    calibration = trt_bisect.open_dataset(str(DETECTOR / "calibration.npz"), network.inputs)
+    writer = PlanWriter(network, trt_bisect.calibrate(network, calibration).scales, GraphTarget.TENSORRT)
+    path = tmp_path_factory.mktemp("detector") / "network.qdq.onnx"
+
+    def outputs(*high):
+        kept = [layer.index for layer in network.layers if layer.name in high]
+        assert len(kept) == len(high)
+        written = writer.write(trt_bisect.all_but(len(network.layers), kept))
+        onnx.save(attach_weights(written.model, written.weights), str(path))
+        return outputs_of(path, images)
+
+    return outputs
+
+
+def share_found(outputs, labels):
+    """The share of labels with a detection, and the number of detections for each label."""
+    session, hits, count = suppressor(), 0, 0
+    for output, image_labels in zip(outputs, labels, strict=True):
+        boxes, classes = detections(output, session)
+        hits += labels_found(boxes, classes, image_labels)
+        count += len(boxes)
+    total = sum(len(each["boxes"]) for each in labels)
+    return hits / total, count / total
+
+
+def cosine(a, b):
+    return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def test_fp32_finds_the_labels_of_images_that_it_never_saw(in_fp32, images, labels):
+    assert len(images) == len(labels) == 20
+    found, count = share_found(in_fp32, labels)
+    assert found >= 0.95
+    assert count <= 1.1, "detections that no label has"
+    calibration = np.load(DETECTOR / "calibration.npz")["images"]
+    assert not any((calibration == image).all(axis=(1, 2, 3)).any() for image in images)
+
+
+def test_the_final_concat_joins_boxes_and_scores_in_one_output(network, in_fp32, rounded, labels):
+    last = network.layers[-1]
+    assert (last.op_type, last.outputs[0]) == ("Concat", "output0")
+    boxes, scores = (np.stack([output[0, part] for output in in_fp32]) for part in (slice(4), slice(4, None)))
+    assert boxes.max() > 100 * scores.max()
+    found, _ = share_found(rounded(last.name), labels)
+    assert found >= 0.95
+
+
+def test_the_folder_is_small():
+    assert sum(file.stat().st_size for file in DETECTOR.iterdir()) < LIMIT
