@@ -33,11 +33,12 @@ Array = npt.NDArray[np.float32]
 SEED = 20240301
 SIZE = 128  # pixels, of both sides of an image
 SHAPES = ("ellipse", "rectangle", "triangle", "diamond", "cross")
-CLASSES = (*SHAPES, *(f"hollow {shape}" for shape in SHAPES))
-MOST_SHAPES, SMALLEST, LARGEST = 4, 18, 64  # of an image; pixels of a side
+COLOURS = ("red", "green", "blue")
+CLASSES = tuple(f"{colour} {kind}{shape}" for colour in COLOURS for kind in ("", "hollow ") for shape in SHAPES)
+MOST_SHAPES, SMALLEST, LARGEST = 2, 18, 64  # of an image; pixels of a side
 GRAIN = 4  # pixels of a side of a grain of noise; fine grains would not compress
 STRIDES = (8, 16, 32)
-STEPS, BATCH, RATE = 900, 16, 4e-3
+STEPS, BATCH, RATE = 1600, 16, 4e-3
 CALIBRATION, TEST = 60, 20
 INPUT = "images"
 ROWS, COLUMNS = np.mgrid[:SIZE, :SIZE].astype(np.float32) + np.float32(0.5)
@@ -64,18 +65,19 @@ def draw(random: np.random.Generator, count: int) -> Drawn:
     boxes = np.zeros((count, MOST_SHAPES, 4), np.float32)
     classes = random.integers(0, len(CLASSES), (count, MOST_SHAPES))
     for image, places, kinds in zip(images, boxes, classes, strict=True):
-        ground = random.uniform(0.1, 0.9, (3, 1, 1))
-        image[:] = ground
+        image[:] = random.uniform(0.1, 0.9) + random.uniform(-0.1, 0.1, (3, 1, 1))
         for _ in range(random.integers(0, 4)):
             angle, (x, y) = random.uniform(0, np.pi), random.uniform(0, SIZE, 2)
             line = np.abs(np.cos(angle) * (COLUMNS - x) + np.sin(angle) * (ROWS - y)) < 1.5
-            image[:] = np.where(line, random.uniform(0, 1, (3, 1, 1)), image)
+            image[:] = np.where(line, random.uniform(0, 1), image)
         for place in range(random.integers(1, MOST_SHAPES + 1)):
             box = free_place(random, places[:place])
             if box is not None:
                 places[place] = box
-                colour = (ground + random.choice([-1, 1], (3, 1, 1)) * random.uniform(0.3, 0.6, (3, 1, 1))) % 1
-                image[:] = np.where(inside(box, CLASSES[kinds[place]]), colour, image)
+                name, shape = CLASSES[kinds[place]].split(" ", 1)
+                colour = random.uniform(0.0, 0.3, (3, 1, 1))
+                colour[COLOURS.index(name)] += 0.6
+                image[:] = np.where(inside(box, shape), colour, image)
         grains = random.uniform(0.01, 0.06) * random.standard_normal((3, SIZE // GRAIN, SIZE // GRAIN))
         image += grains.repeat(GRAIN, 1).repeat(GRAIN, 2)
     return Drawn((np.rint(images.clip(0, 1) * 255) / 255).astype(np.float32), boxes, classes)
@@ -94,7 +96,7 @@ def free_place(random: np.random.Generator, taken: Array) -> Array | None:
 
 
 def inside(box: Array, name: str) -> npt.NDArray[np.bool_]:
-    """Return the pixels [SIZE, SIZE] of the shape of a class that fills a box."""
+    """Return the pixels [SIZE, SIZE] of the named shape, solid or hollow, that fills a box."""
     if name.startswith("hollow "):
         whole = name.removeprefix("hollow ")
         return inside(box, whole) & ~inside(box * np.array([1, 1, 0.6, 0.6], np.float32), whole)
@@ -153,7 +155,7 @@ class Detect(nn.Module):
         points, strides = [], []
         for stride, boxes, scores in zip(STRIDES, self.cv2, self.cv3, strict=True):
             nn.init.constant_(boxes[-1].bias, 1.0)
-            nn.init.constant_(scores[-1].bias, float(np.log(5 / count / (640 / stride) ** 2)))  # Ultralytics' start
+            nn.init.constant_(scores[-1].bias, float(np.log(0.01 / 0.99)))  # a score of 0.01, as in RetinaNet
             ticks = np.arange(SIZE // stride) + 0.5
             points.append(np.stack([axis.reshape(-1) for axis in np.meshgrid(ticks, ticks)]))
             strides.append(np.full((1, len(ticks) ** 2), stride))
@@ -216,6 +218,8 @@ def loss_of(found: Tensor, boxes: Tensor, classes: Tensor, head: Detect, best: i
     Anchors are assigned as in TOOD (Feng 2021), which YOLO v8 follows: of the anchors inside a shape's box, those with
     the highest score**0.5 * IoU**6 are its own, ``best`` of them. Their target score is that figure, scaled so that the
     largest is the best IoU.
+
+    The class loss is the quality focal loss (Li 2020, GFL), as in NanoDet; it and GIoU have the weights of that paper.
     """
     places, scores = found[:, :4].transpose(1, 2), found[:, 4:].transpose(1, 2)
     first, last = (corner[:, :, None] for corner in corners(boxes))
@@ -231,8 +235,9 @@ def loss_of(found: Tensor, boxes: Tensor, classes: Tensor, head: Detect, best: i
         marks = functional.one_hot(classes, len(CLASSES)).float()
         wanted = (target[..., None] * marks[:, :, None]).sum(1)
         total = target.sum().clamp(min=1)
-    by_class = functional.binary_cross_entropy(scores, wanted, reduction="sum")
-    return (0.5 * by_class + 7.5 * ((1 - generalised) * target).sum()) / total
+    away = (scores - wanted) ** 2
+    by_class = functional.binary_cross_entropy(scores, wanted, weight=away.detach(), reduction="sum")
+    return (by_class + 2.0 * ((1 - generalised) * target).sum()) / total
 
 
 def train(random: np.random.Generator) -> Detector:
