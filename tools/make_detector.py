@@ -3,13 +3,16 @@
 The network is a small YOLO v8: convolution, batch normalization and SiLU, a residual block at each stride, a neck from
 top to bottom, and a head whose last Concat joins boxes and class scores in one output [1, 4 + classes, anchors]. Boxes
 are in pixels (centre x, centre y, width, height), scores come after a Sigmoid. Layers have the names that Ultralytics
-gives them, ``/model.0/conv/Conv``. The head predicts distances to the four sides, without DFL. An image holds one to
-four shapes that do not overlap, on a noisy ground with a few lines that are nothing::
+gives them, ``/model.0/conv/Conv``. The head predicts distances to the four sides, without DFL. An image holds one or
+two coloured shapes that do not overlap, on a noisy ground with a few grey lines that are nothing.
+
+Nothing is planted. As with published detectors nearly all scores are near 0, and the entropy calibrator clips the few
+that are not::
 
     pip install torch onnx onnxruntime
     python tools/make_detector.py --output samples/detector
 
-Needs numpy, onnx, onnxruntime and torch (2.13.0 made the files in the repository), no data, and two to three minutes of
+Needs numpy, onnx, onnxruntime and torch (2.13.0 made the files in the repository), no data, and three to four minutes of
 one processor. The seeds are fixed: the same torch on the same kind of CPU gives the same files.
 """
 
