@@ -12,8 +12,8 @@ that are not::
     pip install torch onnx onnxruntime
     python tools/make_detector.py --output samples/detector
 
-Needs numpy, onnx, onnxruntime and torch (2.13.0 made the files in the repository), no data, and three to four minutes of
-one processor. The seeds are fixed: the same torch on the same kind of CPU gives the same files.
+Needs numpy, onnx, onnxruntime and torch (2.13.0 made the files in the repository), no data, and three to four minutes
+of one processor. The seeds are fixed: the same torch on the same kind of CPU gives the same files.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def _turned(value: np.ndarray, last: bool) -> np.ndarray:
 def _surest(rows: np.ndarray) -> np.ndarray:
     """Returns the tenth of the candidates with the highest scores: a head without DFL trains no other boxes."""
     scores = rows[:, 4:].max(axis=-1)
-    return rows[scores >= np.quantile(scores, 0.9)]
+    return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
 
 def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -> Head | None:
