@@ -7,11 +7,13 @@ PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
 
 .PHONY: demo test quick coverage lint audit assets package clean
 
-demo: $(STAMP)  ## the main job on a real network that INT8 hurts
+demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
 	    --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --output demo-run; code=$$?; [ $$code -eq 1 ]
 	$(BIN)/trt-bisect run samples/lenet/lenet_planted.onnx --calibration samples/lenet/calibration.npz \
 	    --output demo-run/lenet; code=$$?; [ $$code -eq 1 ]
+	$(BIN)/trt-bisect run samples/detector/detector.onnx --calibration samples/detector/calibration.npz \
+	    --task detect --calibrator entropy --output demo-run/detector; code=$$?; [ $$code -eq 1 ]
 
 test: $(STAMP) lint
 	tools/get_browser.sh

@@ -167,6 +167,17 @@ def test_boxes_and_scores_are_read_and_doubles_suppressed(random, head):
     assert list(kept.classes[order] - (head is ssd)) == list(LABELS)
 
 
+def test_a_head_without_dfl_may_give_the_background_negative_sizes(random):
+    boxes, scores = dense(random)
+    outputs = yolo8(boxes, scores)
+    outputs["output0"][0, 2:4, 6::3] -= 100.0
+    (image,) = find_head([outputs]).read(outputs)
+    kept = suppressed(image.above(0.3), 0.5)
+    np.testing.assert_allclose(kept.boxes[np.argsort(-kept.scores)], CORNERS, atol=1e-2)
+    outputs["output0"][0, 2:4, :6] -= 400.0
+    assert find_head([outputs]) is None
+
+
 def test_each_image_of_a_batch_is_matched_by_itself(random):
     """The images change places: no detection of the one is one of the other."""
     empty = yolo8(*dense(random, scores=SCORES / 10))["output0"]

@@ -12,6 +12,7 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import CANDIDATES
+from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs import data_calibration
 from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
@@ -202,3 +203,19 @@ def test_labels_follow_their_samples(lenet):
     asked = {"engine": "onnxruntime", "labels": labels, "drop": 1.0}
     found = trt_bisect.recover(lenet / "lenet.onnx", images, dataset=images, **asked)
     assert found.target["reference"] == right[~held].mean() > 0.9
+
+
+def test_ranges_kept_by_an_older_rule_for_thresholds_are_computed_anew(tmp_path, network, monkeypatch):
+    computed, real = [], Magnitudes.ranges
+
+    def counted(seen, *given, **options):
+        computed.append(1)
+        return real(seen, *given, **options)
+
+    monkeypatch.setattr(Magnitudes, "ranges", counted)
+    counts = []
+    for rule in (1, 1, 2):
+        monkeypatch.setattr(data_calibration, "THRESHOLDS", rule)
+        with prepared(network, data(), tmp_path / "run", calibrator="entropy"):
+            counts.append(len(computed))
+    assert counts[0] == counts[1] < counts[2]

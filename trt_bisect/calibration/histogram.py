@@ -14,6 +14,8 @@ LEVELS = 128
 """The number of magnitudes of INT8: 0 to 127."""
 ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search: four for each bin."""
+THRESHOLDS = 2
+"""The number of the rules for thresholds. With another number, ranges in old run folders are computed anew."""
 _PART = 1 << 17
 """The number of values that are counted at a time."""
 _WIDEST = BINS // LEVELS
@@ -116,6 +118,10 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
     the least KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39; bin 0 gets the count
     of bin 1, as in TensorRT, since exact zeros do not inform about the range.
 
+    An i counts only if the first 127 levels hold at least as many values as lie outside. Q is divided by its own sum,
+    so it does not see how much was lost: where the last level holds nearly all that is left, KL is close to 0 however
+    much is clipped. This is so in a mask and in an image of few grey levels.
+
     With fewer than ``ENOUGH_VALUES`` values it is the largest magnitude.
     """
     counts = histogram.used().astype(np.float64)
@@ -127,7 +133,7 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
 
 def _divergences(counts: np.ndarray) -> np.ndarray:
-    """Returns KL(P, Q) for every number of bins from 128 to all of them.
+    """Returns KL(P, Q) for every number of bins from 128 to all of them; infinite where it does not count.
 
     Q is the same for all occupied bins that are merged to one level. So a level adds mass * log(mass / occupied bins),
     which depends on its first bin and its number of bins alone: many numbers of bins share it, and it is computed once.
@@ -145,7 +151,8 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     own = _running(_times_log(counts))[sizes - 1] + _times_log(last + outside)
     normal = running[begin] + level * bins
     total = counts.sum()
-    return np.asarray((own - terms) / total - np.log(total) + np.log(normal))
+    divergences = (own - terms) / total - np.log(total) + np.log(normal)
+    return np.where(outside <= running[begin], divergences, np.inf)
 
 
 def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:

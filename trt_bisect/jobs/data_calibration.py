@@ -9,6 +9,7 @@ from trt_bisect._version import versions
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import candidates
 from trt_bisect.calibration.collect import Magnitudes, magnitudes
+from trt_bisect.calibration.histogram import THRESHOLDS
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.jobs.options.commands import MeasuringOptions
@@ -89,6 +90,6 @@ class DataCalibration:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
         if self._folder is None:
             return ""
-        masks = self._options.keep_mask_ranges if how else None
-        parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, masks], "v": versions()}
+        rules = [self._options.keep_mask_ranges, THRESHOLDS] if how else [None]
+        parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, *rules], "v": versions()}
         return fingerprint(parts)

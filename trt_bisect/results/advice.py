@@ -180,8 +180,9 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
 
 def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
     """Yields another calibrator, or other data, where a range is to blame or a calibrator that was tried helps."""
-    starved = evidence.has(STARVED, ACTIVATION) or evidence.has(ONE_CHANNEL, ACTIVATION)
-    clipped = evidence.has(SATURATION, ACTIVATION) and not starved
+    saturated = evidence.has(SATURATION, ACTIVATION)
+    starved = evidence.has(STARVED, ACTIVATION) or (evidence.has(ONE_CHANNEL, ACTIVATION) and not saturated)
+    clipped = saturated and not starved
     suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
     if clipped and setting.calibrator == "minmax":
         why = "Even min-max clips it: the calibration data has no value as large. Calibrate with inputs like this one."

@@ -303,10 +303,16 @@ def _turned(value: np.ndarray, last: bool) -> np.ndarray:
     return np.asarray(rows.reshape(-1, rows.shape[-1]), np.float64)
 
 
+def _surest(rows: np.ndarray) -> np.ndarray:
+    """Returns the tenth of the candidates with the highest scores: a head without DFL trains no other boxes."""
+    scores = rows[:, 4:].max(axis=-1)
+    return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
+
+
 def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -> Head | None:
     """Returns the head for candidates ``[rows, columns]``, masks' coefficients left out; None if they are none."""
     width = rows.shape[-1]
-    if width < 5 or many < width or not (_sized(rows[:, :4]) and _shares(rows[:, 4:])):
+    if width < 5 or many < width or not (_sized(_surest(rows)[:, :4]) and _shares(rows[:, 4:])):
         return None
     queries = _are_queries(rows[:, :4], many)
     objectness = last and width > 5 and not queries

@@ -1,0 +1,144 @@
+"""The detector sample: full INT8 by entropy loses its detections, the recipe of the demo keeps them.
+
+Detections are judged in plain ONNX Runtime, on images that no run saw.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support.detections import detections, labels_found, suppressor
+from tests.support.quantized import plain_run
+from trt_bisect.calibration.collect import magnitudes
+from trt_bisect.calibration.histogram import entropy_threshold
+from trt_bisect.cli import main
+from trt_bisect.model.file import attach_weights
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+
+ROOT = Path(__file__).parents[2]
+DETECTOR = ROOT / "samples" / "detector"
+SCORES = "/model.13/Sigmoid_output_0"
+LIMIT = 3_000_000
+"""Bytes of the folder."""
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.load(DETECTOR / "test.npz")["images"]
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return json.loads((DETECTOR / "test-labels.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def network():
+    return trt_bisect.load_network(DETECTOR / "detector.onnx")
+
+
+def outputs_of(path, images):
+    return [plain_run(path, {"images": image[np.newaxis]})[0] for image in images]
+
+
+@pytest.fixture(scope="module")
+def in_fp32(images):
+    return outputs_of(DETECTOR / "detector.onnx", images)
+
+
+@pytest.fixture(scope="module")
+def rounded(network, images, tmp_path_factory):
+    """Writes a Q/DQ file in which the named layers stay high; returns its outputs."""
+    calibration = trt_bisect.open_dataset(str(DETECTOR / "calibration.npz"), network.inputs)
+    writer = PlanWriter(network, trt_bisect.calibrate(network, calibration).scales, GraphTarget.TENSORRT)
+    path = tmp_path_factory.mktemp("detector") / "network.qdq.onnx"
+
+    def outputs(*high):
+        kept = [layer.index for layer in network.layers if layer.name in high]
+        assert len(kept) == len(high)
+        written = writer.write(trt_bisect.all_but(len(network.layers), kept))
+        onnx.save(attach_weights(written.model, written.weights), str(path))
+        return outputs_of(path, images)
+
+    return outputs
+
+
+def share_found(outputs, labels):
+    """The share of labels with a detection, and the number of detections for each label."""
+    session, hits, count = suppressor(), 0, 0
+    for output, image_labels in zip(outputs, labels, strict=True):
+        boxes, classes = detections(output, session)
+        hits += labels_found(boxes, classes, image_labels)
+        count += len(boxes)
+    total = sum(len(each["boxes"]) for each in labels)
+    return hits / total, count / total
+
+
+def test_fp32_finds_the_labels_of_images_that_it_never_saw(in_fp32, images, labels):
+    assert len(images) == len(labels) == 20
+    found, count = share_found(in_fp32, labels)
+    assert found >= 0.95
+    assert count <= 1.1, "detections that no label has"
+    calibration = np.load(DETECTOR / "calibration.npz")["images"]
+    assert not any((calibration == image).all(axis=(1, 2, 3)).any() for image in images)
+
+
+def test_the_final_concat_joins_boxes_and_scores_in_one_output(network, in_fp32):
+    last = network.layers[-1]
+    assert (last.op_type, last.outputs[0]) == ("Concat", "output0")
+    assert SCORES in last.inputs
+    boxes, scores = (np.stack([output[0, part] for output in in_fp32]) for part in (slice(4), slice(4, None)))
+    assert boxes.max() > 100 * scores.max()
+
+
+def test_full_int8_loses_the_detections_and_the_last_concat_in_fp32_brings_them_back(network, rounded, labels):
+    found, count = share_found(rounded(), labels)
+    assert found <= 0.1
+    assert count <= 0.1
+    found, count = share_found(rounded(network.layers[-1].name), labels)
+    assert found >= 0.95
+    assert count <= 1.1
+
+
+def test_entropy_clips_the_scores_whatever_images_calibrate(network, random):
+    """The threshold stays far below the 0.3 that a detection needs: the sample is not on a tipping point."""
+    images = np.load(DETECTOR / "calibration.npz")["images"]
+    for _ in range(2):
+        chosen = random.choice(len(images), 20, replace=False)
+        seen = magnitudes(network, [{"images": images[place][np.newaxis]} for place in chosen])
+        scores = seen.histograms[SCORES]
+        assert scores.absmax > 0.6
+        assert entropy_threshold(scores) < 0.2
+
+
+@pytest.mark.slow
+def test_the_demo_names_the_concat_and_its_recipe_keeps_the_detections(images, labels, tmp_path, monkeypatch, capsys):
+    demo = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    (command,) = re.findall(r"trt-bisect (run samples/detector/.*?);", demo)
+    words = shlex.split(command)
+    words[words.index("--output") + 1] = str(tmp_path / "run")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("sys.argv", ["trt-bisect", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["culprits"] == ["/model.13/Concat_8"]
+    out = capsys.readouterr().out
+    assert "calibration clips" in out
+    assert "--calibrator minmax" in out, "a wider range is the remedy"
+    found, count = share_found(outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", images), labels)
+    assert found >= 0.95
+    assert count <= 1.1
+
+
+def test_the_folder_is_small():
+    assert sum(file.stat().st_size for file in DETECTOR.iterdir()) < LIMIT
