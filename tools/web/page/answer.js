@@ -44,9 +44,9 @@ function culprits(store) {
     text(row.taken_back, model.metric.text),
     cause(advice.get(row.name)),
   ];
-  const titles = ["Culprit", "op", "drop", "gain", "taken back", ""];
+  const titles = ["Culprit", "op", "drop", "gain", "taken back", "cause"];
   const rows = model.culprits.slice(0, LISTED).map(line);
-  return plainTable("culprits", titles, 2, rows, model.culprits.length - LISTED, "layers.csv");
+  return plainTable("culprits", titles, [2, 5], rows, model.culprits.length - LISTED, "layers.csv");
 }
 
 function cause(advice) {
@@ -87,7 +87,7 @@ function recipeOn({ report, metric }) {
   const elsewhere = Object.entries(settings).map(([name, value]) => `${name} ${metric.text(value)}`);
   return [
     h("h3", {}, "The recipe on all inputs"),
-    plainTable("held", ["Inputs", "holds", "mean", "5th percentile", "worst", ""], 1, rows.map(line)),
+    plainTable("held", ["Inputs", "holds", "mean", "5th percentile", "worst", "which"], [1, 5], rows.map(line)),
     elsewhere.length > 1 ? h("p", { class: "under" }, `Worst given input by setting: ${elsewhere.join(", ")}.`) : null,
   ];
 }

@@ -177,8 +177,8 @@ function levelsOf({ report }) {
   const whole = report.answer ? report.similarity : {};
   return [
     { name: "threshold", value: report.threshold, tone: "good" },
-    { name: "full INT8", value: whole?.int8, tone: "culprit", dash: "dot", side: "left" },
-    { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot", side: "left" },
+    { name: "full INT8", value: whole?.int8, tone: "culprit", dash: "dot", side: "center" },
+    { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot", side: "center" },
   ].filter(({ value }) => isNumber(value));
 }
 

@@ -3,9 +3,10 @@
 import { h } from "./dom.js";
 import { count } from "./format.js";
 
-// Columns from `figures` on are numbers, but for one without a title; `more` rows are only in the file `where`.
+// Columns from `first` on (up to `end`) are numbers, but for one without a title; `more` rows are only in `where`.
 export function plainTable(id, titles, figures, rows, more = 0, where = "recovery.json") {
-  const kind = (place) => (place >= figures && titles[place] ? "number" : null);
+  const [first, end = Infinity] = [figures].flat();
+  const kind = (place) => (place >= first && place < end && titles[place] ? "number" : null);
   const line = (tag, attributes, cells) =>
     h(
       "tr",

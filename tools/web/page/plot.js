@@ -50,7 +50,7 @@ export function targetLine(height, tone = "good", dash = "dash") {
 export function targetLabel(text, height, scale, { tone = "good", side = "right" } = {}) {
   return {
     xref: "paper",
-    x: side === "right" ? 1 : 0,
+    x: side === "right" ? 1 : 0.5,
     xanchor: side,
     y: scale.axis.type === "log" ? Math.log10(height) : height,
     yanchor: "bottom",
