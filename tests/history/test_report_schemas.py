@@ -1,4 +1,4 @@
-"""Reports of schema 1 in the history, beside those of schema 2. ``tests/files/report-1`` was written by version 0.1.0."""
+"""Reports of schema 1 in the history, beside those of schema 2. Version 0.1.0 wrote ``tests/files/report-1``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def test_a_report_of_schema_1_is_recorded_and_what_a_newer_one_counts_is_told(fi
     assert before.culprits == tuple(stored["culprits"])
     assert before.int8 == stored["similarity"]["int8"]
     told = [change for change in changes(before, after) if "schema" in change]
-    assert len(told) == 1 and told[0].endswith(" 1 → 2")
+    assert len(told) == 1
+    assert told[0].endswith(" 1 → 2")
     assert not [change for change in changes(after, after) if "schema" in change]
 
 

@@ -57,7 +57,8 @@ def test_judged_whole_it_passes_and_is_doubted(factor, planted, data):
     assert report.similarity["int8"] > 0.999
     assert report.exit_code == 1
     first, *_, last = report.summary.splitlines()
-    assert first.startswith(DOUBTED) and SCORES in report.summary
+    assert first.startswith(DOUBTED)
+    assert SCORES in report.summary
     assert "no layer is to blame" not in last
     accepted = trt_bisect.run(planted, data, inputs=data, slice_factor=factor, accept=True, **HOW)
     assert accepted.exit_code == 0

@@ -17,8 +17,8 @@ import pytest
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.browser import open_page
-from trt_bisect.report.page.data import page_data
 from trt_bisect import Report
+from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
 from trt_bisect.results.answer import Held
 
@@ -605,7 +605,9 @@ def answered(report) -> Report:
         doubts=("output 'y' is clipped at 25.0%",),
     )
     suspect = next(row for row in report.layers if row.quantizable and not row.culprit)
-    layers = tuple(replace(row, suspect="later layers cancel its error") if row == suspect else row for row in report.layers)
+    layers = tuple(
+        replace(row, suspect="later layers cancel its error") if row == suspect else row for row in report.layers
+    )
     summary = f"DOUBTED: {answer.doubts[0]}\n{report.summary}"
     return replace(report, answer=answer, layers=layers, summary=summary, next_command="trtexec <b>x</b>")
 
@@ -619,9 +621,8 @@ def test_the_answer(browser, folder, answered, tmp_path, width):
         assert page.locator("#answer .command code").inner_text() == "trtexec <b>x</b>"
         [row] = [row for row in answered.layers if row.culprit]
         cells = page.locator("#culprits tbody td").all_inner_texts()
-        assert cells == [
-            row.name, row.op_type, f"{100 * row.drop:.4f}%", f"{100 * row.gain:.4f}%", f"{100 * row.taken_back:.4f}%", "",
-        ]  # fmt: skip
+        figures = [f"{100 * value:.4f}%" for value in (row.drop, row.gain, row.taken_back)]
+        assert cells == [row.name, row.op_type, *figures, ""]
         unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
         assert unseen == ["unseen", "1 of 2", "95.0000%", "91.0000%", "90.0000%", "data/b.npz 0"]
         worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
@@ -644,7 +645,8 @@ def test_a_suspect_has_its_reason_in_its_row(browser, folder, answered, tmp_path
     with shown(browser, page_file, ready="plots", viewport={"width": 2600, "height": 900}) as page:
         page.locator("#filter").select_option("suspects")
         [cells] = page.locator("#table-body [role=row]").evaluate_all("rows => rows.map(row => row.innerText)")
-        assert "suspect" in cells and "later layers cancel its error" in cells
+        assert "suspect" in cells
+        assert "later layers cancel its error" in cells
 
 
 def test_a_report_of_schema_1(browser, tmp_path):
