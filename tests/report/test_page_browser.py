@@ -498,10 +498,14 @@ def test_several_inputs(browser, tmp_path, lenet):
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="none"
     )
     with shown(browser, tmp_path / "report.html") as page:
-        drawn = page.evaluate("document.querySelector('#inputs-plot').data[0].y")
-        assert drawn == sorted(report.inputs["similarities"])
-        worst = page.locator("#inputs-list tbody tr").first.inner_text().split()
-        assert worst == [str(report.inputs["places"][0]), f"{100 * min(drawn):.4f}%", "judged"]
+        int8, recipe = page.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
+        assert recipe == sorted(report.by_input["recipe"]["values"])
+        by_recipe = sorted(zip(*(report.by_input[plan]["values"] for plan in ("recipe", "int8")), strict=True))
+        assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
+        assert int8[0] == pytest.approx(by_recipe[0][1])
+        worst = page.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
+        assert worst[0] == report.answer.given.worst_input
+        assert worst[2:] == [f"{100 * value:.4f}%" for value in by_recipe[0]]
 
 
 # Reports that are not whole.
