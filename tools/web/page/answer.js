@@ -65,7 +65,7 @@ function calibrators({ report, metric }) {
     isNumber(row.high) ? count(row.high) : "\u2013",
     row.chosen ? "chosen" : "",
   ];
-  const titles = ["Calibrator", "full INT8, worst", "on inputs", "meets", "recipe costs", "layers high", ""];
+  const titles = ["Calibrator", "full INT8, worst", "on inputs", "meets", "first recipe costs", "layers high", ""];
   return [h("h3", {}, "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
 }
 

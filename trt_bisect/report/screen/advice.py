@@ -48,7 +48,7 @@ def _print_best(explanation: Explanation, metric: str, console: Console) -> None
     for each in best:
         console.print(Text(f"Measured: {_tried_text(each, metric)}", style="green" if each.meets else ""))
     if explanation.advice:
-        console.print(Text(f"Evidence and remedies: report.html and {EXPLANATION}; --all-layers prints them."))
+        console.print(Text(f"Evidence and remedies: report.html, {EXPLANATION}, --all-layers."))
 
 
 def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None:

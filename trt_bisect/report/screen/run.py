@@ -20,8 +20,8 @@ from trt_bisect.results.summary import DOUBTED, listed
 NOTES_UP_TO = 5
 LINES = 40
 """The report fits on a screen of so many lines, if its texts are not unusually long."""
-_FILES = 4
-"""Lines that the command prints after the report."""
+_FILES = 6
+"""Lines that the command prints after the report, and the line on the curve."""
 _ROWS = 8
 _SUSPECTS = 3
 _OUTPUTS = 4
@@ -70,8 +70,7 @@ def _print_curve(report: Report, console: Console, room: int, *, every_layer: bo
         console.print()
         console.print(table)
     elif tried:
-        where = "layers.csv and report.html; --all-layers prints it"
-        console.print(Text(f"The curve over {len(tried)} layers is in {where}.", style="dim"))
+        console.print(Text(f"Curve of {len(tried)} layers: report.html, layers.csv, --all-layers.", style="dim"))
 
 
 def _parts(report: Report) -> Iterator[RenderableType]:
@@ -142,8 +141,8 @@ def _calibrators(report: Report, answer: AnswerFacts) -> Table | None:
     if len(answer.calibrators) < 2:
         return None
     table = _table(
-        ["Calibrator", "Full INT8, worst", "inputs", "meets", "recipe costs", "layers", ""],
-        figures=("Full INT8, worst", "inputs", "recipe costs", "layers"),
+        ["Calibrator", "Full INT8, worst", "inputs", "meets", "first recipe", "layers", ""],
+        figures=("Full INT8, worst", "inputs", "first recipe", "layers"),
     )
     for row in answer.calibrators:
         table.add_row(*map(Text, calibrator_cells(report.metric, row)), style="bold" if row.chosen else "")
