@@ -362,7 +362,7 @@ def test_strangers_names_are_text_on_the_screen(tmp_path):
 def test_the_command_line(command, lenet, tmp_path):
     code, out, _ = command(
         "run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run",
-        "--try-remedies",
+        "--try-remedies", "--all-layers",
     )  # fmt: skip
     assert code == 1
     assert "the activation is to blame" in " ".join(out.split())

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -24,6 +25,8 @@ from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.regress.regress import regress, run_network
 from trt_bisect.results.run_report import Report
 
+OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
+"""Of the planted LeNet, written by version 0.1.0."""
 SUITE = """
 [defaults]
 engine = "onnxruntime"
@@ -176,6 +179,18 @@ def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
     renamed = regress(suite, kept, update_baseline=True)
     assert renamed.gone == ("chain",)
     assert [path.name for path in kept.iterdir()] == ["other.json"]
+
+
+def test_a_report_of_schema_1_as_baseline_and_what_differs_is_said(suite, report):
+    stored = json.loads(OLD_REPORT.read_text())
+    regress(suite, runner=Invented(report))
+    night = regress(suite, OLD_REPORT, runner=Invented(report))
+    result = only(night)
+    assert result.baseline.runs[0].culprits == tuple(stored["culprits"])
+    assert result.baseline.runs[0].similarity == stored["similarity"]
+    [schema] = [each for each in result.differs if "schema" in each.what]
+    assert (schema.before, schema.now) == ("1", "2")
+    assert schema.what in (night.folder / "summary.md").read_text().replace("\\", "")
 
 
 def test_a_run_a_report_and_a_night_as_baseline(suite, tmp_path):

@@ -217,7 +217,7 @@ def test_the_headline_says_who_is_to_blame(report):
     assert wording.to_blame("ip2") in said
     assert "29.9759%" in said
     assert "99.0000%" in said
-    assert wording.recipe_gives(1, "100.0000%") in said
+    assert wording.recipe_gives(1, f"{100 * report.similarity['recipe']:.4f}%") in said
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ import pytest
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.browser import open_page
+from trt_bisect import Report
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
+from trt_bisect.results.answer import Held
 
 LOOKS = {"light": "light", "dark": "dark"}
 READABLE = 4.5
@@ -496,10 +498,14 @@ def test_several_inputs(browser, tmp_path, lenet):
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="none"
     )
     with shown(browser, tmp_path / "report.html") as page:
-        drawn = page.evaluate("document.querySelector('#inputs-plot').data[0].y")
-        assert drawn == sorted(report.inputs["similarities"])
-        worst = page.locator("#inputs-list tbody tr").first.inner_text().split()
-        assert worst == [str(report.inputs["places"][0]), f"{100 * min(drawn):.4f}%", "judged"]
+        int8, recipe = page.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
+        assert recipe == sorted(report.by_input["recipe"]["values"])
+        by_recipe = sorted(zip(*(report.by_input[plan]["values"] for plan in ("recipe", "int8")), strict=True))
+        assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
+        assert int8[0] == pytest.approx(by_recipe[0][1])
+        worst = page.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
+        assert worst[0] == report.answer.given.worst_input
+        assert worst[2:] == [f"{100 * value:.4f}%" for value in by_recipe[0]]
 
 
 # Reports that are not whole.
@@ -585,6 +591,77 @@ def test_parts_may_be_missing(browser, folder, report, tmp_path, missing):
     with shown(browser, page_file, ready="graph" if has_graph else "plots") as page:
         page.wait_for_timeout(300)
         assert page.locator("#graph-box").is_visible() == has_graph
+
+
+# The answer.
+
+OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
+
+
+@pytest.fixture(scope="module")
+def answered(report) -> Report:
+    """The report with unseen inputs, a doubt, a suspect, and another set that will do."""
+    figures = {"data/b.npz 0": 0.9, "data/b.npz 1": 0.9999}
+    answer = replace(
+        report.answer,
+        unseen=Held("b.npz", 2, 1, 0.9, "data/b.npz 0", 0.95, 0.91, figures),
+        equals=(("first", "second"),),
+        doubts=("output 'y' is clipped at 25.0%",),
+    )
+    suspect = next(row for row in report.layers if row.quantizable and not row.culprit)
+    layers = tuple(
+        replace(row, suspect="later layers cancel its error") if row == suspect else row for row in report.layers
+    )
+    summary = f"DOUBTED: {answer.doubts[0]}\n{report.summary}"
+    return replace(report, answer=answer, layers=layers, summary=summary, next_command="trtexec <b>x</b>")
+
+
+@pytest.mark.parametrize("width", [390, 1360])
+def test_the_answer(browser, folder, answered, tmp_path, width):
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(answered, json.loads((folder / "network.json").read_text()))))
+    with shown(browser, page_file, viewport={"width": width, "height": 900}) as page:
+        assert page.locator("#doubts").inner_text() == "Doubted: output 'y' is clipped at 25.0%"
+        assert page.locator("#answer .command code").inner_text() == "trtexec <b>x</b>"
+        [row] = [row for row in answered.layers if row.culprit]
+        cells = page.locator("#culprits tbody td").all_inner_texts()
+        figures = [f"{100 * value:.4f}%" for value in (row.drop, row.gain, row.taken_back)]
+        assert cells == [row.name, row.op_type, *figures, ""]
+        unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
+        assert unseen == ["unseen", "1 of 2", "95.0000%", "91.0000%", "90.0000%", "data/b.npz 0"]
+        worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
+        assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "unseen", "90.0000%"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_curve_has_lines_for_full_int8_and_the_recipe(opened, report):
+    shapes = opened.page.evaluate("document.querySelector('#curve-plot').layout.shapes.filter(s => s.xref === 'paper')")
+    heights = [1 - report.threshold, 1 - report.similarity["int8"], 1 - report.similarity["recipe"]]
+    assert [shape["y0"] for shape in shapes] == pytest.approx(heights)
+    words = " ".join(opened.page.locator("#curve-plot .annotation").all_text_contents())
+    for name, value in (("full INT8", report.similarity["int8"]), ("recipe", report.similarity["recipe"])):
+        assert f"{name} {100 * value:.4f}%" in words
+
+
+def test_a_suspect_has_its_reason_in_its_row(browser, folder, answered, tmp_path):
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(answered)))
+    with shown(browser, page_file, ready="plots", viewport={"width": 2600, "height": 900}) as page:
+        page.locator("#filter").select_option("suspects")
+        [cells] = page.locator("#table-body [role=row]").evaluate_all("rows => rows.map(row => row.innerText)")
+        assert "suspect" in cells
+        assert "later layers cancel its error" in cells
+
+
+def test_a_report_of_schema_1(browser, tmp_path):
+    old = Report.from_json(json.loads(OLD.read_text()))
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(old)))
+    with shown(browser, page_file, ready="plots") as page:
+        assert page.locator("#doubts").inner_text() == ""
+        assert page.locator("#culprits tbody td").first.inner_text() == old.culprits[0]
+        assert page.locator("#calibrators, #held").count() == 0
+        assert page.locator("#inputs-list").inner_text() != ""
 
 
 # On other screens, for other eyes, on paper.

@@ -327,6 +327,13 @@ def test_an_old_run_folder_has_its_report_alone(run):
     assert look.when == pytest.approx((run / REPORT).stat().st_mtime)
 
 
+def test_a_report_of_schema_1_is_shown(tmp_path):
+    shutil.copytree(Path(__file__).parents[1] / "files" / "report-1", tmp_path / "old")
+    data = LiveRun(tmp_path / "old").state().data
+    assert (data["status"], data["report"]["schema"], data["report"]["answer"]) == (FINISHED, 1, None)
+    assert data["report"]["culprits"] == ["ip2"]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b'{"schema": 1, "report": 3}', b"\xff"])
 @pytest.mark.parametrize("name", [MANIFEST, REPORT, PROGRESS, "network.json", "explanation.json"])
 def test_files_that_cannot_be_read_break_nothing(run, name, content):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SCHEMA = "schema"
 _LABELS = {
     "inputs": "data (the judged inputs)",
     "tensorrt": "TensorRT",
@@ -18,7 +19,10 @@ _LABELS = {
     "onnx": "ONNX",
     "metric code": "the metric's function",
     "high": "option precision",
+    SCHEMA: "the report's schema: in 1 the culprits are the curve's suspects, judged on fewer inputs",
 }
+_OLDEST = 1
+"""The schema of a report whose origin does not have it."""
 _NO_OPTIONS = ("model", "ranges", "engine", "typing", "driver")
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
@@ -43,7 +47,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Diff
     """Returns the differences between two origins (see ``origin``); None if one of them has no parts."""
     if "model" not in before or "model" not in now:
         return None
-    return tuple(_differences(before, now))
+    return tuple(_differences({SCHEMA: _OLDEST, **before}, {SCHEMA: _OLDEST, **now}))
 
 
 def origin(made_of: Mapping[str, Any], **options: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def run_command(
     model: Model,
     options: RunOptions,
     all_layers: Annotated[
-        bool, typer.Option("--all-layers", help="Print every layer, also those that only follow.")
+        bool, typer.Option("--all-layers", help="Print the curve, a row for each layer, and the advice in full.")
     ] = False,
 ) -> None:
     """Find the layers that lose the accuracy, print them, and write the plan that restores it.
@@ -27,26 +27,22 @@ def run_command(
     Exit codes: 0 full INT8 meets the threshold; 1 it does not, the culprits are named; 2 bad use or input; 3 nothing
     could be measured, or full INT8 ran out of memory or time; 130 interrupted, the same command goes on.
     """
-    from rich.console import Console
-
     from trt_bisect.jobs.run.run import run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.advice import print_advice
-    from trt_bisect.report.screen.run import print_report
+    from trt_bisect.report.screen.run import console_for_reports, print_report
     from trt_bisect.support.progress import RichProgress
 
     options = in_folder(options, model)
     folder = Path(str(options.output))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
     report = run_with(model, replace(options, progress=RichProgress()), command)
-    console = Console(highlight=False)
-    wide = console if console.is_terminal else Console(width=140, highlight=False)
-    print_report(report, wide, every_layer=all_layers)
+    console = console_for_reports()
+    print_report(report, console, every_layer=all_layers)
     if report.explanation is not None:
-        console.print()
-        print_advice(report.explanation, report.metric, wide)
+        print_advice(report.explanation, report.metric, console, in_full=all_layers)
     console.print(
-        f"\nPlans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
+        f"Plans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
         f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}\n"
         f"The page to look at: {folder / PAGE}",
         markup=False,

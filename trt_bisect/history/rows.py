@@ -29,6 +29,7 @@ class PastReport:
             ``int8_ms`` and ``recipe_ms``.
         exit_code: None if the report is not finished.
         made_of: the parts of the fingerprint, as far as they are known.
+        schema: of ``report.json``; 1 if an older version recorded it.
     """
 
     id: int
@@ -68,6 +69,7 @@ class PastReport:
     command: str
     fingerprint: str
     made_of: Mapping[str, Any]
+    schema: int
 
     def is_of(self, model: str) -> bool:
         """Returns true if ``model`` is the path, the file name or the stem of the report's model."""

@@ -98,7 +98,8 @@ LAYERS_AND_HOME = (
     ) WITHOUT ROWID""",
     "CREATE TABLE home (inode TEXT NOT NULL)",
 )
-MIGRATIONS = (REPORTS_AND_TRIALS, LAYERS_AND_HOME)
+REPORT_SCHEMA = ("ALTER TABLE reports ADD COLUMN schema INTEGER NOT NULL DEFAULT 1",)
+MIGRATIONS = (REPORTS_AND_TRIALS, LAYERS_AND_HOME, REPORT_SCHEMA)
 """The statements from each version to the next, beginning with an empty file."""
 _STATE = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
     FROM pragma_user_version, pragma_application_id"""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trt_bisect.analyzer.differences import Difference, differences, origin
+from trt_bisect.analyzer.differences import SCHEMA, Difference, differences, origin
 from trt_bisect.history.rows import PastReport
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import RECOVER
@@ -103,7 +103,8 @@ def changes(before: PastReport, after: PastReport) -> list[str]:
         found.append(f"threshold {before.threshold:g} → {after.threshold:g}")
     if before.strategy != after.strategy:
         found.append(f"strategy {before.strategy} → {after.strategy}")
-    return found + [_part(each) for each in differences(origin(before.made_of), origin(after.made_of)) or ()]
+    made_of = (origin(each.made_of, **{SCHEMA: each.schema}) for each in (before, after))
+    return found + [_part(each) for each in differences(*made_of) or ()]
 
 
 def _figure(report: PastReport, name: str) -> str:

@@ -115,6 +115,7 @@ def _report_row(stored: StoredReport) -> dict[str, Any]:
         **{name: int(number(getattr(report, name)) or 0) for name in ("plans", "builds", "inferences", "peak_bytes")},
         **{f"{stage}_seconds": number(report.seconds.get(stage)) for stage in ("calibrate", "build", "infer", "total")},
         "exit_code": report.exit_code if finished else None,
+        "schema": report.schema,
     }
 
 

@@ -45,6 +45,7 @@ class Held:
         worst_input: the input that it belongs to.
         mean: of the figures.
         fifth: their 5th percentile.
+        figures: of each input that counts, by its name; None if an output is not finite.
     """
 
     source: str
@@ -54,6 +55,7 @@ class Held:
     worst_input: str
     mean: float | None
     fifth: float | None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -139,9 +139,19 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     if high is not setting.high:
         changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
         return (_run(setting, changed, network=setting.model), excluding)
+    return (*_recipe(setting), recovering(setting), excluding)
+
+
+def recovering(setting: Setting) -> Command:
+    """Returns the search for a cheaper recipe, and for the front of accuracy against cost."""
     folder = {"--output": (setting.folder,)} if setting.folder else {}
-    cheapest = _run(setting, folder, network=setting.model, command="recover")
-    return (*_recipe(setting), cheapest, excluding)
+    return _run(setting, folder, network=setting.model, command="recover")
+
+
+def using_recipe(setting: Setting, typing: str) -> Command:
+    """Returns the command that builds the recipe's engine: weakly typed if the ``typing`` is ``weak``."""
+    commands = _recipe(setting)
+    return commands[-1] if typing == "weak" else commands[0]
 
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:

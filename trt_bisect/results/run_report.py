@@ -109,7 +109,7 @@ class Report(WithRecipe):
         recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
         inputs: the samples that were judged, and the distribution over the data set if it was searched.
         notes: further remarks, a sentence each.
-        summary: the closing paragraph.
+        summary: the verdict in lines, each with a word in capitals first; in older reports a paragraph.
         plans: the number of plans measured.
         builds: the number of engines built, of the whole network or of pieces.
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None for an engine that
@@ -122,6 +122,8 @@ class Report(WithRecipe):
         budget: the loss that the threshold allows; None in older reports.
         by_input: where several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1.
+        next_command: the command that uses the recipe, or that searches on; empty without a folder, and in older
+            reports.
         files: of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
         explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
@@ -166,6 +168,7 @@ class Report(WithRecipe):
     budget: float | None = None
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answer: AnswerFacts | None = None
+    next_command: str = ""
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)

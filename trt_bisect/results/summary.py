@@ -1,4 +1,4 @@
-"""The verdict of a run in sentences."""
+"""The verdict of a run in lines, each with a word in capitals first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.search_result import Measured, Recipe
 
 LARGEST_STEPS = 5
-_TOO_DEAR = 0.5
+DOUBTED = "DOUBTED"
+_NAMED = 4
+"""The number of layers that a line of the summary names; the report has all of them."""
+TOO_DEAR = 0.5
 """A recipe that gives up more of INT8's gain in speed than this share does not pay."""
 FIGURES = {
     "cosine": "cosine similarity with FP32",
@@ -39,7 +42,7 @@ def summary(
     by_input: Mapping[str, Mapping[str, Any]],
     answer: AnswerFacts,
 ) -> str:
-    """Returns a paragraph: full INT8, the culprits or that there are none, the recipe, and the data it holds on.
+    """Returns the verdict in lines: doubts, full INT8, the culprits, the recipe and the data that it holds on.
 
     Args:
         network: whose layers are named.
@@ -51,22 +54,23 @@ def summary(
     """
     recipe, text = measured.recipe, rule.metric.text
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
-    figure = f"In full INT8{with_ranges(answer)} the {FIGURES.get(rule.metric.name, rule.metric.name)} is {int8}"
+    doubted = [f"{DOUBTED}: {doubt}" for doubt in answer.doubts]
+    figure = f"{int8}; {FIGURES.get(rule.metric.name, rule.metric.name)}{with_ranges(answer)}."
     if recipe.meets and not recipe.kept:
-        passed = f"{figure}, within the threshold of {text(rule.threshold)}"
-        if answer.doubts:
-            return f"Full INT8 passes on similarity, but that is doubted. {' '.join(answer.doubts)} {passed}."
-        parts = [f"{passed}: no layer is to blame."]
-        return " ".join([*parts, *_other_ranges(answer, text), *holds_on(answer, text, "Full INT8")])
-    misses = f"{figure}, which misses the threshold of {text(rule.threshold)}."
-    parts = ["Full INT8 could not be built or run." if measured.full.failed else misses]
-    left = _left_high(network, recipe)
+        blame = "Similarity alone passes." if doubted else "So no layer is to blame."
+        passes = f"PASSES: full INT8 is within the threshold of {text(rule.threshold)}: {figure} {blame}"
+        return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, "Full INT8")])
+    misses = f"MISSES: full INT8 misses the threshold of {text(rule.threshold)}: {figure}"
+    lines = ["MISSES: full INT8 could not be built or run." if measured.full.failed else misses]
     if not recipe.meets:
-        parts.append(f"No plan that was tried meets the threshold. The best one, with {left}, measures {restored}.")
-        return " ".join(parts)
-    parts += [*_blamed(network, rule, recipe, measured.findings), f"With {left} the network measures {restored}."]
-    doubted = [f"The recipe is doubted. {' '.join(answer.doubts)}"] if answer.doubts else []
-    return " ".join([*doubted, *parts, *holds_on(answer, text, "The recipe"), *_price(answer)])
+        lines.append(
+            f"NO RECIPE: No plan that was tried meets the threshold. The best one, with {_left_high(network, recipe)}, "
+            f"measures {restored}."
+        )
+        return "\n".join(lines)
+    lines += _blamed(network, rule, recipe, measured.findings)
+    holds = " ".join([*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer)])
+    return "\n".join([*doubted, *lines, holds, *_too_dear(answer)])
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
@@ -77,7 +81,7 @@ def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | No
 def with_ranges(answer: AnswerFacts) -> str:
     """Returns the words on the chosen calibrator; empty if no other was tried."""
     chosen = [row.calibrator for row in answer.calibrators if row.chosen]
-    return f" with the ranges of {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
+    return f", ranges of {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
 
 
 def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator[str]:
@@ -85,21 +89,24 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
         figure = "no figure" if first.similarity is None else text(first.similarity)
-        yield f"With those of {first.calibrator} it misses ({figure}): take the recipe's calibration cache."
+        yield f"RANGES: those of {first.calibrator} miss ({figure}): take the recipe's calibration cache."
 
 
 def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings) -> Iterator[str]:
     """Yields the sentences on the culprits, the suspects, and the layers that could not be judged."""
     names = [network.layers[k].name for k in recipe.culprits]
     if len(names) == 1:
-        yield f"{listed(names)} is the culprit: taken back to INT8 it was measured to miss the threshold."
+        yield f"CULPRIT: {listed(names)} is the culprit: taken back to INT8 it was measured to miss the threshold."
     elif names:
-        yield f"{listed(names)} are the culprits: with any one of them taken back to INT8 the threshold is missed."
+        taken_back = "with any one of them taken back to INT8 the threshold is missed"
+        yield f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}."
     unbuilt = [network.layers[k].name for k in recipe.kept if k not in recipe.culprits]
     if unbuilt:
-        yield f"{listed(unbuilt)} could not be judged: no engine with it in INT8 could be measured."
+        yield (
+            f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in INT8 could be measured."
+        )
     if names and not findings.culprits:
-        yield _accumulates(network, rule, findings)
+        yield f"SPREAD: {_accumulates(network, rule, findings)}"
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
@@ -114,13 +121,22 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
 
 
 def _price(answer: AnswerFacts) -> Iterator[str]:
-    """Yields a sentence on the cost of the recipe, and on what to do if it is large."""
     yield f"It gives up {100 * answer.cost:.2g} % of INT8's gain in speed."
-    if answer.cost > _TOO_DEAR:
+
+
+def _too_dear(answer: AnswerFacts) -> Iterator[str]:
+    """Yields a line on what to do if the recipe gives up more than half of INT8's gain."""
+    if answer.cost > TOO_DEAR:
         yield (
-            "That is more than half: INT8 does not suit this network as it is. 'trt-bisect recover' lists plans that "
-            "cost less and what they lose."
+            "TOO DEAR: That is more than half: INT8 does not suit this network as it is. 'trt-bisect recover' lists "
+            "plans that cost less and what they lose."
         )
+
+
+def _layers_high(recipe: Recipe) -> str:
+    """The number of layers left high and their precision, such as ``2 layers in FP32``."""
+    kinds = sorted({str(recipe.plan.precisions[k]).upper() for k in recipe.kept})
+    return f"{len(recipe.kept)} {'layer' if len(recipe.kept) == 1 else 'layers'} in {' and '.join(kinds)}"
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[str]:

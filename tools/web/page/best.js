@@ -3,6 +3,7 @@
 import { byId, h, offerSection, show } from "./dom.js";
 import { frontPlot } from "./front.js";
 import { count, isNumber, metricOf, number, percent, plural } from "./format.js";
+import { layerLink, plainTable } from "./plain_table.js";
 
 const LISTED = 200;
 const NAMED = 60;
@@ -84,23 +85,9 @@ function point(store, { front, chosen, metric }) {
     h(
       "ul",
       { class: "chips" },
-      high.slice(0, NAMED).map(([name, precision]) => h("li", {}, layer(store, name), ` ${precision}`)),
+      high.slice(0, NAMED).map(([name, precision]) => h("li", {}, layerLink(store, name), ` ${precision}`)),
       high.length > NAMED ? h("li", {}, `and ${count(high.length - NAMED)} more, in recovery.json`) : null,
     ),
-  );
-}
-
-function layer({ model, select }, name) {
-  if (!model.byName.has(name)) return h("code", {}, name);
-  return h(
-    "button",
-    {
-      type: "button",
-      class: "link",
-      "data-layer": name,
-      on: { click: () => select(name) },
-    },
-    name,
   );
 }
 
@@ -114,14 +101,14 @@ function leftHigh(store, { recovery, metric }) {
   const rows = recovery.high ?? [];
   if (!rows.length) return null;
   const line = (row) => [
-    layer(store, row.layer),
+    layerLink(store, row.layer),
     row.op_type,
     row.precision,
     percent(row.cost, 2),
     isNumber(row.back) ? metric.text(row.back) : "not measured",
   ];
   const titles = ["Left high", "op", "in", "cost", "with it in INT8"];
-  return table("best-high", titles, 3, rows.slice(0, LISTED).map(line), rows.length);
+  return plainTable("best-high", titles, 3, rows.slice(0, LISTED).map(line), rows.length - LISTED);
 }
 
 function moves(recovery) {
@@ -129,7 +116,7 @@ function moves(recovery) {
   if (!rows.length) return null;
   const line = (move) => [h("code", {}, move.tensor), move.calibrator, number(move.scale_before), number(move.scale)];
   const titles = ["Tensor with another scale", "by", "scale before", "scale"];
-  return table("best-moves", titles, 2, rows.slice(0, LISTED).map(line), rows.length);
+  return plainTable("best-moves", titles, 2, rows.slice(0, LISTED).map(line), rows.length - LISTED);
 }
 
 // What the plot shows, for the keyboard and for print.
@@ -156,40 +143,6 @@ function plans({ front, metric, choose }) {
     "details",
     { id: "best-plans" },
     h("summary", {}, `All ${plural(front.length, "plan")} of the front`),
-    table("best-front", ["Cost", metric.label, "layers high", ""], 0, front.map(line), front.length),
-  );
-}
-
-// Columns from `figures` on are numbers, but for one without a title.
-function table(id, titles, figures, rows, all) {
-  const kind = (place) => (place >= figures && titles[place] ? "number" : null);
-  return h(
-    "div",
-    { class: "wide", id, tabindex: 0, role: "region", "aria-label": titles[0] },
-    h(
-      "table",
-      { class: "plain" },
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          titles.map((title, place) => h("th", { scope: "col", class: kind(place) }, title)),
-        ),
-      ),
-      h(
-        "tbody",
-        {},
-        rows.map((cells) =>
-          h(
-            "tr",
-            {},
-            cells.map((cell, place) => h("td", { class: kind(place) }, cell)),
-          ),
-        ),
-      ),
-    ),
-    all > rows.length ? h("p", { class: "under" }, `${count(all - rows.length)} more stand in recovery.json.`) : null,
+    plainTable("best-front", ["Cost", metric.label, "layers high", ""], 0, front.map(line)),
   );
 }

@@ -58,7 +58,7 @@ export function columnsFor(model) {
       ...figure(
         "similarity",
         metricTitle(metric),
-        "Of the final output, with this layer and all before it in INT8, culprits ruled out",
+        "Of the final output, with this layer and all before it in INT8, suspects ruled out",
         112,
       ),
       text: (row) => metric.text(row.similarity),
@@ -74,7 +74,7 @@ export function columnsFor(model) {
     {
       key: "verdict",
       title: "Verdict",
-      help: "Culprit, failure, or kept high in the recipe",
+      help: "Culprit, suspect, failure, or kept high in the recipe",
       width: 116,
       value: verdictWord,
       text: verdictWord,
@@ -83,6 +83,10 @@ export function columnsFor(model) {
     optional(figure("weight", "Weight alone", "Loss with only this layer's weights in INT8")),
     optional(figure("both", "Both alone", "Loss with only this layer in INT8")),
     optional(figure("gain", "Gain", "What full INT8 wins back when this layer alone stays high")),
+    optional({
+      ...figure("taken_back", "Taken back", "Of a culprit: the recipe's figure with this layer in INT8 too", 112),
+      text: (row) => (isNumber(row.taken_back) ? metric.text(row.taken_back) : NOTHING),
+    }),
     optional(figure("mse", "MSE", "Of the layer's output, FP32 against full INT8")),
     optional(figure("fp32Min", "FP32 min", "Least value of the output in FP32")),
     optional(figure("fp32Max", "FP32 max", "Largest value of the output in FP32")),
@@ -94,6 +98,7 @@ export function columnsFor(model) {
     }),
     optional(figure("int8Milliseconds", "ms INT8", "Time of the engine layers with it, full INT8")),
     optional(figure("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe")),
+    word("suspect", "Why no culprit", "The reason why a layer with a large drop is no culprit", 240),
     word("asked", "Asked", "Precision that the trial asked for", 68),
     word("ran", "Ran", "Precision that the engine says it ran in", 68),
     word("recipe", "Recipe", "Precision in the recipe", 72),

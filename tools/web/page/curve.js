@@ -1,4 +1,4 @@
-// Similarity over k. The line is the network with the culprits ruled out; each culprit hangs from it by what it costs.
+// Similarity over k. The line is the network with the suspects ruled out; each suspect hangs from it by what it costs.
 
 import { byId, h, offerSection, show } from "./dom.js";
 import { isNumber } from "./format.js";
@@ -26,7 +26,7 @@ function drawCurve(element, store, view) {
   const { metric } = model;
   const logarithmic = view.logarithmic && metric.loss !== null;
   byId("curve-log").closest("label").hidden = metric.loss === null;
-  const figures = [...model.rows.map((row) => row.similarity), model.report.threshold];
+  const figures = [...model.rows.map((row) => row.similarity), ...levelsOf(model).map(({ value }) => value)];
   const scale = scaleOf(figures, metric, logarithmic);
   const groups = groupsOf(model.rows);
   byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
@@ -46,7 +46,8 @@ function groupsOf(rows) {
   return {
     tried,
     measured: tried.filter((row) => isNumber(row.similarity)),
-    standing: tried.filter((row) => isNumber(row.similarity) && !row.culprit && !row.added),
+    standing: tried.filter((row) => isNumber(row.similarity) && !row.culprit && !row.added && !row.setAside),
+    suspects: tried.filter((row) => isNumber(row.similarity) && row.setAside && !row.culprit),
     culprits: tried.filter((row) => row.culprit),
     added: tried.filter((row) => isNumber(row.similarity) && row.added && !row.culprit),
     failed: tried.filter((row) => row.failed && !isNumber(row.similarity)),
@@ -57,30 +58,30 @@ function tracesOf(groups, scale, model) {
   return [line(groups, scale), stems(groups, scale), ...markers(groups, scale, model), rug(groups, model)];
 }
 
-// A failed or untried layer breaks the line; a culprit does not, since the line is the network without it.
+// A failed or untried layer breaks the line; a suspect does not, since the line is the network without it.
 function line({ tried }, scale) {
   const x = [];
   const y = [];
   for (const row of tried) {
-    if (row.culprit) continue;
+    if (row.setAside) continue;
     x.push(row.index);
     y.push(isNumber(row.similarity) ? scale.at(row.similarity) : null);
   }
   return { x, y, mode: "lines", line: { color: colour("int8"), width: 1.5 }, hoverinfo: "skip", connectgaps: false };
 }
 
-// From where the line stood before a culprit down to the culprit.
+// From where the line stood before a suspect down to the suspect.
 function stems({ tried }, scale) {
   const x = [];
   const y = [];
   let before = null;
   for (const row of tried) {
     if (!isNumber(row.similarity)) continue;
-    if (row.culprit && before !== null) {
+    if (row.setAside && before !== null) {
       x.push(row.index, row.index, null);
       y.push(before, scale.at(row.similarity), null);
     }
-    if (!row.culprit) before = scale.at(row.similarity);
+    if (!row.setAside) before = scale.at(row.similarity);
   }
   return { x, y, mode: "lines", line: { color: colour("culprit"), width: 1.5, dash: "dot" }, hoverinfo: "skip" };
 }
@@ -88,6 +89,7 @@ function stems({ tried }, scale) {
 function markers(groups, scale, model) {
   const marks = [
     [groups.standing, { size: 6, color: colour("int8"), symbol: "circle" }],
+    [groups.suspects, { size: 10, color: colour("warn"), symbol: "diamond-open", line: { width: 2 } }],
     [groups.added, { size: 8, color: colour("high"), symbol: "square" }],
     [
       groups.culprits.filter((row) => isNumber(row.similarity)),
@@ -141,7 +143,10 @@ function hover(row, { metric }) {
     isNumber(row.similarity) ? plain(`${metric.label} ${metric.text(row.similarity)}`) : plain(row.outcome),
   ];
   if (isNumber(row.drop)) lines.push(plain(`drop ${metric.drop(row.drop)}`));
-  if (row.culprit) lines.push("culprit: ruled out for the layers behind it");
+  if (row.culprit) lines.push("culprit");
+  if (isNumber(row.taken_back)) lines.push(plain(`taken back to INT8: ${metric.text(row.taken_back)}`));
+  if (row.setAside) lines.push("ruled out for the layers behind it");
+  if (row.suspect) lines.push(plain(`suspect, no culprit: ${row.suspect.split(":")[0]}`));
   if (row.added) lines.push("left high in the recipe too");
   if (row.message) lines.push(plain(row.message.slice(0, 160)));
   return lines.join("<br>");
@@ -149,7 +154,7 @@ function hover(row, { metric }) {
 
 // Where layers failed, a strip under the curve marks them.
 function layoutOf(model, scale, store, strip) {
-  const threshold = isNumber(model.report.threshold) ? scale.at(model.report.threshold) : null;
+  const levels = levelsOf(model);
   return {
     height: 380,
     margin: { l: 88 },
@@ -162,17 +167,28 @@ function layoutOf(model, scale, store, strip) {
     }),
     yaxis: axis(model.metric.label, { ...scale.axis, domain: [strip ? 0.1 : 0, 1], zeroline: false }),
     yaxis2: { domain: RUG, range: [-1, 1], visible: false, fixedrange: true },
-    shapes: shapesOf(model, store, threshold),
-    annotations:
-      threshold === null
-        ? []
-        : [targetLabel(`threshold ${model.metric.text(model.report.threshold)}`, threshold, scale)],
+    shapes: shapesOf(model, store, levels, scale),
+    annotations: levels.map((level) => levelLabel(level, model.metric, scale)),
   };
 }
 
-function shapesOf(model, store, threshold) {
+// Lines across: what has to be reached, and what full INT8 and the recipe measure on all inputs.
+function levelsOf({ report }) {
+  const whole = report.answer ? report.similarity : {};
+  return [
+    { name: "threshold", value: report.threshold, tone: "good" },
+    { name: "full INT8", value: whole?.int8, tone: "culprit", dash: "dot", side: "center" },
+    { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot", side: "center" },
+  ].filter(({ value }) => isNumber(value));
+}
+
+function levelLabel({ name, value, tone, side }, metric, scale) {
+  return targetLabel(`${name} ${metric.text(value)}`, scale.at(value), scale, { tone, side });
+}
+
+function shapesOf(model, store, levels, scale) {
   const shapes = gaps(model.rows);
-  if (threshold !== null) shapes.push(targetLine(threshold));
+  shapes.push(...levels.map(({ value, tone, dash }) => targetLine(scale.at(value), tone, dash)));
   const row = store.row();
   if (row) {
     shapes.push(selected(row));
@@ -216,8 +232,9 @@ function legend(groups, { report }) {
   const high = (report.precision ?? "fp32").toUpperCase();
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
-    ["dot int8", "this layer and all before it in INT8, culprits ruled out", groups.standing.length],
+    ["dot int8", "this layer and all before it in INT8, suspects ruled out", groups.standing.length],
     ["diamond culprit", "culprit", groups.culprits.length],
+    ["diamond suspect", "suspect: a large drop, no culprit", groups.suspects.length],
     ["square high", `no culprit, left in ${high} too`, groups.added.length],
     ["cross warn", "not measured: the message is in its hover", groups.failed.length],
     ["none", "not tried", untried],

@@ -1,8 +1,10 @@
-// For several inputs: all of them from the worst to the best, and the worst by number.
+// For several inputs: all of them from the worst to the best, and the worst by number. With an answer it is the recipe
+// on given and unseen inputs; without one it is full INT8 on the inputs that were searched.
 
 import { byId, h, offerSection, show } from "./dom.js";
 import { count, isNumber } from "./format.js";
-import { axis, draw, targetLine } from "./plot.js";
+import { plainTable } from "./plain_table.js";
+import { axis, draw, plain, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LISTED = 10;
@@ -13,6 +15,71 @@ export function startInputs(store) {
 }
 
 function showInputs({ model: { report, metric } }) {
+  if (report.answer) showAnswered(report, metric);
+  else showSearched(report, metric);
+}
+
+function showAnswered(report, metric) {
+  const given = answered(report.answer.given, metric, int8Of(report));
+  const unseen = answered(report.answer.unseen, metric, []);
+  offerSection("inputs", given.length + unseen.length > 1);
+  if (given.length + unseen.length < 2) return;
+  const apart = unseen.length ? `, and ${count(unseen.length)} that neither calibration nor search saw` : "";
+  byId("inputs-words").textContent = `The recipe on ${count(given.length)} inputs given${apart}.`;
+  const line =
+    (seen) =>
+    ({ name, recipe, int8 }) => [name, seen, metric.text(recipe), isNumber(int8) ? metric.text(int8) : "\u2013"];
+  const rows = [...given.slice(0, LISTED).map(line("given")), ...unseen.slice(0, LISTED).map(line("unseen"))];
+  const more = given.length + unseen.length - rows.length;
+  const titles = ["Worst inputs", "", "recipe", "full INT8"];
+  show(byId("inputs-list"), [plainTable("inputs-table", titles, 2, rows, more, "report.json")]);
+  drawAnswered(byId("inputs-plot"), given, unseen, report, metric);
+}
+
+// By input its name, the recipe's figure and that of full INT8, the worst for the recipe first.
+function answered(held, metric, int8) {
+  const all = Object.entries(held?.figures ?? {}).map(([name, recipe], place) => ({ name, recipe, int8: int8[place] }));
+  const loss = ({ recipe }) => (isNumber(recipe) ? Math.abs((metric.perfect ?? Infinity) - recipe) : Infinity);
+  if (isNumber(metric.perfect)) return all.sort((one, other) => loss(other) - loss(one));
+  return all.sort((one, other) => (one.recipe ?? -Infinity) - (other.recipe ?? -Infinity));
+}
+
+// Full INT8's figures of the inputs that count, in the order of the recipe's.
+function int8Of(report) {
+  const values = (report.by_input?.int8?.values ?? []).filter((_, place) => counts(report, place));
+  return values.length === Object.keys(report.answer.given?.figures ?? {}).length ? values : [];
+}
+
+function counts(report, place) {
+  return !(report.by_input.int8.faint ?? []).includes(place);
+}
+
+function drawAnswered(element, given, unseen, report, metric) {
+  const points = (inputs, key, start, marker, words) => ({
+    x: inputs.map((_, place) => start + place),
+    y: inputs.map((input) => input[key]),
+    mode: "markers",
+    marker,
+    text: inputs.map((input) => `${plain(input.name)}<br>${words} ${metric.text(input[key])}`),
+    cliponaxis: false,
+    hovertemplate: "%{text}<extra></extra>",
+  });
+  const apart = given.length + 2;
+  const traces = [
+    points(given, "int8", 1, { color: colour("int8"), size: 6 }, "full INT8"),
+    points(given, "recipe", 1, { color: colour("high"), size: 8, symbol: "square" }, "recipe"),
+    points(unseen, "recipe", apart, { color: colour("high"), size: 8, symbol: "square-open" }, "recipe, unseen"),
+  ];
+  drawPoints(
+    element,
+    traces,
+    "inputs, from the worst; squares: recipe (open: unseen), dots: full INT8",
+    report,
+    metric,
+  );
+}
+
+function showSearched(report, metric) {
   const { similarities, places, faint, source } = report.inputs ?? {};
   const several = (similarities?.length ?? 0) > 1;
   offerSection("inputs", several);
@@ -94,11 +161,15 @@ function plot(element, samples, report, metric, judged) {
     cliponaxis: false,
     hovertemplate: "%{text}<extra></extra>",
   };
+  drawPoints(element, [points], "inputs, from the worst; diamonds are judged", report, metric);
+}
+
+function drawPoints(element, traces, title, report, metric) {
   const threshold = isNumber(report.threshold) ? [targetLine(report.threshold)] : [];
-  draw(element, [points], {
+  draw(element, traces, {
     height: 260,
     margin: { l: 80 },
-    xaxis: axis("inputs, from the worst; diamonds are judged", { zeroline: false }),
+    xaxis: axis(title, { zeroline: false }),
     yaxis: axis(metric.label, { zeroline: false, tickformat: metric.text(1) === "100.0000%" ? ".1%" : "" }),
     shapes: threshold,
   });

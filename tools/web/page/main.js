@@ -1,6 +1,7 @@
 // The page: what can be read at once is drawn at once, the plots after the first paint, the graph when nothing else waits.
 
 import { showAdvice } from "./advice.js";
+import { showAnswer } from "./answer.js";
 import { startBest } from "./best.js";
 import { startCurve } from "./curve.js";
 import { closeDetails, startDetails } from "./details.js";
@@ -21,7 +22,7 @@ store.selected = store.model.culprits[0]?.name ?? data.recovery?.high?.[0]?.laye
 
 function start() {
   startTheme(store.repaint);
-  for (const part of [showVerdict, showAdvice]) {
+  for (const part of [showVerdict, showAnswer, showAdvice]) {
     part(store);
     store.on("model", part);
   }

@@ -12,7 +12,7 @@ export function modelOf(data) {
   const added = new Set(report.recipe?.added ?? []);
   const high = new Set(report.recipe?.high ?? []);
   const rows = (report.layers ?? []).map((layer) =>
-    rowOf(layer, explained.get(layer.name), drawn.get(layer.name), milliseconds, high, added),
+    rowOf(layer, report, explained.get(layer.name), drawn.get(layer.name), milliseconds, high, added),
   );
   return {
     data,
@@ -32,7 +32,7 @@ function explainedTensors(explanation) {
   return [...(explanation?.inputs ?? []), ...made];
 }
 
-function rowOf(layer, explained, drawn, milliseconds, high, added) {
+function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
   const made = explained?.outputs?.[0];
   const alone = explained?.sensitivity;
   return {
@@ -48,7 +48,8 @@ function rowOf(layer, explained, drawn, milliseconds, high, added) {
     activation: alone?.activation,
     weight: alone?.weight,
     both: alone?.both,
-    gain: alone?.gain,
+    gain: layer.gain ?? alone?.gain,
+    setAside: isSetAside(layer, report),
     mse: made?.mse,
     fp32Min: made?.fp32?.min,
     fp32Max: made?.fp32?.max,
@@ -58,6 +59,12 @@ function rowOf(layer, explained, drawn, milliseconds, high, added) {
     int8Milliseconds: milliseconds.int8.get(layer.name),
     recipeMilliseconds: milliseconds.recipe.get(layer.name),
   };
+}
+
+// Kept high for the rest of the curve: a suspect. Before the answer, and in older reports, every culprit is one.
+function isSetAside(layer, { answer, share, budget }) {
+  if (!answer) return layer.culprit;
+  return Boolean(layer.suspect) || (layer.culprit && layer.drop >= share * budget);
 }
 
 // What the recipe runs a layer in; a layer that no plan changes follows those around it.
@@ -78,6 +85,7 @@ function layerTimes(report, plan) {
 export function verdictWord(row) {
   if (row.culprit) return "culprit";
   if (row.failed) return row.outcome;
+  if (row.suspect) return "suspect";
   if (row.added) return "kept high too";
   return row.outcome === "measured" ? "" : row.outcome;
 }

@@ -42,20 +42,20 @@ export function draw(element, traces, settings) {
 }
 
 // What has to be reached: a line across, and words at its right end.
-export function targetLine(height) {
-  const style = { color: colour("good"), width: 1.5, dash: "dash" };
+export function targetLine(height, tone = "good", dash = "dash") {
+  const style = { color: colour(tone), width: 1.5, dash };
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: height, y1: height, line: style };
 }
 
-export function targetLabel(text, height, scale) {
+export function targetLabel(text, height, scale, { tone = "good", side = "right" } = {}) {
   return {
     xref: "paper",
-    x: 1,
-    xanchor: "right",
+    x: side === "right" ? 1 : 0.5,
+    xanchor: side,
     y: scale.axis.type === "log" ? Math.log10(height) : height,
     yanchor: "bottom",
     text: plain(text),
     showarrow: false,
-    font: { size: 12, color: colour("good") },
+    font: { size: 12, color: colour(tone) },
   };
 }

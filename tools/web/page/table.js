@@ -13,6 +13,7 @@ const FILTERS = {
   all: ["All layers", () => true],
   quantizable: ["Quantizable", (row) => row.quantizable],
   culprits: ["Culprits", (row) => row.culprit],
+  suspects: ["Suspects", (row) => Boolean(row.suspect)],
   high: ["Left high in the recipe", (row) => row.high],
   failed: ["Not measured", (row) => row.failed],
   disobeyed: ["Ran otherwise than asked", (row) => row.obeyed === false],

@@ -99,8 +99,8 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
     if not losses:
         return None
     worst = max(losses, key=lambda place: losses[place])
-    values = [similarity_of(rule, loss) for loss in losses.values()]
-    known = [value for value in values if value is not None]
+    figures = {given.labels[place]: similarity_of(rule, loss) for place, loss in losses.items()}
+    known = [value for value in figures.values() if value is not None]
     towards_worse = 5 if rule.metric.loss(1.0) < rule.metric.loss(0.0) else 95
     return Held(
         source=given.labels[worst].rsplit(" ", 1)[0],
@@ -110,4 +110,5 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
         worst_input=given.labels[worst],
         mean=float(np.mean(known)) if known else None,
         fifth=float(np.percentile(known, towards_worse)) if known else None,
+        figures=figures,
     )

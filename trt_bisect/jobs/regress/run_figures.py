@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trt_bisect.analyzer.differences import origin
+from trt_bisect.analyzer.differences import SCHEMA, origin
 from trt_bisect.analyzer.figures import Figures, LayerFigures
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
@@ -45,6 +45,7 @@ def origin_of(report: Report) -> dict[str, Any]:
         threshold=report.threshold,
         share=report.share,
         strategy=report.strategy,
+        **{SCHEMA: report.schema},
     )
     return parts
 

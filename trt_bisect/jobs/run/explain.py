@@ -103,7 +103,7 @@ def _explanation(
         evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, experiment.rule.budget)
         for layer in culprits
     ]
-    setting = _setting(experiment, options)
+    setting = setting_of(experiment, options)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
     header = cache_version(options, experiment.builder).header
@@ -211,7 +211,8 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
     return by_layer
 
 
-def _setting(experiment: Experiment, options: RunOptions) -> Setting:
+def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
+    """Returns the run as suggested commands repeat it."""
     flags = repeated(options)
     return Setting(
         model=experiment.network.source,

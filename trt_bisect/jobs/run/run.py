@@ -14,14 +14,16 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.jobs.run.explain import explained
+from trt_bisect.jobs.run.explain import explained, setting_of
 from trt_bisect.jobs.run.find_culprits import verdict
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.results.network_graph import NETWORK, network_facts
+from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
 from trt_bisect.results.run_report import Report
+from trt_bisect.results.summary import TOO_DEAR
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.plain_json import write_json
@@ -74,7 +76,8 @@ def run_with(
         preparation = Preparation(options, network, folder, shown)
         with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
             found, measured, experiment = verdict(preparation, experiment, command, partial(_write_graph, folder))
-            report = replace(found, graph=_write_graph(folder, experiment))
+            following = "" if folder is None else _next_command(found, setting_of(experiment, asked or options))
+            report = replace(found, graph=_write_graph(folder, experiment), next_command=following)
             if folder is not None:
                 report.save(folder)
             report = explained(preparation, experiment, report, asked or options)
@@ -92,6 +95,14 @@ def _write_graph(folder: Path | None, experiment: Experiment) -> dict[str, Any]:
     if folder is not None:
         write_json(folder / NETWORK, graph)
     return graph
+
+
+def _next_command(report: Report, setting: Setting) -> str:
+    """Returns the command to go on with: it builds the recipe's engine, or searches if there is none that pays."""
+    if report.exit_code not in (0, 1):
+        return ""
+    pays = report.recipe["meets"] and (report.answer is None or report.answer.cost <= TOO_DEAR)
+    return (using_recipe(setting, report.typing) if pays else recovering(setting)).text
 
 
 def _save_with_peak(report: Report, folder: Path | None) -> Report:

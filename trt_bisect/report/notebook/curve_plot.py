@@ -18,6 +18,9 @@ from trt_bisect.results.run_report import LayerRow, Report
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+_SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
+_LEVELS = {"int8": "#b3201a", "recipe": "#a35208"}
+"""The plans whose figure on all inputs is a line across, and its colour."""
 _EXACT = 1e-9
 """The least loss drawn on a logarithmic axis; a smaller one is drawn here."""
 
@@ -35,16 +38,22 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     go = graph_objects()
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
-    standing = [row for row in tried if not row.culprit]
+    standing = [row for row in tried if not (row.culprit or row.suspect)]
+    suspects = [row for row in tried if row.suspect and row.similarity is not None]
     culprits = [row for row in tried if row.culprit and row.similarity is not None]
     failed = [row for row in tried if row.message]
     figure = go.Figure(
         [
-            _trace(go, report, standing, log, "culprits ruled out", mode="lines+markers", marker={"size": 5}),
+            _trace(go, report, standing, log, "suspects ruled out", mode="lines+markers", marker={"size": 5}),
             _trace(go, report, culprits, log, "culprit", marker={"symbol": "diamond", "size": 11, "color": "#b3201a"}),
+            *([_trace(go, report, suspects, log, "suspect", marker=_SUSPECT)] if suspects else []),
         ]
     )
     figure.add_hline(height(report.threshold, log), line={"dash": "dash", "color": "#17703c"})
+    for plan, colour in _LEVELS.items() if report.answer is not None else ():
+        level = report.similarity.get(plan)
+        if level is not None:
+            figure.add_hline(height(level, log), line={"dash": "dot", "color": colour}, annotation_text=plan)
     for row in failed:
         figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40}, legend={"orientation": "h", "y": 1.1})

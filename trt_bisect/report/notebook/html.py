@@ -49,4 +49,6 @@ def _cells(report: Report, row: LayerRow) -> dict[str, Any]:
         "shape": "?" if row.shape is None else shape_text(row.shape),
         "similarity": figure_text(report.metric, row.similarity) if row.similarity is not None else row.outcome,
         "drop": "" if row.drop is None else drop_text(report.metric, row.drop),
+        "gain": "" if row.gain is None else drop_text(report.metric, row.gain),
+        "taken_back": "" if row.taken_back is None else figure_text(report.metric, row.taken_back),
     }

@@ -64,7 +64,7 @@ def _blame(report: Report) -> str:
 
 
 def _cure(report: Report) -> str:
-    restored, high = _over_inputs(report, "recipe"), len(report.recipe.get("high", ()))
+    restored, high = _text(report, report.similarity.get("recipe")), len(report.recipe.get("high", ()))
     layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
     if report.recipe.get("meets"):
         return f"with {layers} it is {restored}"
@@ -72,8 +72,13 @@ def _cure(report: Report) -> str:
 
 
 def _over_inputs(report: Report, plan: str) -> str:
+    """Returns a plan's figure and the inputs that it is of, without their mean, which stands below."""
+    facts = report.by_input.get(plan)
     text = _text(report, report.similarity.get(plan))
-    return text + over_inputs(report.by_input.get(plan), lambda value: _text(report, value))
+    if not facts:
+        return text
+    inputs = "over {} inputs together" if facts.get("together") else "on the worst of {} inputs"
+    return f"{text} {inputs.format(facts['inputs'])}"
 
 
 def _text(report: Report, value: float | None) -> str:

@@ -13,16 +13,24 @@ from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.figure_text import figure_text
 
 CULPRITS_UP_TO = 5
+REMEDIES_UP_TO = 3
 
 
-def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
-    """Prints the evidence and the remedies for each culprit. Names are printed as they are, never as markup.
+def print_advice(explanation: Explanation, metric: str, console: Console, *, in_full: bool = True) -> None:
+    """Prints the remedies that were measured, the best first, or the advice in full.
+
+    Names are printed as they are, never as markup.
 
     Args:
         explanation: the run's.
         metric: its name, for the figures of the remedies that were measured.
         console: to print on.
+        in_full: for each culprit the evidence and the remedies too.
     """
+    if not in_full:
+        _print_best(explanation, metric, console)
+        return
+    console.print()
     for advice in explanation.advice[:CULPRITS_UP_TO]:
         _print_culprit(advice, metric, console)
     more = len(explanation.advice) - CULPRITS_UP_TO
@@ -31,6 +39,16 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     if explanation.advice:
         console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
     _print_network(explanation.tried, metric, console)
+
+
+def _print_best(explanation: Explanation, metric: str, console: Console) -> None:
+    """Prints the best of the remedies that were measured with all else in INT8, and where the advice is."""
+    known = [each for each in explanation.tried if each.loss is not None]
+    best = sorted(known, key=lambda each: (not each.meets, each.loss or 0.0))[:REMEDIES_UP_TO]
+    for each in best:
+        console.print(Text(f"Measured: {_tried_text(each, metric)}", style="green" if each.meets else ""))
+    if explanation.advice:
+        console.print(Text(f"Evidence and remedies: report.html, {EXPLANATION}, --all-layers."))
 
 
 def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None:

@@ -1,53 +1,216 @@
-"""The report on the screen: the table of layers and a paragraph."""
+"""The report on the screen: the verdict, the next command, the culprits, the calibrators and the inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
+from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
+from trt_bisect.results.summary import DOUBTED, listed
 
-ALL_ROWS_UP_TO = 60
-NOTES_UP_TO = 10
+NOTES_UP_TO = 5
+LINES = 40
+"""The report fits on a screen of so many lines, if its texts are not unusually long."""
+_FILES = 6
+"""Lines that the command prints after the report, and the line on the curve."""
+_ROWS = 8
+_SUSPECTS = 3
+_OUTPUTS = 4
+_LATENCIES = 10
+_PIPED = 100
+"""Columns where the output is no terminal."""
+
+
+def console_for_reports() -> Console:
+    """Returns the console: as wide as the terminal; where there is none, as COLUMNS says, or 100 columns."""
+    console = Console(highlight=False)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Console(highlight=False, width=_PIPED)
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False) -> None:
-    """Prints the table of layers, the summary and the notes. Names are printed as they are, never as markup."""
-    rows = rows_to_print(report, every_layer=every_layer)
-    console.print(layer_table(report, rows))
-    hidden = len(report.layers) - len(rows)
-    if hidden:
-        console.print(
-            Text(f"{hidden} layers that follow or were not tried are not shown; they are in layers.csv.", style="dim")
-        )
-    console.print()
-    if any(len(figures) > 1 for figures in report.outputs.values()):
-        console.print(output_table(report))
+    """Prints the verdict and what it rests on, and with ``every_layer`` the whole curve after it.
+
+    Names are printed as they are, never as markup.
+    """
+    console.print(verdict_text(report))
+    room = LINES - _FILES - _lines(verdict_text(report), console)
+    if report.next_command:
+        console.print(Text(f"NEXT: {report.next_command}", style="bold"), soft_wrap=True)
+        room -= _lines(Text(report.next_command), console)
+    for part in _parts(report):
+        console.print(part)
+        room -= _lines(part, console)
+    for note in _note_lines(report, console, room):
+        console.print(note)
+        room -= _lines(note, console)
+    _print_curve(report, console, room, every_layer=every_layer)
+
+
+def _lines(part: RenderableType, console: Console) -> int:
+    """Returns the number of lines that a part takes on a console."""
+    return len(console.render_lines(part, pad=False))
+
+
+def _print_curve(report: Report, console: Console, room: int, *, every_layer: bool) -> None:
+    """Prints the curve if it fits or is asked for, else a line that says where it is."""
+    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
+    table = layer_table(report, report.layers if every_layer else tried)
+    if every_layer or (tried and _lines(table, console) + 1 < room):
         console.print()
+        console.print(table)
+    elif tried:
+        console.print(Text(f"Curve of {len(tried)} layers: report.html, layers.csv, --all-layers.", style="dim"))
+
+
+def _parts(report: Report) -> Iterator[RenderableType]:
+    """Yields the tables, the most important first."""
+    for table in (culprit_table(report), *_answer_tables(report)):
+        if table is not None:
+            yield Text("")
+            yield table
+    yield from (Text(line) for line in latency_lines(report))
+
+
+def verdict_text(report: Report) -> Text:
+    """Returns the lines of the summary, doubts in yellow."""
     style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
-    console.print(Text(report.summary, style=style))
-    for line in latency_lines(report):
-        console.print(Text(line))
+    text = Text()
+    for number, line in enumerate(report.summary.splitlines()):
+        text.append("\n" if number else "")
+        text.append(line, "bold yellow" if line.startswith(DOUBTED) else style)
+    return text
+
+
+def _answer_tables(report: Report) -> Iterator[RenderableType | None]:
+    """Yields what stands under the culprits: suspects, outputs, calibrators, inputs."""
+    yield _suspects(report)
+    if any(len(figures) > 1 for figures in report.outputs.values()):
+        yield output_table(report)
+    if report.answer is not None:
+        yield _calibrators(report, report.answer)
+        yield _inputs(report, report.answer)
+
+
+def culprit_table(report: Report) -> Table | None:
+    """Returns the culprits with their drop, gain, the similarity when taken back, and the cause; None without any."""
+    rows = [row for row in report.layers if row.culprit]
+    if not rows:
+        return None
+    causes = _causes(report.explanation)
+    titles = ["Culprit", "Op", "Drop", "Gain", "Taken back", *(["Cause"] if causes else [])]
+    table = _table(titles, figures=("Drop", "Gain", "Taken back"))
+    for row in rows[:_ROWS]:
+        figures = [_drop(report, row.drop), _drop(report, row.gain), figure_text(report.metric, row.taken_back)]
+        cause = [causes.get(row.name, "")] if causes else []
+        table.add_row(*map(Text, (row.name, row.op_type, *figures, *cause)), style="red")
+    if len(rows) > _ROWS:
+        table.add_row(Text(f"{len(rows) - _ROWS} more, in layers.csv"), style="dim")
+    return table
+
+
+def _causes(explanation: Explanation | None) -> dict[str, str]:
+    """Returns for each culprit the side that loses and the first reason; empty without an explanation."""
+    advice = explanation.advice if explanation is not None else ()
+    return {each.culprit: ": ".join(filter(None, (each.blame, *each.reasons[:1]))) or "not known" for each in advice}
+
+
+def _suspects(report: Report) -> Text | None:
+    """Returns the layers with a large drop that are no culprits, with the reasons, the largest drop first."""
+    rows = sorted((row for row in report.layers if row.suspect), key=lambda row: -(row.drop or 0.0))
+    if not rows:
+        return None
+    lines = [f"Suspect {row.name} (drop {_drop(report, row.drop)}): {row.suspect}." for row in rows[:_SUSPECTS]]
+    if len(rows) > _SUSPECTS:
+        lines.append(f"{len(rows) - _SUSPECTS} more suspects are in report.html.")
+    return Text("\n".join(lines))
+
+
+def _calibrators(report: Report, answer: AnswerFacts) -> Table | None:
+    """Returns the calibrators: full INT8 with each, and the recipe that its ranges lead to; None for a single one."""
+    if len(answer.calibrators) < 2:
+        return None
+    table = _table(
+        ["Calibrator", "Full INT8, worst", "inputs", "meets", "first recipe", "layers", ""],
+        figures=("Full INT8, worst", "inputs", "first recipe", "layers"),
+    )
+    for row in answer.calibrators:
+        table.add_row(*map(Text, calibrator_cells(report.metric, row)), style="bold" if row.chosen else "")
+    return table
+
+
+def calibrator_cells(metric: str, row: CalibratorRow) -> tuple[str, ...]:
+    """Returns the cells of a calibrator; ``-`` where it was given up because another is better."""
+    cost = "-" if row.cost is None else f"{100 * row.cost:.2g}%"
+    layers = "-" if row.high is None else str(row.high)
+    figure = figure_text(metric, row.similarity)
+    meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
+    return row.calibrator, figure, str(row.inputs), meets, cost, layers, chosen
+
+
+def _inputs(report: Report, answer: AnswerFacts) -> Table | None:
+    """Returns the recipe on given and unseen inputs, and in other settings; None without inputs."""
+    sets = [(name, held) for name, held in (("given", answer.given), ("unseen", answer.unseen)) if held is not None]
+    if not sets:
+        return None
+    titles = ["Recipe on", "holds", "mean", "5th perc.", "worst", "which"]
+    table = _table(titles, figures=titles[1:5])
+    for name, held in sets:
+        table.add_row(*map(Text, held_cells(report.metric, name, held)), style="" if _holds(held) else "yellow")
+    settings = ", ".join(f"{name} {figure_text(report.metric, value)}" for name, value in answer.settings.items())
+    lines = [f"Worst given input, in other settings: {settings}."] if len(answer.settings) > 1 else []
+    lines += [f"As good: {' or '.join(listed(names, 4) for names in answer.equals[:2])}."] if answer.equals else []
+    if lines:
+        table.caption, table.caption_justify, table.caption_style = Text("\n".join(lines)), "left", ""
+    return table
+
+
+def _holds(held: Held) -> bool:
+    return held.holds == held.inputs
+
+
+def held_cells(metric: str, name: str, held: Held) -> tuple[str, ...]:
+    """Returns the cells of a set of inputs; of the worst one the file's name without its folder."""
+    figures = (figure_text(metric, value) for value in (held.mean, held.fifth, held.worst))
+    return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
+
+
+def _note_lines(report: Report, console: Console, room: int) -> Iterator[Text]:
+    """Yields notes: at most five, and only as many as fit into ``room`` lines; then the number of the others."""
+    shown = 0
     for note in report.notes[:NOTES_UP_TO]:
-        console.print(Text(f"Note: {note}", style="yellow"))
-    if len(report.notes) > NOTES_UP_TO:
-        console.print(Text(f"{len(report.notes) - NOTES_UP_TO} more notes are in report.json.", style="yellow"))
+        text = Text(f"Note: {note}", style="yellow")
+        room -= len(console.render_lines(text, pad=False))
+        if shown and room < 1:
+            break
+        shown += 1
+        yield text
+    if len(report.notes) > shown:
+        yield Text(f"{len(report.notes) - shown} more notes are in report.json.", style="yellow")
 
 
-def rows_to_print(report: Report, *, every_layer: bool = False) -> list[LayerRow]:
-    """Returns all layers of a network of up to 60 layers; of a larger one those that were tried."""
-    if every_layer or len(report.layers) <= ALL_ROWS_UP_TO:
-        return list(report.layers)
-    return [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
+def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
+    """Returns an empty table whose columns ``figures`` are numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    numbers = set(figures)
+    for title in titles:
+        is_number = title in numbers
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    return table
 
 
 def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
-    """Returns the table of layers: name, shape, similarity, drop and SQNR.
+    """Returns the curve: a row for each layer with name, shape, similarity, drop and SQNR.
 
     The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8.
     """
@@ -66,23 +229,34 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
 
 
 def output_table(report: Report) -> Table:
-    """Returns the metric and the SQNR of every final output, in full INT8 and in the recipe.
+    """Returns the metric and the SQNR of the final outputs, in full INT8 and in the recipe.
 
-    With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
+    Of many outputs it has the worst in full INT8. With a task, it has the agreement, the cosine of the outputs beside
+    it, and what the task counted.
     """
     of_task = report.metric == AGREEMENT.name
     metrics = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("Output", "Plan", *metrics, *(("counted",) if of_task else ())):
         table.add_column(title, overflow="fold")
+    shown = _worst_outputs(report)
     for plan, outputs in report.outputs.items():
-        for name, values in outputs.items():
+        for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values
             known = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
             figures = [figure_text(metric, known.get(metric)) for metric in metrics]
             counted = [f"{key} {value:.6g}" for key, value in values.items() if is_task and key != AGREEMENT.name]
             table.add_row(Text(name), Text(plan), *map(Text, figures), *([Text(", ".join(counted))] if of_task else []))
     return table
+
+
+def _worst_outputs(report: Report) -> list[str]:
+    """Returns the names of the outputs to show: all of a few, of many the ones that full INT8 has the least SQNR on."""
+    outputs = report.outputs.get("int8", {})
+    names = list(dict.fromkeys(name for of_plan in report.outputs.values() for name in of_plan))
+    if len(names) <= _OUTPUTS:
+        return names
+    return sorted(names, key=lambda name: outputs.get(name, {}).get("sqnr", -math.inf))[:_OUTPUTS]
 
 
 def latency_lines(report: Report) -> list[str]:
@@ -92,7 +266,7 @@ def latency_lines(report: Report) -> list[str]:
         return []
     plans = (f"{plan} {found['mean_ms']:.3f} ms (p99 {found['p99_ms']:.3f})" for plan, found in timed.items())
     lines = [f"Latency, mean: {', '.join(plans)}"]
-    for name in report.recipe["high"][:NOTES_UP_TO]:
+    for name in report.recipe["high"][:_LATENCIES]:
         int8, high = (report.layer_milliseconds(plan, name) for plan in ("int8", "recipe"))
         if int8 is not None and high is not None:
             lines.append(f"'{name}' and what is fused with it: {int8:.4f} ms in INT8, {high:.4f} ms in the recipe")
@@ -110,6 +284,10 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
     if report.metric != "sqnr":
         cells.append("" if row.sqnr is None else f"{row.sqnr:.1f} dB")
     return [Text(cell) for cell in (*cells, remark)]
+
+
+def _drop(report: Report, drop: float | None) -> str:
+    return "-" if drop is None else drop_text(report.metric, drop)
 
 
 def _style(row: LayerRow) -> str:

@@ -117,7 +117,7 @@ def write_run(
         _write_curve(run, report, rule)
         rows = [(name, each.what, each.score) for name, each in zip(names, shown, strict=True)]
         run.texts(
-            summary=literal(report.summary),
+            summary=listed([*report.summary.splitlines(), *_next(report)]),
             culprits=_culprits(report),
             notes=listed([*_origin_of_histograms(report), *report.notes]),
             runs=table(["run", "plan", report.metric], rows),
@@ -193,11 +193,19 @@ def _plan_text(shown: Shown, network: Network) -> str:
 
 def _culprits(report: Report) -> str:
     rows = [
-        (row.index, row.name, row.op_type, row.similarity, row.drop, ", ".join(each.tensor for each in row.rounds))
+        (
+            *(row.index, row.name, row.op_type, row.similarity, row.drop, row.gain, row.taken_back),
+            ", ".join(each.tensor for each in row.rounds),
+        )
         for row in report.layers
         if row.culprit
     ]
-    return table(["k", "culprit", "operator", "similarity", "drop", "what is rounded"], rows) if rows else ""
+    titles = ["k", "culprit", "operator", "similarity", "drop", "gain", "taken back", "what is rounded"]
+    return table(titles, rows) if rows else ""
+
+
+def _next(report: Report) -> list[str]:
+    return [f"NEXT: {report.next_command}"] if report.next_command else []
 
 
 def _origin_of_histograms(report: Report) -> list[str]:

@@ -1,0 +1,43 @@
+"""Reports of schema 1 in the history, beside those of schema 2. Version 0.1.0 wrote ``tests/files/report-1``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from trt_bisect import History, Report
+from trt_bisect.history.store import HISTORY
+from trt_bisect.history.trends import changes
+
+OLD = Path(__file__).parents[1] / "files" / "report-1"
+
+
+def test_a_report_of_schema_1_is_recorded_and_what_a_newer_one_counts_is_told(finished, tmp_path):
+    shutil.copytree(OLD, tmp_path / "lenet")
+    shutil.copytree(finished, tmp_path / "newer")
+    with History(tmp_path / HISTORY) as kept:
+        kept.record(tmp_path / "lenet")
+        kept.record(tmp_path / "newer")
+        before, after = kept.past()
+    stored = json.loads((OLD / "report.json").read_text())
+    assert (before.schema, after.schema) == (1, 2)
+    assert before.culprits == tuple(stored["culprits"])
+    assert before.int8 == stored["similarity"]["int8"]
+    told = [change for change in changes(before, after) if "schema" in change]
+    assert len(told) == 1
+    assert told[0].endswith(" 1 → 2")
+    assert not [change for change in changes(after, after) if "schema" in change]
+
+
+def test_a_report_of_schema_1_is_read_as_it_was_written():
+    stored = json.loads((OLD / "report.json").read_text())
+    report = Report.from_json(stored)
+    assert (report.schema, report.answer, report.next_command) == (1, None, "")
+    read = report.to_json()
+    assert {name: read[name] for name in stored if name != "layers"} == {
+        name: value for name, value in stored.items() if name != "layers"
+    }
+    assert [{name: row[name] for name in old} for row, old in zip(read["layers"], stored["layers"], strict=True)] == (
+        stored["layers"]
+    )

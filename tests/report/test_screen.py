@@ -1,0 +1,119 @@
+"""The screen of ``run``: what stands on it, in which order, and how many lines it takes."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import trt_bisect
+from trt_bisect import Report
+from trt_bisect.report.screen.run import LINES, print_report
+from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.results.run_report import LayerRow
+
+OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
+ASCII = 127
+
+
+def row(index: int, **figures) -> LayerRow:
+    blank = LayerRow(index, f"conv{index}", "Conv", (1, 8, 4, 4), True, 0.99, 0.001, False, "measured", "int8", "int8")
+    return replace(blank, **figures)
+
+
+@pytest.fixture
+def crowded() -> Report:
+    """A report in which every list is longer than the screen shows."""
+    culprits = [row(k, culprit=True, drop=0.01 * k, gain=0.02 * k, taken_back=0.9) for k in range(20)]
+    suspects = [row(20 + k, drop=0.1 + 0.01 * k, suspect="later layers cancel its error") for k in range(5)]
+    kinds = ("entropy", "minmax", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
+    answer = AnswerFacts(
+        judged=8,
+        given=Held("a.npz", 26, 26, 0.96, "data/a.npz 7", 0.98, 0.97),
+        unseen=Held("b.npz", 9, 8, 0.92, "data/b.npz 4", 0.97, 0.94),
+        cost=0.04,
+        calibrators=tuple(CalibratorRow(kind, 0.9, 17, False, 0.05, 3, kind == "mse") for kind in kinds),
+        settings={"optimisations off": 0.96, "own engine": 0.961},
+        doubts=("output 'y' is clipped at 25.0%",),
+    )
+    return replace(
+        Report.from_json(json.loads(OLD.read_text())),
+        schema=2,
+        layers=tuple(culprits + suspects + [row(25 + k) for k in range(100)]),
+        culprits=tuple(each.name for each in culprits),
+        notes=tuple(f"note {k}: " + "some words about the run " * 3 for k in range(30)),
+        summary="DOUBTED: output 'y' is clipped at 25.0%\nMISSES: full INT8\nRECIPE: with 20 layers in FP32",
+        next_command="trtexec --onnx=run/recipe/network.qdq.onnx --stronglyTyped",
+        answer=answer,
+    )
+
+
+def printed(report: Report, *, width: int = 80, **options) -> list[str]:
+    written = io.StringIO()
+    print_report(report, Console(file=written, width=width, highlight=False), **options)
+    return written.getvalue().splitlines()
+
+
+def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
+    lines = printed(crowded)
+    assert len(lines) < LINES
+    assert all(ord(letter) <= ASCII for line in lines for letter in line)
+    starts = (
+        "DOUBTED",
+        "MISSES",
+        "RECIPE",
+        "NEXT: trtexec",
+        "Culprit",
+        "Suspect conv24",
+        "Calibrator",
+        "Recipe on",
+        "Note",
+    )
+    places = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in starts]
+    assert places == sorted(places)
+    assert sum(line.startswith("Suspect") for line in lines) == 3
+    assert lines[places[4] + 1].split() == ["conv0", "Conv", "0.0000%", "0.0000%", "90.0000%"]
+    assert lines[places[6] + 6].split() == ["mse", "90.0000%", "17", "no", "5%", "3", "chosen"]
+    assert lines[places[7] + 2].split() == ["unseen", "8", "of", "9", "97.0000%", "94.0000%", "92.0000%", "b.npz", "4"]
+
+
+def test_what_is_not_shown_is_counted(crowded):
+    lines = printed(crowded)
+    shown = sum(line.startswith("Note: ") for line in lines)
+    assert 1 <= shown <= 5
+    assert f"{30 - shown} more notes are in report.json." in lines
+    listed = sum(line.split()[1:2] == ["Conv"] for line in lines)
+    assert f"{20 - listed} more, in layers.csv" in [line.strip() for line in lines]
+
+
+def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
+    whole = printed(crowded, every_layer=True)
+    assert sum("[1, 8, 4, 4]" in line for line in whole) == len(crowded.layers)
+    small = replace(crowded, layers=crowded.layers[:3] + crowded.layers[-4:], notes=())
+    assert sum("[1, 8, 4, 4]" in line for line in printed(small)) == 7
+    assert not any("[1, 8, 4, 4]" in line for line in printed(crowded))
+
+
+def test_a_report_of_schema_1_is_shown():
+    report = Report.from_json(json.loads(OLD.read_text()))
+    lines = printed(report)
+    assert " ".join(lines).startswith(" ".join(report.summary.split())[:60])
+    [culprit] = [line.split() for line in lines if line.startswith("ip2 ")]
+    assert culprit[-2:] == ["-", "-"], "no gain and nothing taken back in schema 1"
+    assert not any(line.startswith(("NEXT", "Calibrator", "Recipe on")) for line in lines)
+
+
+def test_a_run_names_the_command_that_builds_its_recipe(lenet, tmp_path):
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, samples=4
+    )
+    program, model, typing = report.next_command.split()
+    assert (program, typing) == ("trtexec", "--stronglyTyped")
+    assert Path(model.removeprefix("--onnx=")).is_file()
+    labels = [line.split(":")[0] for line in report.summary.splitlines()]
+    assert labels[:2] == ["MISSES", "CULPRIT"]
+    assert "RECIPE" in labels

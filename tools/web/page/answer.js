@@ -1,0 +1,100 @@
+// The answer: the verdict's lines and the next command, the culprits, the calibrators, the recipe on all inputs.
+
+import { byId, copyButton, h, show } from "./dom.js";
+import { count, isNumber, percent, plural } from "./format.js";
+import { layerLink, plainTable } from "./plain_table.js";
+
+const LISTED = 50;
+const EQUALS = 5;
+
+export function showAnswer(store) {
+  const { report } = store.model;
+  const lines = report.answer ? (report.summary ?? "").split("\n") : [];
+  const doubts = lines.filter((line) => line.startsWith("DOUBTED"));
+  show(byId("doubts"), doubts.map(labelled));
+  show(byId("answer"), [
+    lines.filter((line) => !/^(DOUBTED|MISSES|PASSES)/.test(line)).map(labelled),
+    next(report.next_command),
+    culprits(store),
+    report.answer ? [calibrators(store.model), recipeOn(store.model), equals(report.answer)] : null,
+  ]);
+}
+
+// "RECIPE: with 2 layers ..." with the word before the colon in bold.
+function labelled(line) {
+  const [, label, rest] = /^([A-Z][A-Z ]+): (.*)$/.exec(line) ?? [null, "", line];
+  return h("p", {}, label && h("strong", {}, `${label[0]}${label.slice(1).toLowerCase()}: `), rest);
+}
+
+function next(command) {
+  if (!command) return null;
+  return [h("h3", {}, "Next"), h("div", { class: "command" }, h("code", {}, command), copyButton(command))];
+}
+
+function culprits(store) {
+  const { model } = store;
+  if (!model.culprits.length) return null;
+  const advice = new Map((model.data.explanation?.advice ?? []).map((each) => [each.culprit, each]));
+  const text = (value, how) => (isNumber(value) ? how(value) : "\u2013");
+  const line = (row) => [
+    layerLink(store, row.name),
+    row.op_type,
+    text(row.drop, model.metric.drop),
+    text(row.gain, model.metric.drop),
+    text(row.taken_back, model.metric.text),
+    cause(advice.get(row.name)),
+  ];
+  const titles = ["Culprit", "op", "drop", "gain", "taken back", "cause"];
+  const rows = model.culprits.slice(0, LISTED).map(line);
+  return plainTable("culprits", titles, [2, 5], rows, model.culprits.length - LISTED, "layers.csv");
+}
+
+function cause(advice) {
+  return [advice?.blame, advice?.reasons?.[0]].filter(Boolean).join(": ");
+}
+
+function calibrators({ report, metric }) {
+  const rows = report.answer.calibrators;
+  if (rows.length < 2) return null;
+  const line = (row) => [
+    row.calibrator,
+    metric.text(row.similarity),
+    count(row.inputs),
+    row.meets ? "yes" : "no",
+    isNumber(row.cost) ? percent(row.cost, 1) : "\u2013",
+    isNumber(row.high) ? count(row.high) : "\u2013",
+    row.chosen ? "chosen" : "",
+  ];
+  const titles = ["Calibrator", "full INT8, worst", "on inputs", "meets", "first recipe costs", "layers high", ""];
+  return [h("h3", {}, "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
+}
+
+function recipeOn({ report, metric }) {
+  const { given, unseen, settings } = report.answer;
+  const line = ([name, held]) => [
+    name,
+    `${count(held.holds)} of ${count(held.inputs)}`,
+    metric.text(held.mean),
+    metric.text(held.fifth),
+    metric.text(held.worst),
+    held.worst_input,
+  ];
+  const rows = [
+    ["given", given],
+    ["unseen", unseen],
+  ].filter(([, held]) => held);
+  if (!rows.length) return null;
+  const elsewhere = Object.entries(settings).map(([name, value]) => `${name} ${metric.text(value)}`);
+  return [
+    h("h3", {}, "The recipe on all inputs"),
+    plainTable("held", ["Inputs", "holds", "mean", "5th percentile", "worst", "which"], [1, 5], rows.map(line)),
+    elsewhere.length > 1 ? h("p", { class: "under" }, `Worst given input by setting: ${elsewhere.join(", ")}.`) : null,
+  ];
+}
+
+function equals({ equals: sets }) {
+  if (!sets.length) return null;
+  const items = sets.slice(0, EQUALS).map((names) => h("li", {}, names.join(", ")));
+  const words = `${plural(sets.length, "other set")} of layers ${sets.length === 1 ? "costs" : "cost"} the same and will do`;
+  return h("details", {}, h("summary", {}, words), h("ul", { class: "under" }, items));
+}
