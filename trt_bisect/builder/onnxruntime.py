@@ -60,11 +60,15 @@ class SwitchSession:
     Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
     """
 
-    def __init__(self, written: WrittenSwitch, scales: Scales, provider: str, threads: int | None) -> None:
+    def __init__(
+        self, written: WrittenSwitch, writer: PlanWriter, scales: Scales, provider: str, threads: int | None
+    ) -> None:
         self._session = make_session(written, provider, threads, level=SAME_SUMS)
         self._names = [output.name for output in self._session.get_outputs()]
         self._gates = written.gates
         self._scales = written.scales
+        self._followed = written.followed
+        self._writer = writer
         self._own_scales = scales
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
@@ -80,6 +84,9 @@ class SwitchSession:
         """
         chosen = self._own_scales if scales is None else scales
         gates = {gate: np.array(layer in plan.int8) for layer, gate in self._gates.items()}
+        if self._followed:
+            rounded = self._writer.followed(plan.int8)
+            gates |= {gate: np.array(tensor in rounded) for tensor, gate in self._followed.items()}
         by_input = {name: np.asarray(chosen[tensor], np.float32) for tensor, name in self._scales.items()}
         try:
             return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates, **by_input}), strict=True))
@@ -97,7 +104,7 @@ class OnnxRuntimeBuilder:
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
         self._network = network
         self._scales = scales
-        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
         self._options = options
         self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
         self.versions: Mapping[str, str] = {
@@ -119,7 +126,7 @@ class OnnxRuntimeBuilder:
             threads: for one inference; None for those of the build options.
         """
         written = write_switch(self._writer, self._options.high)
-        return SwitchSession(written, self._scales, self.provider, threads or self._options.threads)
+        return SwitchSession(written, self._writer, self._scales, self.provider, threads or self._options.threads)
 
     def switches(self, plan: PrecisionPlan) -> bool:
         """Returns true if that session runs a plan: each layer is in INT8 or in the session's one high precision."""
