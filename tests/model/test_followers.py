@@ -1,4 +1,4 @@
-"""The emulation in which layers that only follow round too: the tensors, the graph by hand, and the switching session."""
+"""Layers that only follow round too: the tensors, the graph written by hand, and the switching session."""
 
 from __future__ import annotations
 
