@@ -44,7 +44,7 @@ def test_what_stands_between_int8_layers_is_rounded_and_what_is_fused_or_last_is
     network, _, _, _ = prepared(swish, tmp_path)
     assert followed_tensors(network, network.quantizable) == {
         "a_out", "swish_out", "relu_out", "turn_out"
-    }, "b_out is inside the kernel of Conv and Relu, gate_out in that of Sigmoid and Mul; c_out has no INT8 reader"  # fmt: skip
+    }, "b_out and gate_out are inside fused kernels; c_out has no INT8 reader"  # fmt: skip
     a, b, c = network.quantizable
     assert followed_tensors(network, [a, c]) == frozenset()
     assert followed_tensors(network, [b, c]) == {"relu_out", "turn_out"}

@@ -374,7 +374,8 @@ class ExplainOptions(Options):
     try_remedies: bool = option(
         False,
         kind=SWITCH,
-        help="Try other calibrators, equalised channels, corrected biases, and each culprit alone in high precision.",
+        help="Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors, equalised "
+        "channels, corrected biases, FP16 for the culprits.",
     )
 
 
