@@ -133,7 +133,7 @@ def test_the_contract(tmp_path):
     report, _ = run(planted(), tmp_path)
     text = (tmp_path / "run/explanation.json").read_text()
     explanation = json.loads(text)
-    assert set(explanation) == {"schema", "samples", "layers", "inputs", "findings", "advice", "tried"}
+    assert set(explanation) == {"schema", "samples", "layers", "inputs", "findings", "advice", "tried", "causes"}
     layers, row = explanation["layers"], {row.name: row for row in report.layers}
     assert set(layers) == set(row)
     assert sum(layer["share"] for layer in layers.values()) == pytest.approx(1.0, rel=1e-5)

@@ -44,7 +44,8 @@ def cosine(one, two):
 def test_equalisation_is_measured_to_restore_a_starved_network(tried):
     report, folder, moves = tried
     found = moves["remedies/equalised.onnx"]
-    assert found.culprit is None
+    assert found.culprits == ()
+    assert found.high == 0
     assert report.similarity["int8"] < 0.95
     assert found.meets
     assert found.similarity > 0.999
@@ -63,7 +64,7 @@ def test_the_figures_are_those_of_the_files_against_the_users_fp32(tried):
     judged = list(trt_bisect.open_dataset(networks.samples(planted()), own.inputs))
     session = ort.InferenceSession(str(folder / "network.onnx"), providers=["CPUExecutionProvider"])
     fp32 = [session.run(None, sample)[0] for sample in judged]
-    files = [each for each in moves.values() if each.network]
+    files = [each for each in moves.values() if each.network and not each.high]
     assert any(each.remedy == BIAS_CORRECTION for each in files)
     for each in files:
         network = trt_bisect.load_network(folder / "run" / each.network)

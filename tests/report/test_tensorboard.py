@@ -442,10 +442,10 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
 
 
 def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, monkeypatch):
-    def on_an_engine(job, bench, command):
-        report, measured = verdict(job, bench, command)
+    def on_an_engine(answering, *rest):
+        report, measured, answer = verdict(answering, *rest)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
-        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt"), measured
+        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt"), measured, answer
 
     monkeypatch.setattr(api, "verdict", on_an_engine)
     trt_bisect.run(

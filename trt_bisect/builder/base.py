@@ -39,6 +39,8 @@ class BuildOptions:
         timing_cache: a file that all builds of a run share.
         tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
         threads: of ONNX Runtime in one inference; None for ONNX Runtime's default.
+        followers_round: ONNX Runtime only: tensors of layers that only follow are rounded too, see
+            ``model.followers``.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
     """
 
@@ -49,6 +51,7 @@ class BuildOptions:
     timing_cache: Path | None = None
     tactic_sources: tuple[str, ...] | None = None
     threads: int | None = None
+    followers_round: bool = False
     timeout: float | None = None
 
 

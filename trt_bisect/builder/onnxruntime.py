@@ -61,12 +61,20 @@ class SwitchSession:
     """
 
     def __init__(
-        self, written: WrittenSwitch, scales: Scales, high: Precision, provider: str, threads: int | None
+        self,
+        written: WrittenSwitch,
+        writer: PlanWriter,
+        scales: Scales,
+        high: Precision,
+        provider: str,
+        threads: int | None,
     ) -> None:
         self._session = make_session(written, provider, threads, level=SAME_SUMS)
         self._names = [output.name for output in self._session.get_outputs()]
         self._gates = written.gates
         self._scales = written.scales
+        self._followed = written.followed
+        self._writer = writer
         self._own_scales = scales
         self._high = high
 
@@ -87,6 +95,9 @@ class SwitchSession:
         """
         chosen = self._own_scales if scales is None else scales
         gates = {gate: np.array(layer in plan.int8) for layer, gate in self._gates.items()}
+        if self._followed:
+            rounded = self._writer.followed(plan.int8)
+            gates |= {gate: np.array(tensor in rounded) for tensor, gate in self._followed.items()}
         by_input = {name: np.asarray(chosen[tensor], np.float32) for tensor, name in self._scales.items()}
         try:
             return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates, **by_input}), strict=True))
@@ -104,7 +115,7 @@ class OnnxRuntimeBuilder:
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
         self._network = network
         self._scales = scales
-        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
         self._options = options
         self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
         self.versions: Mapping[str, str] = {
@@ -127,7 +138,7 @@ class OnnxRuntimeBuilder:
         """
         written = write_switch(self._writer, self._options.high)
         high, threads = self._options.high, threads or self._options.threads
-        return SwitchSession(written, self._scales, high, self.provider, threads)
+        return SwitchSession(written, self._writer, self._scales, high, self.provider, threads)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

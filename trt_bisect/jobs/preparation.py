@@ -36,6 +36,7 @@ from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.data_calibration import DataCalibration
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
@@ -82,7 +83,7 @@ class Preparation:
     def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         self._check_outputs()
         engine = self._engine()
-        strategy = self.options.strategy_on(engine)
+        strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
         ranges, data = self._ranges(calibration)
@@ -428,5 +429,6 @@ class Preparation:
             "class_axis": self.options.class_axis,
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
+            **({"followers": "int8"} if options.followers_round else {}),
             **self.options.task_facts(),
         }

@@ -3,12 +3,13 @@
 The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all,
 each tensor once for all its INT8 consumers with the same scale. A residual sum that TensorRT fuses with a convolution
 has one on its skip input only (see ``model.residual``). A layer that stays high therefore reads unrounded tensors, and
-an INT8 layer whose consumers are all high has a float output: a boundary adds no rounding of its own.
+an INT8 layer whose consumers are all high has a float output: a boundary adds no rounding of its own. On request
+tensors that layers which only follow make or read are rounded too (see ``model.followers``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -70,9 +71,10 @@ class PlanWriter:
         context: the facts that its graphs share.
     """
 
-    def __init__(self, network: Network, scales: Scales, target: GraphTarget) -> None:
+    def __init__(self, network: Network, scales: Scales, target: GraphTarget, *, followers_round: bool = False) -> None:
         self.network = network
-        self.context = WritingContext.of(network, scales, emulates=target is GraphTarget.ONNXRUNTIME)
+        emulates = target is GraphTarget.ONNXRUNTIME
+        self.context = WritingContext.of(network, scales, emulates=emulates, followers_round=followers_round)
 
     @property
     def tag(self) -> str:
@@ -90,6 +92,10 @@ class PlanWriter:
     def is_constant(self, name: str) -> bool:
         """Returns true if a tensor is a constant of the network."""
         return self.context.is_constant(name)
+
+    def followed(self, int8: Collection[int]) -> frozenset[str]:
+        """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
+        return self.context.followed(int8)
 
     def write(self, plan: PrecisionPlan) -> Written:
         """Writes the network in the precisions of ``plan``.
@@ -146,7 +152,8 @@ class PlanWriter:
         self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int], names: Names
     ) -> dict[int, tuple[str, ...]]:
         """Writes layers in the precisions of a plan; returns the tensors rounded for those in INT8."""
-        rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names) for k in layers}
+        followed = self.context.followed(plan.int8)
+        rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}
 
     def _value_info(self, tensor: str, name: str) -> onnx.ValueInfoProto:

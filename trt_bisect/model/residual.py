@@ -22,7 +22,7 @@ import onnx
 from trt_bisect.model.file import tensors_read
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
-_POINTWISE = frozenset(
+POINTWISE = frozenset(
     "BatchNormalization Add Sub Mul Div Pow Sqrt Abs Neg Exp Log Erf Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid "
     "HardSwish Tanh Elu Selu Celu ThresholdedRelu Softplus Softsign Gelu Mish Swish".split()
 )
@@ -83,7 +83,7 @@ class Wiring:
                 head = maker
                 continue
             inside = self.activations(maker)
-            if maker.op_type not in _POINTWISE or (maker.op_type == "Add" and len(inside) > 1):
+            if maker.op_type not in POINTWISE or (maker.op_type == "Add" and len(inside) > 1):
                 return None
             waiting += [name for name in dict.fromkeys(inside) if name not in reads]
             reads.update(inside)

@@ -24,10 +24,13 @@ class WrittenSwitch(Written):
     Attributes:
         gates: by index of a quantizable layer, the graph's input, a bool scalar, that is true for INT8.
         scales: by rounded activation, the graph's input with its scale, a float32 scalar.
+        followed: by tensor that is rounded where it is made, in some plans, the graph's input, a bool scalar, that is
+            true for that.
     """
 
     gates: Mapping[int, str] = field(default_factory=dict)
     scales: Mapping[str, str] = field(default_factory=dict)
+    followed: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
@@ -35,19 +38,23 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
     writing, names = GraphWriting(writer.context, scales_are_inputs=True), Names()
     graph = writer.network.skeleton.graph
     gates: dict[int, str] = {}
+    may_follow, followed = writer.followed(writer.network.quantizable), dict[str, str]()
     for layer in writer.network.layers:
         if layer.quantizable:
             gates[layer.index] = f"gate{writer.tag}switch{layer.index}"
             writing.nodes.append(_choice(writing, layer, high, names, gates[layer.index], writer.tag))
         else:
             writing.layer(layer, high, names)
+        for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
+            followed[tensor] = f"gate{writer.tag}held{len(followed)}"
+            writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], writer.tag))
     inputs = [
         *graph.input,
-        *(helper.make_tensor_value_info(gate, TensorProto.BOOL, []) for gate in gates.values()),
+        *(helper.make_tensor_value_info(gate, TensorProto.BOOL, []) for gate in (*gates.values(), *followed.values())),
         *(helper.make_tensor_value_info(scale, TensorProto.FLOAT, []) for scale in writing.scale_inputs.values()),
     ]
     model, weights = writing.assemble(inputs, graph.output)
-    return WrittenSwitch(model, weights, {}, gates, dict(writing.scale_inputs))
+    return WrittenSwitch(model, weights, {}, gates, dict(writing.scale_inputs), followed)
 
 
 def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, gate: str, tag: str) -> onnx.NodeProto:
@@ -73,4 +80,22 @@ def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, 
             outside.append(names.read[tensor])
     node = helper.make_node("If", [gate], outside, name=f"{layer.name}{tag}switch")
     node.attribute.extend(helper.make_attribute(name, body) for name, body in bodies.items())
+    return node
+
+
+def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:
+    """The If that rounds a tensor where it is made, or leaves it; layers read its output from there on."""
+    name, outside, left = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
+    around, writing.nodes = writing.nodes, []
+    rounded = writing.rounded_where_made(layer, tensor, name)
+    nodes, writing.nodes = writing.nodes, around
+    bodies = {
+        "then_branch": onnx.GraphProto(name="then", node=nodes, output=[onnx.ValueInfoProto(name=rounded)]),
+        "else_branch": onnx.GraphProto(
+            name="else", node=[helper.make_node("Identity", [name], [left])], output=[onnx.ValueInfoProto(name=left)]
+        ),
+    }
+    node = helper.make_node("If", [gate], [outside], name=outside)
+    node.attribute.extend(helper.make_attribute(key, body) for key, body in bodies.items())
+    names.read[tensor] = outside
     return node

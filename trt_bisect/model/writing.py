@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import onnx
@@ -78,8 +78,17 @@ class GraphWriting:
         self._times_halved: Counter[str] = Counter()
         self._half_names: dict[str, str] = {}
 
-    def layer(self, layer: Layer, precision: Precision, names: Names) -> tuple[str, ...]:
-        """Writes one layer; returns the names of the tensors that are rounded for it."""
+    def layer(
+        self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Writes one layer; returns the names of the tensors that are rounded for it.
+
+        Args:
+            layer: to write.
+            precision: that it gets.
+            names: of the tensors.
+            followed: the tensors that are rounded where they are made.
+        """
         node = onnx.NodeProto()
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         _rename_reads(node, names)
@@ -88,6 +97,20 @@ class GraphWriting:
             if names.suffix and tensor:
                 self._give_shape(node.output[slot], None, like=tensor)
         node.name += names.suffix
+        rounded = self._write(layer, precision, node, names)
+        for tensor in layer.outputs:
+            if tensor in followed:
+                names.read[tensor] = self.rounded_where_made(layer, tensor, names.read.get(tensor, tensor))
+        return rounded
+
+    def rounded_where_made(self, layer: Layer, tensor: str, name: str) -> str:
+        """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the name of the rounded one."""
+        rounding = Rounding(layer.outputs.index(tensor), tensor, at_output=True)
+        held = self._new(name, "held")
+        self._chain(name, self._context.roundings.quantizers(layer, rounding), held, rounding)
+        return held
+
+    def _write(self, layer: Layer, precision: Precision, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
         rounded = [rounding for rounding in layer.roundings if layer.quantizable and _rounds(precision, rounding)]
         if rounded:
             return self._write_int8(layer, rounded, node, names)

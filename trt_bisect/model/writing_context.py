@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
+from trt_bisect.model.followers import followed_tensors
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, symmetric, weight_quantizer
 
-_OWN_WORDS = ("int8", "half", "fp16", "unrounded", "branch", "scale")
+_OWN_WORDS = ("int8", "half", "fp16", "unrounded", "branch", "scale", "held")
 
 
 class RoundingCache:
@@ -45,6 +46,10 @@ class RoundingCache:
             return weight_quantizer(self._network.constant(rounding.tensor), rounding.axis)
         return symmetric(self._scales[rounding.tensor])
 
+    def has_scale(self, tensor: str) -> bool:
+        """Returns true if the scales have an activation."""
+        return tensor in self._scales
+
     def constant(self, name: str, quantizers: tuple[Quantizer, ...]) -> np.ndarray:
         """The values of a constant after its quantizers, in the dtype of the last one."""
         key = (name, *(quantizer.key() for quantizer in quantizers))
@@ -66,6 +71,8 @@ class WritingContext:
         initializers: the constants of the graph by name, detached weights among them.
         types: the type and shape of each tensor by name, as far as they are known.
         float_tensors: the names of the float32 tensors.
+        followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
+            and an engine may hold them in INT8 (see ``model.followers``).
     """
 
     network: Network
@@ -75,9 +82,10 @@ class WritingContext:
     initializers: Mapping[str, onnx.TensorProto]
     types: Mapping[str, onnx.ValueInfoProto]
     float_tensors: frozenset[str]
+    followers_round: bool = False
 
     @classmethod
-    def of(cls, network: Network, scales: Scales, *, emulates: bool) -> WritingContext:
+    def of(cls, network: Network, scales: Scales, *, emulates: bool, followers_round: bool = False) -> WritingContext:
         """The context for a network and the scales of its activations."""
         graph = network.skeleton.graph
         dtypes = TensorTypes.of(graph).dtypes
@@ -89,7 +97,15 @@ class WritingContext:
             initializers={tensor.name: tensor for tensor in graph.initializer},
             types={value.name: value for value in (*graph.value_info, *graph.input, *graph.output)},
             float_tensors=frozenset(name for name, dtype in dtypes.items() if dtype == np.float32),
+            followers_round=followers_round,
         )
+
+    def followed(self, int8: Collection[int]) -> frozenset[str]:
+        """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
+        if not self.followers_round:
+            return frozenset()
+        found = followed_tensors(self.network, int8)
+        return frozenset(name for name in found & self.float_tensors if self.roundings.has_scale(name))
 
     def is_constant(self, name: str) -> bool:
         """Returns true if a tensor is a constant of the network."""

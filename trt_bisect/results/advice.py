@@ -42,16 +42,18 @@ _SHARED = ("shared weight", "shared layer")
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that was measured on the judged inputs, with everything else in INT8.
+    """A remedy that was measured on all inputs given, with everything in INT8 but the layers that it leaves high.
 
     Attributes:
-        culprit: the layer; None for the whole network.
+        culprits: the layers that it is for; empty for the whole network.
         remedy: its name.
         what: a description of what was done.
-        similarity: the metric on the worst output; None where it could not be measured.
+        similarity: the metric on the worst output of the worst input; None where it could not be measured.
         loss: of that similarity; None where it could not be measured.
         meets: true if the loss is within the threshold.
         calibrator: the one that was tried; None for another remedy.
+        high: the number of layers that it leaves high.
+        cost: of these, a share of INT8's gain in speed.
         cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
             calibrator gives, or of ``network``; empty without one.
         ranges: of the cache.
@@ -60,13 +62,15 @@ class Tried:
         moved: that network.
     """
 
-    culprit: str | None
+    culprits: tuple[str, ...]
     remedy: str
     what: str
     similarity: float | None
     loss: float | None
     meets: bool
     calibrator: Calibrator | None = None
+    high: int = 0
+    cost: float = 0.0
     cache: str = ""
     ranges: Ranges | None = field(default=None, repr=False, compare=False)
     network: str = ""
@@ -100,7 +104,8 @@ class CulpritAdvice:
         evidence: a paragraph.
         reasons: of the advisor and the structure check, the strongest first; may be empty.
         blame: ``weight``, ``activation``, ``both``, or None where that is not known.
-        remedies: the cheapest first.
+        remedies: those measured to meet the threshold first, then those that were not measured, last those measured to
+            miss it; in each, the cheapest first.
     """
 
     culprit: str
@@ -134,7 +139,7 @@ def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterabl
         setting: the run, for the commands.
         tried: the remedies that were measured, for any culprit.
     """
-    own = [each for each in tried if each.culprit in (None, evidence.layer.name)]
+    own = [each for each in tried if not each.culprits or evidence.layer.name in each.culprits]
     best = {each.remedy: each for each in sorted(own, key=_merit)}
     remedies = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in _remedies(evidence, facts, setting, best)]
     return CulpritAdvice(
@@ -142,13 +147,21 @@ def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterabl
         evidence=evidence.paragraph(),
         reasons=evidence.reasons,
         blame=evidence.blame,
-        remedies=tuple(remedies),
+        remedies=tuple(sorted(remedies, key=_measured_first)),
     )
 
 
-def _merit(tried: Tried) -> tuple[bool, bool, float]:
-    """Returns a sort key, the best last. Among those that meet, one for the whole network wins: it is one command."""
-    return tried.meets, tried.meets and tried.culprit is None, -math.inf if tried.loss is None else -tried.loss
+def _measured_first(remedy: Remedy) -> tuple[int, float]:
+    tried = remedy.tried
+    if tried is None:
+        return 1, 0.0
+    return (0, tried.cost) if tried.meets else (2, 0.0)
+
+
+def _merit(tried: Tried) -> tuple[bool, float, bool, float]:
+    """Returns a sort key, the best last. Of equally cheap ones, that for the whole network wins: it is one command."""
+    loss = -math.inf if tried.loss is None else -tried.loss
+    return tried.meets, -tried.cost if tried.meets else 0.0, tried.meets and not tried.culprits, loss
 
 
 def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:

@@ -69,9 +69,11 @@ class AnswerFacts:
         cost: of the recipe, a share of INT8's gain in speed.
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
-        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in.
+        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
+            ``followers in INT8`` tells and does not decide.
         doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
+        confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
     """
 
     judged: int
@@ -83,6 +85,7 @@ class AnswerFacts:
     settings: Mapping[str, float | None] = field(default_factory=dict)
     aim: float | None = None
     doubts: tuple[str, ...] = ()
+    confidence: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> AnswerFacts:
@@ -94,6 +97,5 @@ class AnswerFacts:
         held = {name: None if record[name] is None else checked(Held(**record[name])) for name in ("given", "unseen")}
         rows = tuple(checked(CalibratorRow(**row)) for row in record["calibrators"])
         equals = tuple(tuple(names) for names in record["equals"])
-        return checked(
-            cls(**{**record, **held, "calibrators": rows, "equals": equals, "doubts": tuple(record["doubts"])})
-        )
+        texts = {name: tuple(record.get(name, ())) for name in ("doubts", "confidence")}
+        return checked(cls(**{**record, **held, **texts, "calibrators": rows, "equals": equals}))

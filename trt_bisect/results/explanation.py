@@ -19,6 +19,7 @@ from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensors import Moments, Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.results.causes import Cause
 from trt_bisect.results.recipe_files import write_network
 from trt_bisect.support.files import make_folder, write_whole
 
@@ -162,7 +163,8 @@ class Explanation:
         inputs: the network's.
         findings: the advisor's, in execution order.
         advice: on each culprit, in the report's order.
-        tried: the remedies that were measured, for a culprit or for the whole network.
+        tried: the remedies that were measured, for culprits or for the whole network.
+        causes: the culprits grouped by cause, with what was measured against each.
         cache_header: the first line of the calibration caches of these remedies.
     """
 
@@ -173,6 +175,7 @@ class Explanation:
     advice: tuple[CulpritAdvice, ...]
     tried: tuple[Tried, ...] = ()
     cache_header: str = DEFAULT_HEADER
+    causes: tuple[Cause, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``explanation.json``: JSON types, no NaN and no infinity, floats of 6 digits."""
@@ -189,9 +192,14 @@ class Explanation:
             "advice": [
                 {**vars(each), "remedies": [_remedy(remedy) for remedy in each.remedies]} for each in self.advice
             ],
-            "tried": [
-                {"culprit": each.culprit, "cache": each.cache, "network": each.network, **_tried(each)}
-                for each in self.tried
+            "tried": [{"cache": each.cache, "network": each.network, **_tried(each)} for each in self.tried],
+            "causes": [
+                {
+                    **vars(each),
+                    "measured": [_tried(one) for one in each.measured],
+                    "remedies": [_remedy(one) for one in each.remedies],
+                }
+                for each in self.causes
             ],
         }
         types = _short(record)
@@ -217,7 +225,8 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
 
 
 def _tried(tried: Tried) -> dict[str, Any]:
-    return {"what": tried.what, "similarity": tried.similarity, "meets": tried.meets}
+    names = ("remedy", "culprits", "what", "similarity", "meets", "high", "cost")
+    return {name: getattr(tried, name) for name in names}
 
 
 def _short(value: Any, name: str = "") -> Any:

@@ -31,6 +31,7 @@ from trt_bisect.jobs.answer.search import (
 from trt_bisect.jobs.answer.target import SimilarityTarget, Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
 
@@ -65,6 +66,7 @@ class Answer:
         equals: other sets of units that cost the same.
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: these.
+        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
     """
 
     experiment: Experiment
@@ -84,6 +86,7 @@ class Answer:
     equals: tuple[frozenset[int], ...] = ()
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
+    followers: Trial | None = None
 
     @property
     def plan(self) -> PrecisionPlan:
@@ -290,6 +293,7 @@ class AnswerSearch:
         if plans.preparation.unseen is not None:
             unseen_given = unseen_inputs(plans.preparation, experiment, plans.preparation.unseen, plans.inputs.spill)
             unseen = plans.whole(plan, experiment, unseen_given, "unseen inputs")
+        rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
         return Answer(
             experiment=experiment,
             space=self.space,
@@ -308,6 +312,7 @@ class AnswerSearch:
             equals=found.equals,
             unseen=unseen,
             unseen_inputs=unseen_given,
+            followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
         )
 
 

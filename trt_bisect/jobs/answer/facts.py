@@ -12,8 +12,9 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.answer import Answer
+from trt_bisect.jobs.answer.confidence import Grounds, confidence
 from trt_bisect.jobs.answer.search import CalibratorTried
-from trt_bisect.jobs.answer.validation import losses_by_place
+from trt_bisect.jobs.answer.validation import FOLLOWERS, losses_by_place
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
@@ -72,6 +73,10 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         places = tuple(range(len(answer.unseen_inputs)))
         unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
     names = [layer.name for layer in answer.experiment.network.layers]
+    grounds = grounds_of(answer)
+    settings = {**answer.checked.losses}
+    if grounds.followers is not None:
+        settings[FOLLOWERS] = grounds.followers
     return AnswerFacts(
         judged=answer.judged,
         given=_held(rule, answer.restored, answer.given, answer.counting),
@@ -79,9 +84,32 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         cost=space.cost(answer.kept),
         calibrators=tuple(_row(rule, one, chosen=_is_chosen(answer, one)) for one in answer.tried),
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
-        settings={setting: similarity_of(rule, loss) for setting, loss in answer.checked.losses.items()},
+        settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
         doubts=tuple(doubt.text for doubt in doubts(rule, answer.restored)) if answer.meets else (),
+        confidence=confidence(grounds, rule),
+    )
+
+
+def grounds_of(answer: Answer) -> Grounds:
+    """Returns the facts that the verdict of an answer rests on."""
+    experiment, space = answer.experiment, answer.space
+    builder, rule, followers = experiment.builder, experiment.rule, answer.followers
+    version = builder.versions.get(builder.engine, "")
+    loss = None if followers is None else rule.loss(followers)
+    return Grounds(
+        given=len(answer.counting),
+        judged=answer.judged,
+        unseen=0 if answer.unseen_inputs is None else len(answer.unseen_inputs),
+        engine=f"{builder.engine} {version}".strip(),
+        arithmetic=builder.arithmetic,
+        meets=answer.meets,
+        culprits={
+            experiment.network.layers[space.units[unit][0]].name: lost for unit, lost in answer.taken_back.items()
+        },
+        losses=answer.checked.losses,
+        followers=None if followers is None else math.inf if loss is None else loss,
+        followers_round="followers" in experiment.parts,
     )
 
 

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from trt_bisect.analyzer.metrics import AGREEMENT
-from trt_bisect.builder.base import Engine, Outputs
+from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Feeds
@@ -127,7 +127,14 @@ class AnswerPlans:
             found += self.losses([plan], replace(ranges, scales=scales), self.inputs.counting)
         return found
 
-    def whole(self, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs, name: str) -> Trial:
+    def whole(
+        self,
+        plan: PrecisionPlan,
+        experiment: Experiment,
+        given: GivenInputs,
+        name: str,
+        followers: Builder | None = None,
+    ) -> Trial:
         """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
 
         Args:
@@ -135,20 +142,22 @@ class AnswerPlans:
             experiment: with the ranges.
             given: the inputs.
             name: of the inputs, for the progress bar.
+            followers: the builder of engines whose layers that only follow round too, to measure on such an engine.
         """
         plan = experiment.whole.canonical(plan)
-        key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} whole").text
+        kind = "whole" if followers is None else "followers"
+        key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
         store = self.experiment.store
         known = store.find(key)
         if known is None:
             self.preparation.progress.stage(f"Measuring on {name}", len(given))
-            known = self._measured(key, plan, experiment, given)
+            known = self._measured(key, plan, followers or experiment.builder, given)
             store.keep(known)
         return known
 
-    def _measured(self, key: str, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs) -> Trial:
+    def _measured(self, key: str, plan: PrecisionPlan, builder: Builder, given: GivenInputs) -> Trial:
         try:
-            with experiment.builder.build(plan) as engine:
+            with builder.build(plan) as engine:
                 outputs = [self._infer(engine, place, feeds) for place, feeds in enumerate(given.feeds)]
                 ran, messages = dict(engine.ran), "\n".join(engine.messages)
         except TrialFailed as failure:

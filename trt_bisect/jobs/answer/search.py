@@ -44,6 +44,7 @@ class CalibratorTried:
         cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not searched,
             or given up because it would cost more than another.
         high: the number of its layers kept high.
+        kept: the units of that recipe.
     """
 
     ranges: Ranges
@@ -52,6 +53,7 @@ class CalibratorTried:
     meets: bool
     cost: float | None = None
     high: int | None = None
+    kept: frozenset[int] | None = None
 
 
 def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | None = None) -> Space:
@@ -109,7 +111,7 @@ def choose_ranges(
         one = tried[place]
         kept = drive(least_cost(space, best + _AS_CHEAP), partial(plans.losses, ranges=one.ranges))
         if kept is not None:
-            tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)))
+            tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
             best = min(best, space.cost(kept))
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]

@@ -15,6 +15,8 @@ from trt_bisect.precision import PrecisionPlan
 OFF = "optimisations off"
 OWN = "own engine"
 NUDGED = "scales moved by 2e-5"
+FOLLOWERS = "followers in INT8"
+"""The setting that tells and does not decide: see ``model.followers``."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
 DIRECTIONS = ("higher", "lower")
 TASKS = ("classify", "detect", "segment", "embed", "text")
 COSINE = "cosine"
+FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
+FOLLOWERS = (FOLLOWERS_HIGH, FOLLOWERS_INT8)
 BESIDE, NONE = "beside", "none"
 MIB = 1 << 20
 
@@ -162,6 +164,13 @@ class EngineOptions(Options):
     force_int8: bool = option(
         False, kind=SWITCH, help="Weak typing: force INT8 instead of leaving the choice to TensorRT."
     )
+    followers: str = option(
+        FOLLOWERS_HIGH,
+        choices=FOLLOWERS,
+        noun="precision of the followers",
+        help="ONNX Runtime: layers that only follow stay high, or also round what they make and read between INT8 "
+        "layers, as weak typing may do (int8).",
+    )
     tactic_sources: Sequence[str] = option(
         (),
         kind=TEXTS,
@@ -193,6 +202,7 @@ class EngineOptions(Options):
             optimization_level=self.optimization_level,
             force_int8=self.force_int8,
             tactic_sources=tuple(self.tactic_sources) or None,
+            followers_round=self.followers == FOLLOWERS_INT8,
             timeout=self.build_timeout,
         )
 
@@ -364,7 +374,8 @@ class ExplainOptions(Options):
     try_remedies: bool = option(
         False,
         kind=SWITCH,
-        help="Try other calibrators, equalised channels, corrected biases, and each culprit alone in high precision.",
+        help="Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors, equalised "
+        "channels, corrected biases, FP16 for the culprits.",
     )
 
 

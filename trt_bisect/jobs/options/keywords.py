@@ -39,6 +39,7 @@ class RunKeywords(TypedDict, total=False):
     workspace: int | None
     optimization_level: int | None
     force_int8: bool
+    followers: str
     tactic_sources: Sequence[str]
     build_timeout: float | None
     strategy: str
@@ -80,6 +81,7 @@ class RecoverKeywords(TypedDict, total=False):
     engine: str
     typing: str
     precision: str
+    followers: str
     build_timeout: float | None
     memory: int
     cluster: str
@@ -119,6 +121,7 @@ class SensitivityKeywords(TypedDict, total=False):
     engine: str
     typing: str
     precision: str
+    followers: str
     build_timeout: float | None
     memory: int
     output: str | Path | StagedFile | None
@@ -144,6 +147,7 @@ class WorstKeywords(TypedDict, total=False):
     keep_mask_ranges: bool
     engine: str
     typing: str
+    followers: str
     build_timeout: float | None
     memory: int
     output: str | Path | None

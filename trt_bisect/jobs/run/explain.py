@@ -23,15 +23,16 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import first_line
+from trt_bisect.jobs.answer.answer import Answer
+from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.repeated import repeated
-from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import cache_version
-from trt_bisect.jobs.run.remedies import try_remedies
+from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
 from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
@@ -41,6 +42,7 @@ from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
+from trt_bisect.results.causes import cause_with_remedies, grouped
 from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
 from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.remedy_commands import Setting
@@ -49,12 +51,12 @@ from trt_bisect.support.machine import cores, give_back_memory
 from trt_bisect.support.progress import Progress
 
 
-def explained(preparation: Preparation, experiment: Experiment, report: Report, options: RunOptions) -> Report:
+def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions) -> Report:
     """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
-        preparation: that ``experiment`` belongs to.
-        experiment: where the run was measured.
+        plans: of the answer, to measure remedies.
+        answer: of the run.
         report: its verdict.
         options: of the run, as the user gave them.
     """
@@ -63,28 +65,29 @@ def explained(preparation: Preparation, experiment: Experiment, report: Report, 
     began, notes = perf_counter(), list(report.notes)
     explanation = None
     try:
-        explanation, said = _explanation(preparation, experiment, report, options)
+        explanation, said = _explanation(plans, answer, report, options)
         notes += said
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
         notes.append(f"the run could not be explained: {type(error).__name__}: {first_line(error)}")
     took = perf_counter() - began
     seconds = {**report.seconds, "explain": took, "total": report.seconds["total"] + took}
-    plans, builds, inferences = counts(experiment.store.trials.values())
+    tried_plans, builds, inferences = counts(answer.experiment.store.trials.values())
     return replace(
         report,
         explanation=explanation,
         notes=tuple(notes),
         seconds=seconds,
-        plans=plans,
+        plans=tried_plans,
         builds=builds,
         inferences=inferences,
     )
 
 
 def _explanation(
-    preparation: Preparation, experiment: Experiment, report: Report, options: RunOptions
+    plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions
 ) -> tuple[Explanation, list[str]]:
+    preparation, experiment = plans.preparation, answer.experiment
     culprits = [experiment.network.layer_named(name) for name in report.culprits]
     tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
     give_back_memory()
@@ -93,21 +96,34 @@ def _explanation(
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
     structure, said = _structure(experiment.network) if culprits else ((), [])
     notes += said
-    tried: tuple[Tried, ...] = ()
-    if options.try_remedies and report.exit_code:
-        tried, why_not = try_remedies(preparation, experiment, culprits)
-        notes += why_not
     layers = _layers(experiment, tensors, weights, alone)
     rows = {row.name: row for row in report.layers}
     evidence = [
         evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, experiment.rule.budget)
         for layer in culprits
     ]
+    groups = grouped(evidence, _rounded(culprits, tensors, weights), experiment.ranges.origin)
+    tried: tuple[Tried, ...] = ()
+    if culprits or report.exit_code:
+        tried = measured_before(plans, answer)
+    if options.try_remedies and report.exit_code:
+        more, why_not = try_remedies(plans, answer, groups)
+        tried = best_of([*tried, *more])
+        notes += why_not
     setting = setting_of(experiment, options)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
     header = cache_version(options, experiment.builder).header
-    return Explanation(len(experiment.feeds), layers, fed, found, tuple(advice), tried, header), notes
+    causes = tuple(cause_with_remedies(group, advice, tried) for group in groups)
+    return Explanation(len(experiment.feeds), layers, fed, found, tuple(advice), tried, header, causes), notes
+
+
+def _rounded(
+    culprits: Iterable[Layer], tensors: Iterable[ExplainedTensor], weights: Iterable[ExplainedTensor]
+) -> dict[str, list[Compared]]:
+    """The tensors and weights that each culprit rounds."""
+    known = {each.compared.origin.tensor: each.compared for each in (*tensors, *weights)}
+    return {layer.name: [known[each.tensor] for each in layer.roundings if each.tensor in known] for layer in culprits}
 
 
 def _compared(

@@ -10,7 +10,7 @@ from trt_bisect._version import versions
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial_key import WHOLE
-from trt_bisect.jobs.answer.answer import answer_search
+from trt_bisect.jobs.answer.answer import Answer, AnswerSearch
 from trt_bisect.jobs.answer.facts import answer_facts, measured_answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
@@ -36,31 +36,28 @@ def _broken_off(experiment: Experiment) -> list[str]:
 
 
 def verdict(
-    preparation: Preparation,
-    experiment: Experiment,
+    answering: AnswerSearch,
     command: str = "",
     on_ranges: Callable[[Experiment], object] = _nothing,
-) -> tuple[Report, Measured, Experiment]:
-    """The culprits, the recipe, and all that was measured on the way; the trials behind it; the final experiment.
+) -> tuple[Report, Measured, Answer]:
+    """The culprits, the recipe, and all that was measured on the way; the trials behind it; the answer.
 
     Args:
-        preparation: that ``experiment`` belongs to.
-        experiment: with the first ranges.
+        answering: searches the answer, on all inputs.
         command: that asked for it.
         on_ranges: called with the experiment of the curve as soon as its ranges are chosen.
     """
-    with answer_search(preparation, experiment) as answering:
-        experiment = answering.choose_ranges()
-        on_ranges(experiment)
-        asked = _asked(preparation, experiment, command)
-        if preparation.folder is not None:
-            asked.save(preparation.folder)
-        names = [layer.name for layer in experiment.network.layers]
-        curve = search(
-            asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
-        )
-        broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
-        answer = answering.finish(curve.findings.culprits)
+    preparation, experiment = answering.plans.preparation, answering.choose_ranges()
+    on_ranges(experiment)
+    asked = _asked(preparation, experiment, command)
+    if preparation.folder is not None:
+        asked.save(preparation.folder)
+    names = [layer.name for layer in experiment.network.layers]
+    curve = search(
+        asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
+    )
+    broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
+    answer = answering.finish(curve.findings.culprits)
     experiment = answer.experiment
     measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials})
     latencies = measure_latencies(
@@ -84,7 +81,7 @@ def verdict(
         answer=answer_facts(answer),
         accept=preparation.options.accept,
     )
-    return report, measured, experiment
+    return report, measured, answer
 
 
 def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:

@@ -1,23 +1,32 @@
-"""Remedies tried here: other calibrators, moves of weights and biases, and culprits in high precision."""
+"""Remedies tried here, on all inputs: other calibrators, moves of weights and biases, culprits in FP16.
+
+Each is measured in the deployed plan. A remedy for the whole network stands for full INT8, or where that misses for the
+cheapest recipe that it leads to; one for the culprits of a cause, for the recipe with these culprits in INT8 again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import CANDIDATES
-from trt_bisect.calibration.collect import recalibrated
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.calibration.ranges import Ranges, with_scales_of
+from trt_bisect.driver.culprits.search import drive
+from trt_bisect.driver.recipes.cheapest import least_cost
+from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.jobs.answer.answer import Answer
+from trt_bisect.jobs.answer.facts import similarity_of
+from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.search import CalibratorTried, make_space
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks
-from trt_bisect.model.layers import Layer
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision
 from trt_bisect.results.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, Tried
-from trt_bisect.support.progress import Progress
+from trt_bisect.results.causes import Group
 
 REMEDIES = "remedies"
 """The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""
@@ -29,45 +38,183 @@ _MOVES = {
     BOTH: (BIAS_CORRECTION, "cross-layer equalisation, then bias correction,"),
 }
 """By move, the remedy that it is, and its words."""
-
 _BY_CALIBRATION = "calibrators, equalisation and bias correction"
+_WHOLE = "for the whole network"
 
 
-def try_remedies(
-    preparation: Preparation, experiment: Experiment, culprits: Sequence[Layer]
-) -> tuple[tuple[Tried, ...], tuple[str, ...]]:
-    """Tries remedies for the culprits, each judged as the run's plans are, with everything else in INT8.
+@dataclass(frozen=True)
+class Tries:
+    """Tries remedies for one answer.
 
-    Trials with other ranges are journaled under the fingerprint of a run with those ranges, those of another network
-    under a fingerprint of their own.
+    Attributes:
+        plans: measures on all inputs.
+        answer: the recipe that remedies are compared with.
+    """
+
+    plans: AnswerPlans
+    answer: Answer
+
+    def by_calibrators(self) -> Iterator[Tried]:
+        """Yields what the run measured with each calibrator; the recipe that one leads to, on all inputs."""
+        calibrators = {str(each): each for each in CANDIDATES}
+        own = self.answer.experiment.ranges.origin
+        for one in self.answer.tried:
+            origin = one.ranges.origin
+            if origin in calibrators and origin != own:
+                yield self._by_calibrator(one, calibrators[origin])
+
+    def _by_calibrator(self, one: CalibratorTried, calibrator: Calibrator) -> Tried:
+        plans, space = self.plans, self.answer.space
+        kept = one.kept
+        full = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", *self._figures(one.loss), calibrator=calibrator)
+        if one.meets or not kept:
+            return full
+        loss = max(plans.on_all(space.plan(kept), one.ranges).values(), default=math.inf)
+        return self.with_high(full, space, kept, loss)
+
+    def by_other_calibrators(self) -> Iterator[Tried]:
+        """Yields, where the user named the calibrator, the recipe that each other one leads to."""
+        calibrators = {str(each): each for each in CANDIDATES}
+        for one in self.answer.tried[1:]:
+            origin = one.ranges.origin
+            if origin in calibrators and not one.meets and one.kept is None:
+                found = self._cheaper(self.plans, self.answer.space, one.ranges)
+                if found is not None:
+                    calibrator = calibrators[origin]
+                    full = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", None, None, False, calibrator)
+                    yield self.with_high(full, self.answer.space, *found)
+
+    def by_own_ranges(self, group: Group) -> Iterator[Tried]:
+        """Yields the recipe with the culprits of a group in INT8 again, their tensors' scales by other calibrators."""
+        answer, space = self.answer, self.answer.space
+        calibrators = {str(each): each for each in CANDIDATES}
+        units = self._units(group)
+        rest, ranges = answer.kept - units, answer.experiment.ranges
+        tensors = self._rounded(group, ranges)
+        for one in answer.tried if tensors else ():
+            if one.ranges.origin not in calibrators:
+                continue
+            changed = with_scales_of(ranges, {name: one.ranges for name in tensors if name in one.ranges.scales})
+            if changed.digest() == ranges.digest():
+                continue
+            calibrator = calibrators[one.ranges.origin]
+            what = f"{calibrator} for what {_listed(group.culprits)} {'read' if len(units) > 1 else 'reads'}"
+            self.plans.preparation.progress.step(what)
+            loss = max(self.plans.on_all(space.plan(rest), changed).values(), default=math.inf)
+            tried = Tried(group.culprits, CALIBRATOR, what, None, None, False, calibrator)
+            tried = self.with_high(tried, space, rest, loss)
+            places = "-".join(str(space.units[unit][0]) for unit in sorted(units)[:4])
+            cache = f"{REMEDIES}/{places}-{one.ranges.origin.replace(' ', '-')}.cache"
+            yield replace(tried, cache=cache, ranges=changed) if tried.meets else tried
+
+    def by_fp16(self, group: Group) -> Iterator[Tried]:
+        """Yields the recipe with the culprits of a group in FP16 instead of FP32, where that is emulated."""
+        answer = self.answer
+        experiment = answer.experiment
+        if experiment.builder.arithmetic != EMULATED or experiment.whole.high is not Precision.FP32:
+            return
+        layers = {k for unit in self._units(group) for k in answer.space.units[unit]}
+        plan = answer.plan.keeping(layers, Precision.FP16)
+        trial = self.plans.whole(plan, experiment, answer.given, "all inputs")
+        figures = self._figures(experiment.rule.loss(trial))
+        what = f"FP16 instead of FP32 for {_listed(group.culprits)}"
+        high = len(answer.high)
+        yield Tried(
+            group.culprits, HIGH[Precision.FP16], what, *figures, high=high, cost=answer.space.cost(answer.kept)
+        )
+
+    def by_move(self, move: Move) -> Tried:
+        """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
+        user's."""
+        remedy, words = _MOVES[move.name]
+        plans, experiment = self.plans, self.answer.experiment
+        plans.preparation.progress.step(words)
+        moved = plans.preparation.with_network(experiment, move.network, move.ranges)
+        own = AnswerPlans(plans.preparation, moved, plans.inputs, list(plans.judged))
+        loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
+        before = experiment.rule.loss(self.answer.full)
+        helps = before is not None and loss <= _HELPS * before
+        tried = Tried((), remedy, f"{words} {_WHOLE}", *self._figures(loss))
+        if not tried.meets:
+            space = make_space(own)
+            found = self._cheaper(own, space, move.ranges)
+            if found is not None:
+                tried = self.with_high(tried, space, *found)
+        if not (tried.meets or helps):
+            return tried
+        path = f"{REMEDIES}/{move.name}"
+        return replace(tried, network=f"{path}.onnx", moved=moved.network, cache=f"{path}.cache", ranges=move.ranges)
+
+    def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[frozenset[int], float] | None:
+        """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
+        if not plans.switches or not self.answer.meets:
+            return None
+        dearest = self.answer.space.cost(self.answer.kept)
+        kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
+        if kept is None or space.cost(kept) >= dearest:
+            return None
+        loss = max(plans.on_all(space.plan(kept), ranges).values(), default=math.inf)
+        return (kept, loss) if loss <= space.budget else None
+
+    def _units(self, group: Group) -> frozenset[int]:
+        network, space = self.answer.experiment.network, self.answer.space
+        indices = {network.layer_named(name).index for name in group.culprits}
+        return frozenset(unit for unit in self.answer.kept if indices & set(space.units[unit]))
+
+    def _rounded(self, group: Group, ranges: Ranges) -> tuple[str, ...]:
+        network = self.answer.experiment.network
+        layers = [network.layer_named(name) for name in group.culprits]
+        names = dict.fromkeys(each.tensor for layer in layers for each in layer.roundings if not each.is_weight)
+        return tuple(name for name in names if name in ranges.scales)
+
+    def with_high(self, tried: Tried, space: Space, kept: frozenset[int], loss: float) -> Tried:
+        """Returns a remedy with the figures of a plan that leaves some units high."""
+        similarity, known, meets = self._figures(loss)
+        return replace(
+            tried, similarity=similarity, loss=known, meets=meets, high=len(space.layers(kept)), cost=space.cost(kept)
+        )
+
+    def _figures(self, loss: float | None) -> tuple[float | None, float | None, bool]:
+        """The similarity and the loss, None if they are not finite, and true if the loss meets the budget."""
+        rule = self.answer.experiment.rule
+        if loss is None or not math.isfinite(loss):
+            return None, None, False
+        return similarity_of(rule, loss), loss, loss <= rule.budget
+
+
+def try_remedies(plans: AnswerPlans, answer: Answer, groups: Sequence[Group]) -> tuple[tuple[Tried, ...], list[str]]:
+    """Tries remedies for the culprits, each judged on all inputs.
 
     Args:
-        preparation: that ``experiment`` belongs to.
-        experiment: where it is measured.
-        culprits: the layers; without any, only the network as a whole is calibrated anew.
+        plans: measures.
+        answer: with the recipe.
+        groups: the culprits by cause.
 
     Returns:
         What was tried, and what is to be said of what could not be.
     """
+    tries, experiment = Tries(plans, answer), answer.experiment
     why_not = _why_no_calibration(experiment)
-    moves, notes = ((), ()) if why_not else moved_networks(preparation, experiment)
-    highs = _high_precisions(experiment)
-    others = [] if why_not else [each for each in CANDIDATES if str(each) != experiment.ranges.origin]
-    seen = preparation.magnitudes if others else None
-    rounding = [layer for layer in culprits if _rounded_tensors(layer, experiment.ranges)]
-    tries = len(others) * (1 + len(rounding)) + len(moves) + len(highs) * len(culprits)
-    preparation.progress.stage("Trying remedies", tries)
+    moves, notes = ((), ()) if why_not else moved_networks(plans.preparation, experiment)
+    plans.preparation.progress.stage("Trying remedies", None)
     tried: list[Tried] = []
-    if seen is not None:
-        for calibrator in others:
-            for layer in (None, *rounding):
-                tensors = experiment.ranges.scales if layer is None else _rounded_tensors(layer, experiment.ranges)
-                chosen = {name: calibrator for name in tensors if name in seen.histograms}
-                ranges = recalibrated(experiment.ranges, seen, chosen)
-                tried.append(_by_calibrator(preparation, experiment, ranges, calibrator, layer))
-    tried += [_by_move(preparation, experiment, move) for move in moves]
-    tried += [_by_precision(preparation.progress, experiment, layer, high) for layer in culprits for high in highs]
-    return tuple(tried), (f"{_BY_CALIBRATION} were not tried: {why_not}",) if why_not else notes
+    if not why_not:
+        tried += tries.by_other_calibrators()
+        tried += [each for group in groups for each in tries.by_own_ranges(group)]
+        tried += [tries.by_move(move) for move in moves]
+    tried += [each for group in groups for each in tries.by_fp16(group)]
+    return tuple(tried), [f"{_BY_CALIBRATION} were not tried: {why_not}"] if why_not else list(notes)
+
+
+def measured_before(plans: AnswerPlans, answer: Answer) -> tuple[Tried, ...]:
+    """Returns the remedies that every run measures: the other calibrators."""
+    return tuple(Tries(plans, answer).by_calibrators())
+
+
+def best_of(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Returns what was tried without what a later entry replaces: the same remedy, for the same layers."""
+    found: Mapping[tuple[object, ...], Tried] = {(each.culprits, each.what): each for each in tried}
+    return tuple(found.values())
 
 
 def _why_no_calibration(experiment: Experiment) -> str:
@@ -78,59 +225,6 @@ def _why_no_calibration(experiment: Experiment) -> str:
     return ""
 
 
-def _high_precisions(experiment: Experiment) -> tuple[Precision, ...]:
-    """FP16 beside the run's own where that is one session more; an engine is built for its own high precision."""
-    own = experiment.whole.high
-    return tuple(HIGH) if experiment.builder.arithmetic == EMULATED else (own,)
-
-
-def _rounded_tensors(layer: Layer, ranges: Ranges) -> tuple[str, ...]:
-    names = dict.fromkeys(rounding.tensor for rounding in layer.roundings if not rounding.is_weight)
-    return tuple(name for name in names if name in ranges.scales)
-
-
-def _by_calibrator(
-    preparation: Preparation, experiment: Experiment, ranges: Ranges, calibrator: Calibrator, layer: Layer | None
-) -> Tried:
-    where = "the whole network" if layer is None else f"what '{layer.name}' reads"
-    what = f"{calibrator} for {where}"
-    preparation.progress.step(what)
-    similarity, loss, meets = _judged(experiment, preparation.with_ranges(experiment, ranges).whole, _full(experiment))
-    tried = Tried(None, CALIBRATOR, what, similarity, loss, meets, calibrator)
-    if layer is None:
-        return tried
-    own = f"{REMEDIES}/{layer.index}-{str(calibrator).replace(' ', '-')}.cache" if meets else ""
-    return replace(tried, culprit=layer.name, cache=own, ranges=ranges if meets else None)
-
-
-def _by_move(preparation: Preparation, experiment: Experiment, move: Move) -> Tried:
-    remedy, words = _MOVES[move.name]
-    what = f"{words} for the whole network"
-    preparation.progress.step(what)
-    _, before, _ = _judged(experiment, experiment.whole, _full(experiment))
-    moved = preparation.with_network(experiment, move.network, move.ranges)
-    similarity, loss, meets = _judged(moved, moved.whole, _full(moved))
-    tried = Tried(None, remedy, what, similarity, loss, meets)
-    if not meets and (loss is None or (before is not None and loss > _HELPS * before)):
-        return tried
-    path = f"{REMEDIES}/{move.name}"
-    return replace(tried, network=f"{path}.onnx", moved=moved.network, cache=f"{path}.cache", ranges=move.ranges)
-
-
-def _full(experiment: Experiment) -> PrecisionPlan:
-    """The plan with every quantizable layer in INT8."""
-    return int8_set(len(experiment.network.layers), experiment.network.quantizable, experiment.whole.high)
-
-
-def _by_precision(progress: Progress, experiment: Experiment, layer: Layer, high: Precision) -> Tried:
-    what = f"'{layer.name}' alone in {HIGH[high]}"
-    progress.step(what)
-    plan = _full(experiment).keeping({layer.index}, high)
-    return Tried(layer.name, HIGH[high], what, *_judged(experiment, experiment.whole, plan))
-
-
-def _judged(
-    experiment: Experiment, evaluator: RebuildEvaluator, plan: PrecisionPlan
-) -> tuple[float | None, float | None, bool]:
-    trial = evaluator.measure(plan)
-    return experiment.rule.similarity(trial), experiment.rule.loss(trial), experiment.rule.meets(trial)
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

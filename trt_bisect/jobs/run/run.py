@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
+from trt_bisect.jobs.answer.answer import answer_search
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.signatures import takes
@@ -74,13 +75,17 @@ def run_with(
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
         network = model if isinstance(model, Network) else load_network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
-        with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
-            found, measured, experiment = verdict(preparation, experiment, command, partial(_write_graph, folder))
+        with (
+            preparation.opened(options.calibration, options.inputs, options.dataset) as first,
+            answer_search(preparation, first) as answering,
+        ):
+            found, measured, answer = verdict(answering, command, partial(_write_graph, folder))
+            experiment = answer.experiment
             following = "" if folder is None else _next_command(found, setting_of(experiment, asked or options))
             report = replace(found, graph=_write_graph(folder, experiment), next_command=following)
             if folder is not None:
                 report.save(folder)
-            report = explained(preparation, experiment, report, asked or options)
+            report = explained(answering.plans, answer, report, asked or options)
         report = _save_with_peak(report, folder)
         if board is not None:
             scales, feeds, rule = experiment.ranges.scales, experiment.feeds, experiment.rule

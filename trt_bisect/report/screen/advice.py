@@ -1,4 +1,4 @@
-"""The advice on the screen: for each culprit a paragraph and the remedies, the cheapest first."""
+"""The advice on the screen: the causes, then for each culprit a paragraph and the remedies, measured ones first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from trt_bisect.report.screen.causes import print_causes
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.tried_text import tried_text
 
 CULPRITS_UP_TO = 5
-REMEDIES_UP_TO = 3
 
 
 def print_advice(explanation: Explanation, metric: str, console: Console, *, in_full: bool = True) -> None:
@@ -27,8 +27,10 @@ def print_advice(explanation: Explanation, metric: str, console: Console, *, in_
         console: to print on.
         in_full: for each culprit the evidence and the remedies too.
     """
+    print_causes(explanation, metric, console)
     if not in_full:
-        _print_best(explanation, metric, console)
+        if explanation.advice:
+            console.print(Text(f"Evidence and remedies: report.html, {EXPLANATION}, --all-layers."))
         return
     console.print()
     for advice in explanation.advice[:CULPRITS_UP_TO]:
@@ -39,16 +41,6 @@ def print_advice(explanation: Explanation, metric: str, console: Console, *, in_
     if explanation.advice:
         console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
     _print_network(explanation.tried, metric, console)
-
-
-def _print_best(explanation: Explanation, metric: str, console: Console) -> None:
-    """Prints the best of the remedies that were measured with all else in INT8, and where the advice is."""
-    known = [each for each in explanation.tried if each.loss is not None]
-    best = sorted(known, key=lambda each: (not each.meets, each.loss or 0.0))[:REMEDIES_UP_TO]
-    for each in best:
-        console.print(Text(f"Measured: {_tried_text(each, metric)}", style="green" if each.meets else ""))
-    if explanation.advice:
-        console.print(Text(f"Evidence and remedies: report.html, {EXPLANATION}, --all-layers."))
 
 
 def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None:
@@ -64,23 +56,20 @@ def _remedy_text(number: int, remedy: Remedy, metric: str) -> Text:
     text = Text(f"{number}. ")
     text.append(remedy.remedy, style="bold")
     text.append(f" (cost in speed: {remedy.speed}). {remedy.why}")
-    if remedy.tried is not None:
-        text.append(f" Tried: {_tried_text(remedy.tried, metric)}", style="green" if remedy.tried.meets else "yellow")
+    if remedy.tried is None:
+        text.append(" Not measured.", style="dim")
+    else:
+        text.append(
+            f" Measured: {tried_text(remedy.tried, metric)}.", style="green" if remedy.tried.meets else "yellow"
+        )
     return text
 
 
 def _print_network(tried: Sequence[Tried], metric: str, console: Console) -> None:
-    """Prints the figures of other calibrators for the whole network in INT8."""
-    whole = [each for each in tried if each.culprit is None]
+    """Prints the figures of remedies for the whole network."""
+    whole = [each for each in tried if not each.culprits]
     if not whole:
         return
-    console.print(Text("Tried on the judged inputs, every layer in INT8:", style="bold"))
+    console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
     for each in whole:
-        console.print(Text(f"  {_tried_text(each, metric)}", style="green" if each.meets else ""))
-
-
-def _tried_text(tried: Tried, metric: str) -> str:
-    if tried.similarity is None:
-        return f"{tried.what} gives no figure (not finite or not measured)."
-    meets = "meets the threshold" if tried.meets else "misses the threshold"
-    return f"{tried.what} gives {figure_text(metric, tried.similarity)}, which {meets}."
+        console.print(Text(f"  {tried_text(each, metric)}.", style="green" if each.meets else ""))

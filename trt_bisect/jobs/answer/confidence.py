@@ -1,0 +1,136 @@
+"""The facts that a verdict rests on, in sentences: inputs, arithmetic, noise, layers that only follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.builder.base import EMULATED
+from trt_bisect.results.figure_text import figure_text
+
+ENOUGH = 20
+"""With fewer inputs given a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
+_FLIPS = 0.1
+"""Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %, as the runs behind issue 16 showed."""
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """The facts that a verdict rests on.
+
+    Attributes:
+        given: the number of inputs given that count.
+        judged: the number of those that the search judged each plan on.
+        unseen: the number of inputs that neither calibration nor the search saw.
+        engine: its name and version.
+        arithmetic: ``emulated`` or ``measured``.
+        meets: the recipe holds on all inputs given.
+        culprits: by name, the loss with that culprit taken back to INT8; None if that plan cannot be run.
+        losses: the largest loss of the recipe on all inputs, by setting of the engine.
+        followers: the same with the layers that only follow rounding too; None if it was not measured.
+        followers_round: the whole run was measured so.
+    """
+
+    given: int
+    judged: int
+    unseen: int
+    engine: str
+    arithmetic: str
+    meets: bool
+    culprits: Mapping[str, float | None]
+    losses: Mapping[str, float]
+    followers: float | None = None
+    followers_round: bool = False
+
+    @property
+    def worst(self) -> float:
+        """The largest loss of all settings."""
+        return max(self.losses.values(), default=math.inf)
+
+    def noise(self, rule: Rule) -> float:
+        """The share by which noise moves a loss: the spread of the settings, and for the cosine what flips do."""
+        known = [loss for loss in self.losses.values() if math.isfinite(loss)]
+        spread = (max(known) - min(known)) / max(known) if known and max(known) > 0.0 else 0.0
+        return max(spread, _FLIPS) if rule.metric.name == "cosine" else spread
+
+
+def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
+    """Returns the sentences on which inputs, which arithmetic and which margins a verdict rests."""
+    said = [*_inputs(grounds), _arithmetic(grounds), *_margin(grounds, rule), *_culprits(grounds, rule)]
+    return (*said, *_followers(grounds, rule))
+
+
+def _inputs(grounds: Grounds) -> Iterator[str]:
+    unseen = f"{grounds.unseen} unseen" if grounds.unseen else "no unseen input"
+    yield (
+        f"It rests on {_counted(grounds.given, 'input')} given and {unseen}; "
+        f"the search judged its plans on {grounds.judged} of those given."
+    )
+    if grounds.given < ENOUGH:
+        yield (
+            f"Fewer than {ENOUGH} inputs were given: the recipe may not hold on others. "
+            "docs/benchmarks.md has how often recipes miss on unseen inputs."
+        )
+
+
+def _arithmetic(grounds: Grounds) -> str:
+    if grounds.arithmetic != EMULATED:
+        return f"The outputs were measured on {grounds.engine}; another version or GPU may round otherwise."
+    return (
+        f"No engine has confirmed this: TensorRT's INT8 was emulated with {grounds.engine}, "
+        "and costs in speed are counted, not timed."
+    )
+
+
+def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
+    worst, noise = grounds.worst, grounds.noise(rule)
+    if not math.isfinite(worst) or not grounds.losses:
+        return
+    settings = f" in {len(grounds.losses)} settings" if len(grounds.losses) > 1 else ""
+    if noise == 0.0:
+        yield f"Noise was not measured: the figures come from one setting, the largest loss is {worst:.3g}."
+        return
+    figures = (
+        f"the largest loss{settings} is {worst:.3g} of {rule.budget:.3g} allowed, and noise moves it by about "
+        f"{100 * noise:.2g} %"
+    )
+    near = abs(rule.budget - worst) <= noise * worst
+    holds = "holds" if grounds.meets else "misses"
+    yield f"Noise could reverse it: {figures}." if near else f"It {holds} by more than the noise: {figures}."
+
+
+def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
+    noise = grounds.noise(rule)
+    weak = [
+        (name, loss)
+        for name, loss in grounds.culprits.items()
+        if loss is not None and math.isfinite(loss) and loss - rule.budget <= noise * loss
+    ]
+    for name, loss in weak[:_MOST_NAMED]:
+        yield (
+            f"'{name}' is a culprit by less than the noise: taken back to INT8, the largest loss is {loss:.3g} of "
+            f"{rule.budget:.3g} allowed."
+        )
+    if len(weak) > _MOST_NAMED:
+        yield f"So are {len(weak) - _MOST_NAMED} more of the {len(grounds.culprits)} culprits."
+
+
+def _followers(grounds: Grounds, rule: Rule) -> Iterator[str]:
+    if grounds.followers_round:
+        yield "Layers that only follow rounded what they make between INT8 layers, as TensorRT's weak typing may do."
+    if grounds.followers is None:
+        return
+    similarity = None if not math.isfinite(grounds.followers) else rule.metric.value(grounds.followers)
+    holds = grounds.followers <= rule.budget
+    text = (
+        "TensorRT's weak typing may also round what layers that only follow make between INT8 layers: then the worst "
+        f"input has {figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
+    )
+    yield text if holds or not grounds.meets else f"{text} --followers int8 searches a recipe that meets it there too."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
