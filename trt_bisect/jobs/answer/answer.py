@@ -30,8 +30,6 @@ from trt_bisect.precision import PrecisionPlan
 
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8."""
-_JOIN = 8
-"""The number of inputs that join at a time because a recipe misses on them."""
 _ROUNDS = 5
 _SAFETY = 0.98
 
@@ -124,9 +122,7 @@ class AnswerSearch:
         counting = self.plans.inputs.counting
         if len(counting) <= _JUDGED_AT_FIRST:
             return list(counting)
-        losses = self.plans.on_all(self.plans.full, self.experiment.ranges)
-        ranked = sorted(counting, key=lambda place: -losses.get(place, 0.0))
-        return sorted({*ranked[:_JUDGED_AT_FIRST], *(set(self.plans.inputs.first) & set(counting))})
+        return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:_JUDGED_AT_FIRST])
 
     def finish(self, findings: Findings) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
@@ -139,6 +135,7 @@ class AnswerSearch:
         if checked.meets(budget):
             return self._answer(Cheapest(frozenset(), True, {}), self.experiment, None, checked, budget, {})
         plans, space = self.plans, self.space
+        plans.join(checked.missed)
         alone = gains_and_losses(plans, space, ranges) if plans.switches else None
         found, experiment, checked, aim = self._held(findings, alone)
         if not found.meets:
@@ -165,10 +162,10 @@ class AnswerSearch:
             checked = check(plans, experiment, space.plan(found.kept))
             if checked.meets(budget) or not found.meets:
                 break
-            new = [place for place in checked.missed if place not in plans.judged]
-            plans.judged += new[:_JOIN]
-            if not new:
+            if not plans.join(checked.missed):
                 aim *= min(budget / checked.worst, 1.0) * _SAFETY
+                if plans.switches:
+                    plans.join(plans.missed(space.plan(found.kept), experiment.ranges, aim))
         return found, experiment, checked, aim
 
     @property

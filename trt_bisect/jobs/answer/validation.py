@@ -58,7 +58,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     by_place = losses_by_place(rule, trial, plans.inputs.counting)
     losses[OWN] = _or_infinite(rule.loss(trial))
     if losses[OWN] <= rule.budget and plans.switches:
-        losses[NUDGED] = max(map(_or_infinite, plans.nudged(plan, experiment.ranges)))
+        by_place = plans.nudged(plan, experiment.ranges)
+        losses[NUDGED] = max(by_place.values(), default=math.inf)
     return Checked(losses, _missed(by_place, rule))
 
 
