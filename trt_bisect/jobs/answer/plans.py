@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import Engine, Outputs
-from trt_bisect.builder.onnxruntime import SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.driver.culprits.search import Loss
@@ -159,18 +159,42 @@ class AnswerPlans:
             name: of the inputs, for the progress bar.
         """
         plan = experiment.whole.canonical(plan)
-        key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} whole").text
+        return self._kept("whole", plan, experiment, given, name, lambda: experiment.builder.build(plan))
+
+    def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
+        """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
+
+        Returns:
+            None where that is another arithmetic: see ``OnnxRuntimeBuilder.plain``.
+        """
+        builder, plan = experiment.builder, experiment.whole.canonical(plan)
+        engine = builder.plain(plan) if isinstance(builder, OnnxRuntimeBuilder) else None
+        if engine is None:
+            return None
+        return self._kept("plain", plan, experiment, self.inputs.given, "all inputs, INT8 kernels", lambda: engine)
+
+    def _kept(
+        self,
+        kind: str,
+        plan: PrecisionPlan,
+        experiment: Experiment,
+        given: GivenInputs,
+        name: str,
+        build: Callable[[], Engine],
+    ) -> Trial:
+        """Returns the trial of a plan on one engine; it is measured once."""
+        key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
         store = self.experiment.store
         known = store.find(key)
         if known is None:
             self.preparation.progress.stage(f"Measuring on {name}", len(given))
-            known = self._measured(key, plan, experiment, given)
+            known = self._measured(key, build, given)
             store.keep(known)
         return known
 
-    def _measured(self, key: str, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs) -> Trial:
+    def _measured(self, key: str, build: Callable[[], Engine], given: GivenInputs) -> Trial:
         try:
-            with experiment.builder.build(plan) as engine:
+            with build() as engine:
                 outputs = [self._infer(engine, place, feeds) for place, feeds in enumerate(given.feeds)]
                 ran, messages = dict(engine.ran), "\n".join(engine.messages)
         except TrialFailed as failure:

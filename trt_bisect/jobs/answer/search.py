@@ -18,7 +18,7 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import int8_set
 
 AUTO = "auto"
-IMPROVEMENTS = 60
+IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
