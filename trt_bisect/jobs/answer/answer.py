@@ -150,10 +150,11 @@ class AnswerSearch:
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
         """
         plans, budget = self.plans, self.experiment.rule.budget
-        aim = budget * _SAFETY
+        aim, before = budget * _SAFETY, frozenset[int]()
         for _ in range(_ROUNDS):
             space = replace(self.space, budget=aim)
-            found = find_set(plans, space, self.experiment.ranges, findings, alone, self.improvements)
+            found = find_set(plans, space, self.experiment.ranges, findings, alone, self.improvements, before)
+            before |= found.kept
             experiment = self.experiment
             if found.meets and found.kept and plans.switches and len(self.tried) > 1 and not self.named:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])

@@ -133,7 +133,13 @@ def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensit
 
 
 def find_set(
-    plans: AnswerPlans, space: Space, ranges: Ranges, findings: Findings, alone: Sensitivities | None, limit: int
+    plans: AnswerPlans,
+    space: Space,
+    ranges: Ranges,
+    findings: Findings,
+    alone: Sensitivities | None,
+    limit: int,
+    before: Kept = frozenset(),
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high with some ranges.
 
@@ -144,12 +150,15 @@ def find_set(
         findings: of the curve: on engines that are built for each plan its culprits are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
+        before: the set of an earlier search, which misses now: it is mended, in one order and without improvements.
     """
     plans.preparation.progress.stage("Searching for the cheapest recipe", None)
     rankings = orders(space, alone)
     if alone is None:
         suspects = {unit for unit, (k,) in enumerate(space.units) if k in findings.culprits}
         rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
+    if before:
+        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in before))], 0
     return drive(cheapest(space, rankings, limit, alone), partial(plans.losses, ranges=ranges))
 
 
