@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.driver.culprits.bisect import bisect
     from trt_bisect.driver.culprits.exhaustive import exhaustive
-    from trt_bisect.driver.culprits.repair import repair
     from trt_bisect.driver.culprits.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.history.store import History
@@ -84,7 +83,6 @@ _HOME = {
     "Recovery": "results.recovery",
     "recover": "jobs.recover.recover",
     "regress": "jobs.regress.regress",
-    "repair": "driver.culprits.repair",
     "run": "jobs.run.run",
     "Sensitivity": "results.sensitivity",
     "sensitivity": "jobs.sensitivity",
@@ -133,7 +131,6 @@ __all__ = [
     "read_cache",
     "recover",
     "regress",
-    "repair",
     "run",
     "sensitivity",
     "similarity",

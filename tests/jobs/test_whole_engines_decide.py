@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -29,8 +29,10 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
+from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.recipe_files import RecipeFiles
+from trt_bisect.results.search_result import Measured, Recipe
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
@@ -98,7 +100,7 @@ class Experiment:
         self.ranges = Ranges({name: np.float32(0.1) for name in self.network.rounded_activations}, {}, "invented")
 
     def report(self, in_pieces, wholes, curve=FULL):
-        """The report of ``branch`` on an NVIDIA engine, and what the page shows of its journal."""
+        """The report of ``branch`` on an NVIDIA engine with all suspects high, and what the page shows."""
         network, store, builder = self.network, MemoryStore(), Wholes(wholes)
         whole = RebuildEvaluator(network, builder, [{}], compare, store)
         fakes = Pieces(in_pieces)
@@ -107,10 +109,14 @@ class Experiment:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        measured = search(curve == FULL, question, evaluator, RULE, names, Silent())
-        measured = replace(measured, trials=store.trials, canonical=whole.canonical)
+        found = search(curve == FULL, question, evaluator, RULE, names, Silent())
+        suspects = found.findings.culprits
+        full, restored = (whole.measure(question.all_but(kept)) for kept in ((), suspects))
+        recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
+        measured = Measured(found, recipe, full, restored, store.trials, whole.canonical)
         manifest = self.manifest(builder, curve)
-        kept = {"files": RecipeFiles({}, None), "notes": (), "seconds": {}, "latencies": None}
+        kept = {"files": RecipeFiles({}, None), "notes": (), "seconds": {}, "latencies": None, "accept": False}
+        kept["answer"] = AnswerFacts(judged=1, given=None, unseen=None, cost=0.0)
         shown = Replay(manifest).report(store.trials)
         return assemble(measured, manifest.blank, network, self.ranges, RULE, **kept), shown
 

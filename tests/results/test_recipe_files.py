@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
@@ -38,14 +37,17 @@ def recipe(tmp_path_factory):
 def test_the_qdq_network_gives_the_similarity_reported(recipe):
     """Run by ONNX Runtime alone, beside the network in the user's file."""
     folder, report = recipe
-    feeds = {"x": np.load(folder / "inputs.npz")["x"][0]}
+    samples = networks.samples(networks.residual())["x"]
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
     path = folder / "recipe/network.qdq.onnx"
     onnx.checker.check_model(str(path), full_check=True)
-    ours = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    original = ort.InferenceSession(report.model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    assert similarity(original, ours, "sqnr") == pytest.approx(report.similarity["recipe"], abs=0.05)
+    ours = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    original = ort.InferenceSession(report.model, providers=["CPUExecutionProvider"])
+    each = [
+        similarity(original.run(None, {"x": x[None]})[0], ours.run(None, {"x": x[None]})[0], "sqnr") for x in samples
+    ]
+    assert min(each) == pytest.approx(report.similarity["recipe"], abs=0.05)
     culprit = next(node for node in onnx.load(path).graph.node if node.name == "block1.conv2")
     assert culprit.input[0] == "block1.relu1_out"
 

@@ -366,10 +366,11 @@ def waiting_run(lenet, folder, meeting):
     meeting.mkdir()
     digits = meeting.with_name("digits.npz")
     np.savez(digits, data=np.load(lenet / "calibration.npz")["data"][:2])
-    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--input", digits]
+    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", digits, "--calibrator", "entropy"]
+    arguments += ["--input", digits]
     arguments += ["--metric", "tests.support.fake_metrics:cosine_that_waits", "--threshold", "0.99"]
     command = [*COMMAND, *map(str, arguments), "--strategy", "exhaustive", "--output", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRT_BISECT_TEST_CALLS": "9"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRT_BISECT_TEST_FOLDER": str(folder)}
     environment["TRT_BISECT_TEST_MEETING"] = str(meeting)
     null = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=null, stderr=null, env=environment) as process:

@@ -17,7 +17,7 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.rebuild import TrialStore
-from trt_bisect.evaluator.trial import INFERENCE_FAILED, Cost, OutputFigures, Trial
+from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
@@ -83,12 +83,20 @@ class WholeRunner:
 
 @dataclass
 class _Pending:
-    """A plan under measurement: the inputs that are left, and the losses so far."""
+    """A plan under measurement.
+
+    Attributes:
+        infer: runs the plan; the first call opens it.
+        left: the inputs to run it on.
+        losses: on the inputs so far.
+        stored: losses that an earlier run left in the journal: they are taken instead of another inference.
+    """
 
     plan: PrecisionPlan
     infer: Infer
     left: list[int]
     losses: dict[int, float]
+    stored: Mapping[int, float]
     outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
     failure: TrialFailed | None = None
     inferences: int = 0
@@ -130,6 +138,8 @@ class EachInput:
         self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]}"
         self._canonical = canonical
         self._missed: Counter[int] = Counter()
+        self._found: dict[PrecisionPlan, dict[int, float]] = {}
+        self._failed: set[PrecisionPlan] = set()
         self._together = together
 
     def losses(
@@ -168,12 +178,10 @@ class EachInput:
         return TrialKey(plan.key(), self._measured_in).text
 
     def _known(self, plan: PrecisionPlan) -> dict[int, float]:
-        trial = self._store.find(self._key(plan))
-        return {} if trial is None else {int(place): loss for place, loss in trial.losses.items()}
+        return self._found.get(plan, {})
 
     def _largest(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        trial = self._store.find(self._key(plan))
-        if trial is None or trial.failed:
+        if plan in self._failed:
             return None
         return self._loss({place: loss for place, loss in self._known(plan).items() if place in among}, len(among))
 
@@ -185,8 +193,7 @@ class EachInput:
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
         """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
-        trial = self._store.find(self._key(plan))
-        if trial is not None and trial.failed:
+        if plan in self._failed:
             return []
         known = self._known(plan)
         if not to_the_end and self._misses({place: known[place] for place in order if place in known}, len(order)):
@@ -199,19 +206,26 @@ class EachInput:
     def _measure(self, plans: Sequence[PrecisionPlan], order: Sequence[int], to_the_end: bool) -> None:
         began = perf_counter()
         with ExitStack() as stack:
-            pending = []
-            for plan in plans:
-                left, known = self._left(plan, order, to_the_end), self._known(plan)
-                try:
-                    infer = stack.enter_context(self._runner.opened(plan))
-                    pending.append(_Pending(plan, infer, left, known))
-                except TrialFailed as failure:
-                    self._store.keep(Trial(self._key(plan), failure.outcome, message=failure.message))
-            built = perf_counter()
-            self._run(pending, len(order), to_the_end)
-        infer_seconds = perf_counter() - built
+            pending = [self._pending(plan, self._left(plan, order, to_the_end), stack) for plan in plans]
+            self._run([one for one in pending if one.failure is None], len(order), to_the_end)
+        seconds = (perf_counter() - began) / len(plans)
         for one in pending:
-            self._keep(one, (built - began) / len(plans), infer_seconds / len(plans))
+            self._keep(one, seconds)
+
+    def _pending(self, plan: PrecisionPlan, left: list[int], stack: ExitStack) -> _Pending:
+        trial = self._store.find(self._key(plan))
+        stored = {} if trial is None else {int(place): loss for place, loss in trial.losses.items()}
+        opened: list[Infer] = []
+
+        def infer(feeds: Feeds) -> Outputs:
+            if not opened:
+                opened.append(stack.enter_context(self._runner.opened(plan)))
+            return opened[0](feeds)
+
+        one = _Pending(plan, infer, left, dict(self._known(plan)), stored)
+        if trial is not None and trial.failed:
+            one.failure = TrialFailed(trial.outcome, trial.message)
+        return one
 
     def _run(self, pending: Sequence[_Pending], inputs: int, to_the_end: bool) -> None:
         """Runs plans on their inputs, as many inferences at a time as there are cores."""
@@ -227,6 +241,8 @@ class EachInput:
                         one.left.clear()
 
     def _figures(self, one: _Pending, place: int) -> tuple[Judged, TrialFailed | None]:
+        if place in one.stored:
+            return ({}, one.stored[place]), None
         try:
             return self._judge(place, one.infer(self.given.feeds[place])), None
         except TrialFailed as failure:
@@ -237,7 +253,7 @@ class EachInput:
         """Adds the result of one inference; results after a miss in the same wave are not taken."""
         if place not in one.left or one.failure is not None:
             return
-        one.inferences += 1
+        one.inferences += place not in one.stored
         if failure is not None:
             one.failure = failure
             return
@@ -246,13 +262,21 @@ class EachInput:
         if one.losses[place] >= max(one.losses.values()):
             one.outputs = figures
 
-    def _keep(self, one: _Pending, build_seconds: float, infer_seconds: float) -> None:
+    def _keep(self, one: _Pending, seconds: float) -> None:
+        """Keeps a trial if anything new was measured for it."""
         key = self._key(one.plan)
         if one.failure is not None:
-            self._store.keep(Trial(key, INFERENCE_FAILED, message=one.failure.message))
+            self._failed.add(one.plan)
+            if self._store.find(key) is None:
+                self._store.keep(Trial(key, one.failure.outcome, message=one.failure.message))
             return
-        trial = Trial.judged(key, one.outputs, {}, Cost(build_seconds, infer_seconds, one.inferences, 0))
-        self._store.keep(replace(trial, losses={str(place): loss for place, loss in one.losses.items()}))
+        self._found[one.plan] = one.losses
+        if one.inferences:
+            before = self._store.find(key) or Trial(key, MEASURED)
+            cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + one.inferences, 0)
+            trial = Trial.judged(key, one.outputs or before.outputs, {}, cost)
+            losses = {**one.stored, **one.losses}
+            self._store.keep(replace(trial, losses={str(place): loss for place, loss in losses.items()}))
 
 
 def switch_session(builder: Builder) -> SwitchSession | None:

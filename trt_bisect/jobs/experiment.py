@@ -28,7 +28,7 @@ class Experiment:
         feeds: the inputs that are judged together.
         about: what the report says of them.
         data: what the ranges come from, if that was data.
-        more: the inputs given beside ``feeds``; a recipe has to hold on them too.
+        more: all data given: a recipe has to hold on all its samples.
         compare: from outputs to figures.
         parts: what the fingerprint is made of.
         whole: measures on whole engines; ``evaluator`` as the strategy wants it.
@@ -50,7 +50,7 @@ class Experiment:
     evaluator: RebuildEvaluator | BranchEvaluator
     key: str
     data: Dataset | None
-    more: Dataset | None
+    more: tuple[Dataset, ...]
     compare: Compare
     parts: Mapping[str, Any]
     strategy: str

@@ -130,7 +130,7 @@ class Preparation:
                 evaluator=whole,
                 key=key,
                 data=data,
-                more=data if dataset is None else self.without_unseen(self._dataset(dataset)),
+                more=self._given(data, inputs, dataset),
                 compare=compare,
                 parts=parts,
                 strategy=strategy,
@@ -277,6 +277,11 @@ class Preparation:
             if self.options.samples is None or len(feeds) <= self.options.samples:
                 return feeds, {"source": source.source, "judged": len(feeds)}
         return self._worst_of(engine, ranges, source)
+
+    def _given(self, data: Dataset | None, inputs: Any, dataset: Any) -> tuple[Dataset, ...]:
+        """The data that a recipe has to hold on."""
+        named = [self.without_unseen(self._dataset(each)) for each in (inputs, dataset) if each is not None]
+        return (*named, *([data] if data is not None and dataset is None else []))
 
     def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
         self.progress.stage("Searching for the worst inputs", source.length)

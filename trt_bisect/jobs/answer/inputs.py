@@ -52,17 +52,18 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[str]]:
     """The inputs without repetitions, and a label for each: its place in its data set."""
-    source, more = str(experiment.about.get("source", "")), experiment.more
+    source = str(experiment.about.get("source", ""))
     places = experiment.about.get("places") or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
     labels = [f"{source} {place}" for place in places]
     known = {digest_of_feeds(one) for one in feeds}
-    for place, sample in enumerate(more or ()):
-        digest = digest_of_feeds(sample)
-        if digest not in known:
-            known.add(digest)
-            feeds.append(spill.kept(sample))
-            labels.append(f"{more.source} {more.place(place)}" if more else "")
+    for data in experiment.more:
+        for place, sample in enumerate(data):
+            digest = digest_of_feeds(sample)
+            if digest not in known:
+                known.add(digest)
+                feeds.append(spill.kept(sample))
+                labels.append(f"{data.source} {data.place(place)}")
     return feeds, labels
 
 

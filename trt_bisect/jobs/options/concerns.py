@@ -65,7 +65,7 @@ class DataOptions(Options):
         None,
         kind=DATA,
         flag=("--input", "--inputs"),
-        help="The inputs to judge on, each by itself.",
+        help="The inputs that the curve is judged on, each by itself. A recipe must hold on all data given.",
         otherwise="the worst of the data set are found",
         stands_for="INPUT.npz",
     )

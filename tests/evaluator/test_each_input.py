@@ -1,0 +1,104 @@
+"""Plans on many inputs, one by one, with invented losses for each plan and input."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.each_input import EachInput
+from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.precision import int8_set
+from trt_bisect.runs.journal import Journal, MemoryStore
+
+BUDGET = 0.1
+GIVEN = GivenInputs([{"x": np.float32([place])} for place in range(4)], [{}] * 4, [f"data {k}" for k in range(4)])
+PLANS = [int8_set(3, layers) for layers in ((), (0,), (1,), (0, 1, 2))]
+LOSSES = {PLANS[0]: [0, 0, 0, 0], PLANS[1]: [0.01, 0.2, 0.02, 0.3], PLANS[2]: [0.01, 0.02, 0.09, 0.03]}
+
+
+class Invented:
+    """Runs plans whose outputs are their losses; counts the inferences. A plan without losses cannot be built."""
+
+    def __init__(self, at_once=2):
+        self.at_once = at_once
+        self.ran = []
+
+    @contextmanager
+    def opened(self, plan):
+        if plan not in LOSSES:
+            raise TrialFailed("build failed", "no tactic")
+
+        def infer(feeds):
+            place = int(feeds["x"][0])
+            self.ran.append((plan, place))
+            return {"y": np.float64(LOSSES[plan][place])}
+
+        yield infer
+
+
+def judge(_, outputs):
+    loss = float(outputs["y"])
+    return {"y": OutputFigures({"cosine": 1.0 - loss})}, loss
+
+
+def evaluator(runner, store=None, **how):
+    return EachInput(GIVEN, judge, BUDGET, runner, store or MemoryStore(), "ranges", lambda plan: plan, **how)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_the_loss_is_that_of_the_worst_input_that_was_run(at_once):
+    each = evaluator(Invented(at_once))
+    assert each.losses(PLANS[:3], range(4)) == [0, 0.2, 0.09]
+    assert each.losses(PLANS[1:2], range(4), to_the_end=True) == [0.3]
+    assert each.by_place(PLANS[1]) == dict(enumerate(LOSSES[PLANS[1]]))
+    assert each.losses(PLANS[2:3], [0, 1]) == [0.02]
+
+
+def test_a_plan_that_misses_on_one_input_is_not_run_on_the_others():
+    runner = Invented(at_once=1)
+    each = evaluator(runner)
+    each.losses(PLANS[1:2], range(4))
+    assert runner.ran == [(PLANS[1], 0), (PLANS[1], 1)]
+    each.losses(PLANS[2:3], range(4))
+    assert runner.ran[2:] == [(PLANS[2], place) for place in (1, 0, 2, 3)]  # where others missed, first
+
+
+def test_no_inference_is_done_twice():
+    runner = Invented()
+    each = evaluator(runner)
+    for _ in range(2):
+        each.losses(PLANS[:3], range(4))
+        each.losses(PLANS[:3], [3, 1])
+    assert len(runner.ran) == len(set(runner.ran))
+
+
+def test_a_plan_that_cannot_be_built_has_no_loss_and_is_not_tried_again():
+    store = MemoryStore()
+    each = evaluator(Invented(), store)
+    assert each.losses([PLANS[3], PLANS[2]], range(4)) == [None, 0.09]
+    assert [trial.outcome for key, trial in store.trials.items() if key.endswith(PLANS[3].key())] == ["build failed"]
+
+
+def test_together_the_mean_decides():
+    each = evaluator(Invented(), together=True)
+    assert each.losses(PLANS[2:3], range(4)) == [pytest.approx(0.0375)]
+    (loss,) = each.losses(PLANS[1:2], range(4), to_the_end=True)
+    assert loss == pytest.approx(0.53 / 4)
+
+
+def test_a_resumed_search_asks_in_the_same_order_and_runs_nothing_again(tmp_path):
+    """The first run saw a plan on all inputs in the end: the second must not take those losses too early."""
+    with Journal(tmp_path, "key", {}) as journal:
+        each = evaluator(Invented(at_once=1), journal)
+        first = each.losses(PLANS[:3], range(4)), dict(each.by_place(PLANS[1]))
+        each.losses(PLANS[1:2], range(4), to_the_end=True)
+    with Journal(tmp_path, "key", {}) as journal:
+        runner = Invented(at_once=1)
+        each = evaluator(runner, journal)
+        assert (each.losses(PLANS[:3], range(4)), each.by_place(PLANS[1])) == first
+        assert each.losses(PLANS[1:2], range(4), to_the_end=True) == [0.3]
+        assert runner.ran == []

@@ -1,0 +1,142 @@
+"""The answer of a run: it is decided on the deployed plan, on all data given."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.holdout import split
+from trt_bisect.jobs.answer import answer as answer_module
+from trt_bisect.model.network import load_network
+
+HOW = {"engine": "onnxruntime", "explain": "none"}
+
+
+@pytest.mark.parametrize("strategy", [{"strategy": "branch"}, {"curve": "culprits"}, {"strategy": "bisect"}], ids=str)
+@pytest.mark.parametrize("name", MISLEADING)
+def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, tmp_path):
+    """Every plan of the network was tried in plain ONNX Runtime to find that set."""
+    planted = MISLEADING[name]()
+    right = min(every_plan(planted, tmp_path).minimal, key=len)
+    data = networks.samples(planted.model)
+    path = networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **strategy, **HOW)
+    assert set(found.culprits) == set(found.recipe["high"]) == set(right)
+    assert found.recipe["meets"]
+    for row in found.layers:
+        assert (row.taken_back is not None) == row.culprit
+        assert not row.culprit or row.taken_back < THRESHOLD
+
+
+def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(tmp_path):
+    planted = MISLEADING["absorbed_drop"]()
+    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **HOW)
+    (suspect,) = (row for row in found.layers if row.suspect)
+    assert suspect.name == "conv1"
+    assert suspect.drop > 1.0 - THRESHOLD
+    assert not suspect.culprit
+
+
+@pytest.fixture(scope="module")
+def two_kinds(tmp_path_factory):
+    """A chain with a culprit that one sample in four hardly shows, since its planted channel is quiet there."""
+    model = networks.chain(depth=4)
+    networks.plant_between(model, "conv1", "conv2")
+    data = networks.samples(model, 24)
+    return networks.save(model, tmp_path_factory.mktemp("two")), data
+
+
+def cosines(model, recipe, samples, level):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    sessions = [
+        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in (model, recipe)
+    ]
+    found = []
+    for sample in samples:
+        one, other = (session.run(None, {"x": sample[None]})[0].astype(np.float64).ravel() for session in sessions)
+        found.append(float(one @ other / np.sqrt((one @ one) * (other @ other))))
+    return found
+
+
+def test_the_recipe_holds_on_all_data_in_plain_onnxruntime(two_kinds, tmp_path):
+    path, data = two_kinds
+    report = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", output=tmp_path / "run", **HOW)
+    assert report.culprits == ("conv2",)
+    held, unseen = report.answer.given, report.answer.unseen
+    whole = open_dataset(data, load_network(path).inputs)
+    _, kept_apart = split(whole, 0.2)
+    held_out = {kept_apart.place(place) for place in range(kept_apart.length)}
+    assert (held.inputs, held.holds, unseen.inputs) == (20, 20, 4)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        each = cosines(path, recipe, data["x"], level)
+        assert min(each[place] for place in range(24) if place not in held_out) >= 0.999
+    assert report.by_input["recipe"]["inputs"] == 20
+    assert unseen.worst == pytest.approx(min(each[place] for place in held_out), abs=2e-4)
+
+
+def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):
+    """The search begins with two inputs; what it finds is checked on all, and the others decide too."""
+    path, data = two_kinds
+    monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 1)
+    monkeypatch.setattr(answer_module, "_JOIN", 1)
+    few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
+    assert few.recipe["meets"]
+    assert few.answer.given.holds == few.answer.given.inputs
+    monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 100)
+    all_judged = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
+    assert set(few.culprits) == set(all_judged.culprits)
+    assert few.answer.judged <= all_judged.answer.judged == 20
+
+
+def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
+    """One value in ten thousand is large: min-max wastes its levels on it, a percentile does not."""
+    model = networks.chain(depth=3)
+    data = networks.samples(model, 8)
+    data["x"][:, 0, 0, 0] = 300.0
+    path = networks.save(model, tmp_path)
+    report = trt_bisect.run(path, data, threshold=0.99, output=tmp_path / "run", **HOW)
+    rows = {row.calibrator: row for row in report.answer.calibrators}
+    assert set(rows) == {"entropy", "minmax", "mse", "percentile 99.9", "percentile 99.99", "percentile 99.999"}
+    (chosen,) = (name for name, row in rows.items() if row.chosen)
+    assert report.ranges["origin"] == chosen
+    for name, row in rows.items():
+        named = trt_bisect.run(path, data, threshold=0.99, **_named(name), **HOW)
+        assert named.ranges["origin"] == name
+        assert (named.exit_code == 0) == row.meets
+    assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
+
+
+def _named(calibrator):
+    method, _, percentile = calibrator.partition(" ")
+    return {"calibrator": method, **({"percentile": float(percentile)} if percentile else {})}
+
+
+def test_a_second_run_on_the_folder_measures_nothing_and_says_the_same(two_kinds, tmp_path):
+    path, data = two_kinds
+    first = trt_bisect.run(path, data, threshold=0.999, output=tmp_path / "run", **HOW)
+    journal = (tmp_path / "run/journal.jsonl").read_bytes()
+    again = trt_bisect.run(path, data, threshold=0.999, output=tmp_path / "run", **HOW)
+    assert (tmp_path / "run/journal.jsonl").read_bytes() == journal
+    assert again.answer == first.answer
+    assert again.culprits == first.culprits
+
+
+def test_the_report_of_schema_2_is_read_again(two_kinds, tmp_path):
+    path, data = two_kinds
+    report = trt_bisect.run(path, data, threshold=0.999, output=tmp_path / "run", **HOW)
+    record = json.loads((tmp_path / "run/report.json").read_text())
+    assert record["schema"] == 2
+    read = trt_bisect.Report.from_json(record)
+    assert read.answer == report.answer
+    assert [row.gain for row in read.layers] == [row.gain for row in report.layers]
