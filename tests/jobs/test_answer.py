@@ -14,7 +14,10 @@ from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.holdout import split
 from trt_bisect.jobs.answer import answer as answer_module
+from trt_bisect.jobs.answer import plans as plans_module
+from trt_bisect.jobs.answer.validation import PLAIN
 from trt_bisect.model.network import load_network
+from trt_bisect.model.session import integer_sums_are_exact
 
 HOW = {"engine": "onnxruntime", "explain": "none"}
 
@@ -54,10 +57,11 @@ def two_kinds(tmp_path_factory):
     return networks.save(model, tmp_path_factory.mktemp("two")), data
 
 
-def cosines(model, recipe, samples, level):
+def cosines(model, recipe, samples, level, integers=False):
     options = ort.SessionOptions()
     options.graph_optimization_level = level
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if not integers:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     sessions = [
         ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in (model, recipe)
     ]
@@ -85,11 +89,22 @@ def test_the_recipe_holds_on_all_data_in_plain_onnxruntime(two_kinds, tmp_path):
     assert unseen.worst == pytest.approx(min(each[place] for place in held_out), abs=2e-4)
 
 
+@pytest.mark.skipif(not integer_sums_are_exact(), reason="this processor's INT8 kernels saturate")
+def test_the_recipe_holds_in_a_session_with_default_options(two_kinds, tmp_path):
+    path, data = two_kinds
+    given = {"x": data["x"][:12]}
+    report = trt_bisect.run(path, given, threshold=0.9999, calibrator="minmax", output=tmp_path / "run", **HOW)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    each = cosines(path, recipe, given["x"], ort.GraphOptimizationLevel.ORT_ENABLE_ALL, integers=True)
+    assert report.answer.settings[PLAIN] == pytest.approx(min(each), abs=1e-6)
+    assert min(each) >= 0.9999
+
+
 def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):
     """The search begins with two inputs; what it finds is checked on all, and the others decide too."""
     path, data = two_kinds
     monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 1)
-    monkeypatch.setattr(answer_module, "_JOIN", 1)
+    monkeypatch.setattr(plans_module, "_JOIN", 1)
     few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
     assert few.recipe["meets"]
     assert few.answer.given.holds == few.answer.given.inputs

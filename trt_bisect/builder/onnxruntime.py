@@ -17,7 +17,7 @@ from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.model.session import CPU, SAME_SUMS, make_session
+from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 from trt_bisect.support.machine import processor
@@ -129,6 +129,17 @@ class OnnxRuntimeBuilder:
         """Builds the session of one plan; its ``ran`` is that of the graph that was written."""
         session = make_session(self._writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
+
+    def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine | None:
+        """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
+
+        Returns:
+            None if these kernels are not exact here, or the plan has layers in FP16: that compares other arithmetics.
+        """
+        if self.provider != CPU or not integer_sums_are_exact() or Precision.FP16 in plan.precisions:
+            return None
+        written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
+        return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
     def switch(self, threads: int | None = None) -> SwitchSession:
         """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it.

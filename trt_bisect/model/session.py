@@ -11,13 +11,14 @@ from functools import cache
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.qdq import Written
 from trt_bisect.support.machine import give_back_memory, session_threads
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
+_SUMMED = 64
 CPU = "CPUExecutionProvider"
 SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 """The highest level of optimisations at which float sums are added in the order of the graph."""
@@ -32,8 +33,9 @@ def make_session(
     one_of_many: bool = False,
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     arena: bool = True,
+    integers: bool = False,
 ) -> ort.InferenceSession:
-    """Makes a session with Q/DQ fusion off.
+    """Makes a session, with Q/DQ fusion off unless ``integers``.
 
     Args:
         written: the graph.
@@ -43,11 +45,14 @@ def make_session(
         level: of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit; beyond it
             tensors get other layouts, and float sums another order.
         arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
+        integers: true for ONNX Runtime's INT8 kernels, as a session with default options has them.
 
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
     """
     options = _options(threads, shares_arena=one_of_many and provider == CPU)
+    if not integers:
+        options.add_session_config_entry(*NO_QDQ_FUSION)
     options.graph_optimization_level = level
     options.enable_cpu_mem_arena = arena
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
@@ -63,7 +68,6 @@ def make_session(
 
 def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
     options.log_severity_level = 4
     if shares_arena:
         _share_arena()
@@ -72,6 +76,30 @@ def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
     if threads is not None:
         options.intra_op_num_threads = threads
     return options
+
+
+@cache
+def integer_sums_are_exact() -> bool:
+    """Returns true if ONNX Runtime's INT8 kernels add up the largest products exactly on this machine.
+
+    Without VNNI, x86 kernels add pairs of products in 16 bits, which saturate.
+    """
+    pairs = [
+        helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "one", "zero"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "one", "zero"], ["wd"]),
+        helper.make_node("MatMul", ["xd", "wd"], ["y"]),
+    ]
+    largest = np.full((_SUMMED, 1), np.iinfo(np.int8).max, np.int8)
+    weights: dict[str, np.ndarray] = {"one": np.array(1, np.float32), "zero": np.array(0, np.int8), "w": largest}
+    kept = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    shapes = {"x": [1, _SUMMED], "y": [1, 1]}
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    graph = helper.make_graph(pairs, "g", [x], [y], kept)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = make_session(Written(model, {}), threads=1, integers=True)
+    (found,) = session.run(None, {"x": largest.T.astype(np.float32)})
+    return float(found[0, 0]) == _SUMMED * float(largest[0, 0]) ** 2
 
 
 def give_back_arena() -> None:

@@ -19,7 +19,9 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.precisions import in_fp16
 from trt_bisect.jobs.answer.search import (
     AUTO,
+    FEW,
     IMPROVEMENTS,
+    IMPROVEMENTS_OF_FEW,
     CalibratorTried,
     Costs,
     choose_ranges,
@@ -37,10 +39,9 @@ from trt_bisect.precision import PrecisionPlan
 
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8."""
-_JOIN = 8
-"""The number of inputs that join at a time because a recipe misses on them."""
 _ROUNDS = 5
-_SAFETY = 0.98
+_SAFETY = 0.95
+"""The search aims at so much of the budget, so that the noise of kernels does not make its recipe miss."""
 _MANY = 500
 """With more units, the gain and the loss of each alone would take longer to measure than the search itself."""
 
@@ -153,9 +154,7 @@ class AnswerSearch:
         counting = self.plans.inputs.counting
         if len(counting) <= _JUDGED_AT_FIRST:
             return list(counting)
-        losses = self.plans.on_all(self.plans.full, self.experiment.ranges)
-        ranked = sorted(counting, key=lambda place: -losses.get(place, 0.0))
-        return sorted({*ranked[:_JUDGED_AT_FIRST], *(set(self.plans.inputs.first) & set(counting))})
+        return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:_JUDGED_AT_FIRST])
 
     def finish(self, culprits: Collection[int] = ()) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
@@ -168,6 +167,7 @@ class AnswerSearch:
         checked = self.target.check(self.experiment, self.plans.full)
         if checked.meets(budget):
             return self._answer(Cheapest(frozenset(), True, {}), self.experiment, None, checked, budget, {})
+        self.plans.join(checked.missed)
         alone = self._alone()
         found, experiment, checked, aim = self._held(culprits, alone)
         if not found.meets:
@@ -191,7 +191,7 @@ class AnswerSearch:
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
                 break
-            plans.judged += new[:_JOIN]
+            plans.join(new)
         checked = target.check(experiment, space.plan(kept))
         found = Cheapest(kept, checked.meets(target.budget), {})
         if found.meets:
@@ -221,14 +221,15 @@ class AnswerSearch:
 
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
         """
-        plans, target = self.plans, self.target
-        aim = budget = target.budget
+        plans, target, budget = self.plans, self.target, self.target.budget
+        aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
         for _ in range(_ROUNDS):
             space = replace(self.space, budget=aim)
             experiment = self.experiment
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             measure = partial(target.losses, ranges=experiment.ranges)
-            found = find_set(space, measure, culprits, alone, self.improvements)
+            found = find_set(space, measure, culprits, alone, self._limit, before)
+            before |= found.kept
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
@@ -237,17 +238,26 @@ class AnswerSearch:
             checked = target.check(experiment, space.plan(found.kept))
             if checked.meets(budget) or not found.meets:
                 break
-            new = [place for place in checked.missed if place not in plans.judged]
-            plans.judged += new[:_JOIN]
-            if not new:
+            if not plans.join(checked.missed):
                 aim *= min(budget / checked.worst, 1.0) * _SAFETY
+                if plans.switches and self._by_similarity:
+                    plans.join(plans.missed(space.plan(found.kept), experiment.ranges, aim))
         return found, experiment, checked, aim
 
     @property
     def _retunes(self) -> bool:
         """True if single tensors may get the scales of other calibrators."""
         candidates = self.plans.switches and len(self.tried) > 1 and not self.named
-        return candidates and self.single_scales and isinstance(self.target, SimilarityTarget)
+        return candidates and self.single_scales and self._by_similarity
+
+    @property
+    def _by_similarity(self) -> bool:
+        return isinstance(self.target, SimilarityTarget)
+
+    @property
+    def _limit(self) -> int:
+        """The number of plans by which a set may be improved: of few units more, as each costs little."""
+        return max(self.improvements, IMPROVEMENTS_OF_FEW) if len(self.space.units) <= FEW else self.improvements
 
     @property
     def named(self) -> bool:

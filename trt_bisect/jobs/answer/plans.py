@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import Builder, Engine, Outputs
-from trt_bisect.builder.onnxruntime import SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.driver.culprits.search import Loss
@@ -24,6 +24,8 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan, int8_set
 
+_JOIN = 8
+"""The number of inputs that join the judged ones at a time."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
 
@@ -105,6 +107,19 @@ class AnswerPlans:
         places = self.judged if among is None else among
         return self.each(ranges).losses(plans, places, self._tell, to_the_end=to_the_end)
 
+    def join(self, missed: Iterable[int]) -> bool:
+        """Adds inputs on which a recipe misses to the judged ones.
+
+        Args:
+            missed: their places, the worst first; only so many join at a time.
+
+        Returns:
+            True if there was one that was not judged yet.
+        """
+        new = [place for place in missed if place not in self.judged][:_JOIN]
+        self.judged += new
+        return bool(new)
+
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
         """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
         (loss,) = self.losses([plan], ranges)
@@ -112,19 +127,47 @@ class AnswerPlans:
         found = [known[place] for place in self.judged if place in known]
         return [inf] if loss is None or not found else found
 
+    def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
+        """Returns the largest loss of each plan on some inputs; each is run on all of them."""
+        return self.each(ranges).losses(plans, among, self._tell, to_the_end=True)
+
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
         """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
         counting = self.inputs.counting
-        (loss,) = self.each(ranges).losses([plan], counting, self._tell, to_the_end=True)
+        (loss,) = self.to_the_end([plan], ranges, counting)
         found = self.each(ranges).by_place(plan)
         return {} if loss is None else {place: found[place] for place in counting}
 
-    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> list[Loss]:
-        """Returns the largest loss of a plan on all inputs, with all scales multiplied by factors close to 1."""
-        found: list[Loss] = []
+    def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
+        """Returns the places of the inputs that count, those on which a plan loses most first."""
+        losses = self.on_all(plan, ranges)
+        return sorted(self.inputs.counting, key=lambda place: -losses.get(place, 0.0))
+
+    def missed(self, plan: PrecisionPlan, ranges: Ranges, budget: float | None = None) -> list[int]:
+        """Returns the places of the inputs on which a plan exceeds a budget, the worst first.
+
+        Args:
+            plan: to measure.
+            ranges: of the activations.
+            budget: None for that of the threshold.
+        """
+        losses, most = self.on_all(plan, ranges), self.experiment.rule.budget if budget is None else budget
+        return sorted((place for place in losses if losses[place] > most), key=lambda place: -losses[place])
+
+    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
+        """Returns the losses of a plan by input, with all scales multiplied by factors close to 1, the largest of all.
+
+        After an input on which the plan misses it is not run on others.
+        """
+        found: dict[int, float] = {}
         for factor in _NUDGES:
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
-            found += self.losses([plan], replace(ranges, scales=scales), self.inputs.counting)
+            moved = replace(ranges, scales=scales)
+            (loss,) = self.losses([plan], moved, self.inputs.counting)
+            if loss is None:
+                return dict.fromkeys(self.inputs.counting, inf)
+            for place, one in self.each(moved).by_place(plan).items():
+                found[place] = max(one, found.get(place, 0.0))
         return found
 
     def whole(
@@ -145,19 +188,43 @@ class AnswerPlans:
             followers: the builder of engines whose layers that only follow round too, to measure on such an engine.
         """
         plan = experiment.whole.canonical(plan)
-        kind = "whole" if followers is None else "followers"
+        kind, builder = ("whole", experiment.builder) if followers is None else ("followers", followers)
+        return self._kept(kind, plan, experiment, given, name, lambda: builder.build(plan))
+
+    def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
+        """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
+
+        Returns:
+            None where that is another arithmetic: see ``OnnxRuntimeBuilder.plain``.
+        """
+        builder, plan = experiment.builder, experiment.whole.canonical(plan)
+        engine = builder.plain(plan) if isinstance(builder, OnnxRuntimeBuilder) else None
+        if engine is None:
+            return None
+        return self._kept("plain", plan, experiment, self.inputs.given, "all inputs, INT8 kernels", lambda: engine)
+
+    def _kept(
+        self,
+        kind: str,
+        plan: PrecisionPlan,
+        experiment: Experiment,
+        given: GivenInputs,
+        name: str,
+        build: Callable[[], Engine],
+    ) -> Trial:
+        """Returns the trial of a plan on one engine; it is measured once."""
         key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
         store = self.experiment.store
         known = store.find(key)
         if known is None:
             self.preparation.progress.stage(f"Measuring on {name}", len(given))
-            known = self._measured(key, plan, followers or experiment.builder, given)
+            known = self._measured(key, build, given)
             store.keep(known)
         return known
 
-    def _measured(self, key: str, plan: PrecisionPlan, builder: Builder, given: GivenInputs) -> Trial:
+    def _measured(self, key: str, build: Callable[[], Engine], given: GivenInputs) -> Trial:
         try:
-            with builder.build(plan) as engine:
+            with build() as engine:
                 outputs = [self._infer(engine, place, feeds) for place, feeds in enumerate(given.feeds)]
                 ran, messages = dict(engine.ran), "\n".join(engine.messages)
         except TrialFailed as failure:

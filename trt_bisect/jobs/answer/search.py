@@ -11,7 +11,7 @@ from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
-from trt_bisect.driver.recipes.search_space import MeasuredSets, Sensitivities, Space, sensitivities
+from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.shapes import facts_for
@@ -22,10 +22,14 @@ Costs = Mapping[int, Mapping[Precision, float]]
 """By layer and high precision, the share of INT8's gain in speed that is given up."""
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 AUTO = "auto"
-IMPROVEMENTS = 100
+IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
+FEW, IMPROVEMENTS_OF_FEW = 16, 100
+"""With at most so many units it tries more plans: see ``benchmarks.answer.every_plan``."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
+_ALONE_ON = 3
+"""The number of inputs on which each layer is measured alone."""
 _DEAR = 0.05
 """Single tensors get other scales only for a recipe that costs more."""
 _SAME_SCALE = 1e-3
@@ -85,8 +89,9 @@ def choose_ranges(
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
     Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe is searched with each, in one order, and given up as soon as it costs more than another one. Of recipes that
-    cost about the same, that with the smallest mean loss counts: it is the likeliest to hold on other inputs.
+    recipe that holds on all inputs is searched with each, in one order, and given up as soon as it costs more than
+    another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the likeliest to
+    hold on other inputs.
 
     Args:
         plans: measures.
@@ -109,13 +114,24 @@ def choose_ranges(
     best, means = float("inf"), dict[int, float]()
     for place in sorted(range(len(tried)), key=lambda place: _loss(tried[place])):
         one = tried[place]
-        kept = drive(least_cost(space, best + _AS_CHEAP), partial(plans.losses, ranges=one.ranges))
+        kept = _first_recipe(plans, space, one.ranges, best + _AS_CHEAP)
         if kept is not None:
             tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
             best = min(best, space.cost(kept))
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
+
+
+def _first_recipe(plans: AnswerPlans, space: Space, ranges: Ranges, dearest: float) -> Kept | None:
+    """The recipe of one order that holds on all inputs; None if it would cost more than ``dearest``.
+
+    Inputs on which it misses join the judged ones, for all searches that come later.
+    """
+    while True:
+        kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
+        if kept is None or not plans.join(plans.missed(space.plan(kept), ranges)):
+            return kept
 
 
 def _loss(tried: CalibratorTried) -> float:
@@ -131,13 +147,19 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
 
 
 def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensitivities:
-    """Measures each layer alone in INT8, and alone high, on the inputs that the curve is judged on."""
+    """Measures each layer alone in INT8, and alone high, on the inputs that are worst in full INT8."""
     plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
-    return drive(sensitivities(MeasuredSets(space)), lambda asked: plans.losses(asked, ranges, plans.inputs.first))
+    worst = plans.worst(plans.full, ranges)[:_ALONE_ON]
+    return drive(sensitivities(MeasuredSets(space)), lambda asked: plans.to_the_end(asked, ranges, worst))
 
 
 def find_set(
-    space: Space, measure: Measure, culprits: Collection[int], alone: Sensitivities | None, limit: int
+    space: Space,
+    measure: Measure,
+    culprits: Collection[int],
+    alone: Sensitivities | None,
+    limit: int,
+    before: Kept = frozenset(),
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high.
 
@@ -147,11 +169,14 @@ def find_set(
         culprits: of the curve: on engines that are built for each plan they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
+        before: the set of an earlier search, which misses now: it is mended, in one order and without improvements.
     """
     rankings = orders(space, alone)
     if alone is None:
         suspects = {number for number, unit in enumerate(space.units) if not set(culprits).isdisjoint(unit)}
         rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
+    if before:
+        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in before))], 0
     return drive(cheapest(space, rankings, limit, alone), measure)
 
 

@@ -15,6 +15,7 @@ from trt_bisect.precision import PrecisionPlan
 OFF = "optimisations off"
 OWN = "own engine"
 NUDGED = "scales moved by 2e-5"
+PLAIN = "ONNX Runtime's INT8 kernels"
 FOLLOWERS = "followers in INT8"
 """The setting that tells and does not decide: see ``model.followers``."""
 
@@ -45,6 +46,8 @@ class Checked:
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
     """Measures a plan on all inputs: with optimisations off, on its own engine, and with scales moved a little.
 
+    On ONNX Runtime also as a plain session runs the recipe's file, with INT8 kernels.
+
     Args:
         plans: measures.
         experiment: with the ranges.
@@ -60,7 +63,12 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     by_place = losses_by_place(rule, trial, plans.inputs.counting)
     losses[OWN] = _or_infinite(rule.loss(trial))
     if losses[OWN] <= rule.budget and plans.switches:
-        losses[NUDGED] = max(map(_or_infinite, plans.nudged(plan, experiment.ranges)))
+        by_place = plans.nudged(plan, experiment.ranges)
+        losses[NUDGED] = max(by_place.values(), default=math.inf)
+        plain = plans.plain(plan, experiment) if losses[NUDGED] <= rule.budget else None
+        if plain is not None:
+            by_place = losses_by_place(rule, plain, plans.inputs.counting)
+            losses[PLAIN] = _or_infinite(rule.loss(plain))
     return Checked(losses, _missed(by_place, rule))
 
 
