@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from trt_bisect.report.screen.causes import print_causes
+from trt_bisect.report.screen.causes import print_causes, print_causes_in_short
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.tried_text import tried_text
@@ -27,11 +27,12 @@ def print_advice(explanation: Explanation, metric: str, console: Console, *, in_
         console: to print on.
         in_full: for each culprit the evidence and the remedies too.
     """
-    print_causes(explanation, metric, console)
     if not in_full:
+        print_causes_in_short(explanation, metric, console)
         if explanation.advice:
             console.print(Text(f"Evidence and remedies: report.html, {EXPLANATION}, --all-layers."))
         return
+    print_causes(explanation, metric, console)
     console.print()
     for advice in explanation.advice[:CULPRITS_UP_TO]:
         _print_culprit(advice, metric, console)
