@@ -28,7 +28,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
 
-_JUDGED_AT_FIRST = 4
+_JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8."""
 _ROUNDS = 5
 _SAFETY = 0.95

@@ -24,7 +24,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan, int8_set
 
-_JOIN = 4
+_JOIN = 8
 """The number of inputs that join the judged ones at a time."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
