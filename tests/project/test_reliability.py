@@ -44,8 +44,8 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_
     found = figures(tmp_path, "disk", "--pieces", "2", "--step", "1000", "--only", "MobileNet, exhaustive")
     (found,) = (value for value in found.values() if isinstance(value, dict))
     assert found["equal after room was made"] == found["sizes"] >= 2
-    assert "ranges.json" in found["full at"]
-    assert {"report.json", "report.html"} & set(found["full at"])
+    assert {"magnitudes.npz", "ranges.json"} & set(found["full at"]), "a file of the calibration, at the start"
+    assert {"layers.csv", "report.json", "report.html"} & set(found["full at"]), "a file of the report, at the end"
 
 
 @pytest.mark.slow
