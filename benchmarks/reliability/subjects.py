@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.support import networks
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
 JOURNAL = "journal.jsonl"
-_TIMES = ("started", "seconds", "builds", "peak_bytes", "command")
+_TIMES = ("started", "seconds", "builds", "peak_bytes", "command", "next_command")
 _RECIPE = ("plan.json", "trtexec.flags", "calibration.cache", "network.qdq.onnx")
 
 
@@ -85,10 +84,21 @@ def whole_lines(folder: Path) -> list[bytes]:
 
 
 def twice(lines: Iterable[bytes]) -> int:
-    """How many trials stand more than once in a journal: the same plan under the same fingerprint."""
-    records = [json.loads(line) for line in lines]
-    counted = Counter((record["run"], record["trial"]["plan"]) for record in records if "trial" in record)
-    return sum(count - 1 for count in counted.values())
+    """The number of trials that were measured again: the same plan under the same fingerprint.
+
+    A trial on many inputs stands in the journal again each time that it was run on more of them. It was measured again
+    if a line adds no input, or if there were more inferences than inputs.
+    """
+    known: dict[tuple[str, str], set[str]] = {}
+    count = 0
+    for record in map(json.loads, lines):
+        if "trial" in record:
+            trial = record["trial"]
+            key, inputs = (record["run"], trial["plan"]), set(trial.get("losses", ()))
+            again = key in known and not known[key] < inputs
+            count += again or (bool(inputs) and trial["inferences"] > len(inputs))
+            known[key] = inputs
+    return count
 
 
 def unfinished(folder: Path) -> list[str]:

@@ -30,6 +30,7 @@ import numpy as np
 
 from benchmarks.reliability.subjects import SAMPLES
 from tests.support import networks
+from tests.support.nights import trials_in
 from trt_bisect import History
 from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.rows import PastReport
@@ -190,7 +191,7 @@ def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, int
     double = [key for key, count in Counter((t.run, t.fingerprint, t.plan) for t in trials).items() if count > 1]
     if double:
         faults.append(f"{len(double)} trials are there twice")
-    journaled = sum(_journaled(path) for path in file.parent.rglob("journal.jsonl"))
+    journaled = sum(len(trials_in(path.parent)) for path in file.parent.rglob("journal.jsonl"))
     if len(trials) != journaled:
         faults.append(f"{len(trials)} trials, the journals have {journaled}")
     with sqlite3.connect(file) as base:
@@ -213,7 +214,3 @@ def _is_of(night: NightlyRun, report: PastReport) -> bool:
     starts = {night.clock, _last_start(night)}
     late = min(abs(report.started - start) for start in starts)
     return _name(night) in report.folder and late < timedelta(minutes=10)
-
-
-def _journaled(journal: Path) -> int:
-    return sum("trial" in json.loads(line) for line in journal.read_text().splitlines())

@@ -10,7 +10,7 @@ import time
 import pandas as pd
 import pytest
 
-from tests.support.nights import at, night
+from tests.support.nights import at, night, trials_in
 from trt_bisect import History
 from trt_bisect.history.sparkline import heights, spark_text
 from trt_bisect.history.store import HISTORY
@@ -137,8 +137,7 @@ def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
 
 def test_trials_as_a_table(command, week, finished):
     code, _, _ = command("history", week, "--trials", "--csv", week / "t.csv", "--parquet", week / "t.parquet")
-    lines = [json.loads(line) for line in (finished / "journal.jsonl").read_text().splitlines()]
-    plans = [line["trial"]["plan"] for line in lines if "trial" in line]
+    plans = [plan for _, plan in trials_in(finished)]
     assert code == 0
     for table in (pd.read_csv(week / "t.csv"), pd.read_parquet(week / "t.parquet")):
         assert list(table["plan"]) == plans * 6

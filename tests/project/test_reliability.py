@@ -44,8 +44,8 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_
     found = figures(tmp_path, "disk", "--pieces", "2", "--step", "1000", "--only", "MobileNet, exhaustive")
     (found,) = (value for value in found.values() if isinstance(value, dict))
     assert found["equal after room was made"] == found["sizes"] >= 2
-    assert "ranges.json" in found["full at"]
-    assert {"report.json", "report.html"} & set(found["full at"])
+    assert {"magnitudes.npz", "ranges.json"} & set(found["full at"]), "a file of the calibration, at the start"
+    assert {"layers.csv", "report.json", "report.html"} & set(found["full at"]), "a file of the report, at the end"
 
 
 @pytest.mark.slow
@@ -83,14 +83,19 @@ def test_spoiled_inputs_are_refused_in_words(tmp_path):
     assert refused > 25
 
 
-def trial(plan, run="r"):
-    return json.dumps({"run": run, "trial": {"plan": plan}}).encode() + b"\n"
+def trial(plan, run="r", inputs="", inferences=1):
+    record = {"plan": plan, "inferences": inferences, "losses": dict.fromkeys(inputs, 0.5)}
+    return json.dumps({"run": run, "trial": record}).encode() + b"\n"
 
 
 def test_trials_that_stand_twice_are_counted(tmp_path):
     lines = [b'{"run": "r", "about": {}}\n', trial("a"), trial("b"), trial("a", "other")]
     assert twice(lines) == 0
     assert twice([*lines, trial("a"), trial("a")]) == 2
+    grown = [trial("c", inputs="12", inferences=2), trial("c", inputs="123", inferences=3)]
+    assert twice(grown) == 0
+    assert twice([*grown, grown[-1]]) == 1
+    assert twice([grown[0], trial("c", inputs="123", inferences=5)]) == 1
     (tmp_path / "journal.jsonl").write_bytes(b"".join(lines) + b'{"run": "r", "tri')
     assert whole_lines(tmp_path) == lines
 

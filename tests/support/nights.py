@@ -6,14 +6,28 @@ import json
 import shutil
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-FILES = ("run.json", "report.json", "journal.jsonl")
+JOURNAL = "journal.jsonl"
+FILES = ("run.json", "report.json", JOURNAL)
 
 
 def at(text: str) -> float:
     """Seconds since the epoch of a time in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
+
+
+def trials_in(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns the newest record of every trial in a run folder, in the journal's order, by fingerprint and plan."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in (folder / JOURNAL).read_text().splitlines():
+        record = json.loads(line)
+        if "trial" in record:
+            key = record["run"], record["trial"]["plan"]
+            found.pop(key, None)
+            found[key] = record["trial"]
+    return found
 
 
 def night(
@@ -42,11 +56,11 @@ def night(
     if answered:
         (folder / "report.json").write_text(json.dumps({**report, **changed, "started": started}))
     if not again:
-        shutil.copy(finished / "journal.jsonl", folder)
-        lines = (folder / "journal.jsonl").read_text().splitlines()
+        shutil.copy(finished / JOURNAL, folder)
+        lines = (folder / JOURNAL).read_text().splitlines()
         records = [json.loads(line) for line in lines]
         records[0]["id"] = uuid4().hex
         for record in records:
             record["run"] = changed.get("fingerprint", record["run"])
-        (folder / "journal.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (folder / JOURNAL).write_text("".join(json.dumps(record) + "\n" for record in records))
     return folder

@@ -18,7 +18,9 @@ from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data.datasets import Feeds, open_dataset, profile_shapes
+from trt_bisect.evaluator.each_input import INPUTS
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.precision import all_but
 from trt_bisect.results.precision_check import disobeyed
@@ -38,7 +40,10 @@ LARGEST_RATIO = "largest difference of 1 - cosine, as a ratio"
 MEDIAN_RATIO = "median difference of 1 - cosine, as a ratio"
 
 Trials = dict[str, dict[str, Any]]
-"""The trials of a journal by plan."""
+"""The trials of a journal on one engine each, by plan."""
+
+_WORDS_OF_EACH_INPUT = 3
+"""The key of such a trial: ``inputs``, their digest, that of the ranges. Trials on one engine name its kind as well."""
 
 
 def lenet(bench: Experiment) -> None:
@@ -166,7 +171,14 @@ def _median(values: list[float]) -> float | None:
 
 def _trials(folder: Path) -> Trials:
     lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-    return {line["trial"]["plan"]: line["trial"] for line in lines if "trial" in line}
+    trials = {line["trial"]["plan"]: line["trial"] for line in lines if "trial" in line}
+    return {plan: trial for plan, trial in trials.items() if not _of_each_input(plan)}
+
+
+def _of_each_input(plan: str) -> bool:
+    """True for a trial that judges each input by itself: it has the deciding metric only, and not what ran."""
+    words = TrialKey.from_text(plan).measured_in.split()
+    return words[:1] == [INPUTS] and len(words) == _WORDS_OF_EACH_INPUT
 
 
 def _told(record: dict[str, Any], subject: subjects.TrialSpec) -> dict[str, Any]:
