@@ -396,7 +396,7 @@ def test_groups_fold_and_unfold(browser, folder, report, tmp_path):
 
 
 def network_of_groups(folder: Path) -> Path:
-    """A run on 48 residual blocks, named in stages: more layers than are drawn at once. Full INT8 meets the threshold."""
+    """A run on 48 residual blocks, named in stages: more than are drawn at once. Full INT8 meets the threshold."""
     model = networks.residual(blocks=48)
     for node in model.graph.node:
         block = re.match(r"block(\d+)\.(.*)", node.name)
