@@ -64,11 +64,15 @@ def test_the_graph_is_the_files(folder, lenet):
     assert facts["tensors"][weight.name]["shape"] == list(weight.dims)
 
 
-def test_scales_are_those_of_the_calibration(folder):
+def test_scales_are_those_of_the_recipe(folder):
     facts = json.loads((folder / "network.json").read_text())
-    kept = json.loads((folder / "ranges.json").read_text())["kept"]["scales"]
-    for name, bits in kept.items():
-        assert facts["tensors"][name]["scale"] == np.frombuffer(bytes.fromhex(bits), np.float32)[0]
+    graph = onnx.load(str(folder / "recipe" / "network.qdq.onnx")).graph
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    rounded = {node.input[0]: constants[node.input[1]] for node in graph.node if node.op_type == "QuantizeLinear"}
+    activations = {name: scale for name, scale in rounded.items() if scale.ndim == 0}
+    assert {"data", "conv1", "conv2"} <= set(activations)
+    for name, scale in activations.items():
+        assert np.float32(facts["tensors"][name]["scale"]) == scale
 
 
 def test_scales_of_a_networks_own_pairs(tmp_path):
@@ -101,6 +105,9 @@ def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
         trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run")
     facts = json.loads((tmp_path / "run" / "network.json").read_text())
     assert [layer["name"] for layer in facts["layers"]][:2] == ["conv1", "pool1"]
+    asked = json.loads((tmp_path / "run" / "run.json").read_text())["report"]
+    assert [row["name"] for row in asked["layers"]] == [layer["name"] for layer in facts["layers"]]
+    assert {row["outcome"] for row in asked["layers"]} == {"not tried"}
 
 
 def test_a_folder_used_for_another_network_lends_it_no_graph(folder, report, strange, tmp_path):

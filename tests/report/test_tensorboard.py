@@ -85,7 +85,7 @@ def planted(lenet, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", lenet / "digits.npz", samples=4, engine="onnxruntime",
-        output=folder / "run", tensorboard=folder / "logs", tensorboard_channels=8,
+        output=folder / "run", tensorboard=folder / "logs", tensorboard_channels=8, calibrator="entropy",
     )  # fmt: skip
     return report, folder / "logs"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.evaluator.branch import BranchEvaluator
@@ -19,12 +20,10 @@ from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
 from trt_bisect.results.manifest import RunManifest
+from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
-
-
-def _nothing(_: Experiment) -> None:
-    """Does nothing."""
+from trt_bisect.support.plain_json import write_json
 
 
 def _broken_off(experiment: Experiment) -> list[str]:
@@ -35,23 +34,15 @@ def _broken_off(experiment: Experiment) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(
-    answering: AnswerSearch,
-    command: str = "",
-    on_ranges: Callable[[Experiment], object] = _nothing,
-) -> tuple[Report, Measured, Answer]:
+def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measured, Answer]:
     """The culprits, the recipe, and all that was measured on the way; the trials behind it; the answer.
 
     Args:
         answering: searches the answer, on all inputs.
         command: that asked for it.
-        on_ranges: called with the experiment of the curve as soon as its ranges are chosen.
     """
     preparation, experiment = answering.plans.preparation, answering.choose_ranges()
-    on_ranges(experiment)
-    asked = _asked(preparation, experiment, command)
-    if preparation.folder is not None:
-        asked.save(preparation.folder)
+    asked = announced(preparation, experiment, command)
     names = [layer.name for layer in experiment.network.layers]
     curve = search(
         asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
@@ -92,6 +83,26 @@ def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
         "infer": sum(trial.infer_seconds for trial in trials),
         "total": perf_counter() - preparation.began,
     }
+
+
+def write_graph(folder: Path | None, experiment: Experiment) -> dict[str, Any]:
+    """Returns the network's graph with the scales of its tensors; writes it if there is a folder."""
+    graph = network_facts(experiment.network, experiment.ranges.scales)
+    if folder is not None:
+        write_json(folder / NETWORK, graph)
+    return graph
+
+
+def announced(preparation: Preparation, experiment: Experiment, command: str) -> RunManifest:
+    """Writes what ``view`` shows of a run before its report: the graph and the manifest; returns the manifest.
+
+    It is called before anything is measured, and again when other ranges are chosen.
+    """
+    manifest = _asked(preparation, experiment, command)
+    if preparation.folder is not None:
+        write_graph(preparation.folder, experiment)
+        manifest.save(preparation.folder)
+    return manifest
 
 
 def _asked(preparation: Preparation, experiment: Experiment, command: str) -> RunManifest:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +11,20 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
 from trt_bisect.jobs.answer.answer import answer_search
-from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.explain import explained, setting_of
-from trt_bisect.jobs.run.find_culprits import verdict
+from trt_bisect.jobs.run.find_culprits import announced, verdict, write_graph
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
-from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import TOO_DEAR
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.plain_json import write_json
 from trt_bisect.support.progress import default_progress
 
 if TYPE_CHECKING:
@@ -75,14 +72,14 @@ def run_with(
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
         network = model if isinstance(model, Network) else load_network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
-        with (
-            preparation.opened(options.calibration, options.inputs, options.dataset) as first,
-            answer_search(preparation, first) as answering,
-        ):
-            found, measured, answer = verdict(answering, command, partial(_write_graph, folder))
+        with ExitStack() as stack:
+            first = stack.enter_context(preparation.opened(options.calibration, options.inputs, options.dataset))
+            announced(preparation, first, command)
+            answering = stack.enter_context(answer_search(preparation, first))
+            found, measured, answer = verdict(answering, command)
             experiment = answer.experiment
             following = "" if folder is None else _next_command(found, setting_of(experiment, asked or options))
-            report = replace(found, graph=_write_graph(folder, experiment), next_command=following)
+            report = replace(found, graph=write_graph(folder, experiment), next_command=following)
             if folder is not None:
                 report.save(folder)
             report = explained(answering.plans, answer, report, asked or options)
@@ -92,14 +89,6 @@ def run_with(
             write_run(board, experiment.network, scales, feeds, rule, measured, report, shown, options.memory_bytes)
             report = _save_with_peak(report, folder)
     return report
-
-
-def _write_graph(folder: Path | None, experiment: Experiment) -> dict[str, Any]:
-    """Returns the network's graph with the scales of its tensors; writes it if there is a folder."""
-    graph = network_facts(experiment.network, experiment.ranges.scales)
-    if folder is not None:
-        write_json(folder / NETWORK, graph)
-    return graph
 
 
 def _next_command(report: Report, setting: Setting) -> str:

@@ -53,9 +53,12 @@ class Shown:
 
 
 def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precision) -> list[Shown]:
-    """Returns full INT8, the plans with and without each culprit, and the recipe, each plan once."""
-    layers, quantizable = len(network.layers), network.quantizable
-    wanted = [(int8_set(layers, quantizable, high), "full INT8")]
+    """Returns full INT8, the plans with and without each culprit, and the recipe, each plan once.
+
+    Full INT8 and the recipe have the report's figures, on all inputs.
+    """
+    full = int8_set(len(network.layers), network.quantizable, high)
+    wanted = [(full, "full INT8")]
     for step in measured.findings.steps:
         if step.culprit:
             names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
@@ -68,8 +71,12 @@ def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precis
         plan = measured.canonical(plan)
         plans[plan.key()] = plan
         words.setdefault(plan.key(), []).append(what)
+    reported = {
+        measured.canonical(measured.recipe.plan).key(): measured.restored,
+        measured.canonical(full).key(): measured.full,
+    }
     return [
-        Shown(plan, "; ".join(words[key]), rule.similarity(measured.whole_trial_of(plan)))
+        Shown(plan, "; ".join(words[key]), rule.similarity(reported.get(key) or measured.whole_trial_of(plan)))
         for key, plan in plans.items()
     ]
 
