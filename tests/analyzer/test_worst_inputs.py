@@ -217,9 +217,10 @@ def test_the_worst_is_the_one_that_a_run_takes(lenet, tmp_path):
     """Both search with the same code; the saved inputs are read by ``run``."""
     model, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
     report = trt_bisect.worst(model, calibration=data, engine="onnxruntime", keep=3, output=tmp_path / "w")
-    run = trt_bisect.run(model, data, samples=3, engine="onnxruntime", curve="culprits")
+    options = {"engine": "onnxruntime", "curve": "culprits", "explain": "none", "holdout": 0.0}
+    run = trt_bisect.run(model, data, samples=3, **options)
     assert list(report.places) == run.inputs["places"]
-    again = trt_bisect.run(model, data, tmp_path / "w/worst.npz", engine="onnxruntime", curve="culprits")
+    again = trt_bisect.run(model, data, tmp_path / "w/worst.npz", **options)
     assert again.inputs["judged"] == 3
     assert again.similarity == pytest.approx(run.similarity, rel=1e-6)
 

@@ -120,8 +120,8 @@ def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_pa
     assert again.layers == report.layers
 
 
-def test_a_culprit_that_no_whole_engine_can_show_is_left_high_and_not_blamed(foreign, tmp_path):
-    """The pieces' INT8 layer 'block1.conv2' is spoilt by its range; whole engines refuse to be built with it."""
+def test_a_culprit_whose_curve_has_no_whole_engine_is_shown_by_the_engines_that_there_are(foreign, tmp_path):
+    """The range of 'block1.conv2' spoils it. Of whole engines with it in INT8, that of full INT8 alone can be built."""
     model = networks.residual()
     networks.plant_between(model, "block1.conv1", "block1.conv2")
     network = load_network(networks.save(model, tmp_path))
@@ -132,14 +132,16 @@ def test_a_culprit_that_no_whole_engine_can_show_is_left_high_and_not_blamed(for
             raise TrialFailed("build failed", "out of tactics")
 
     report = foreign(model, tmp_path, spoil, strategy="branch")
-    assert report.culprits == ()
+    assert report.culprits == ("block1.conv2",)
     assert report.recipe["high"] == ["block1.conv2"]
     assert report.recipe["meets"]
     row = report.layers[culprit]
-    assert (row.outcome, row.message, row.culprit) == ("build failed", "out of tactics", False)
+    assert (row.outcome, row.message, row.culprit) == ("build failed", "out of tactics", True)
+    assert row.taken_back == pytest.approx(report.similarity["int8"])
+    assert row.taken_back < 20.0
     assert row.whole["without"] > 20.0
     assert row.whole["with"] is None
-    assert "'block1.conv2' could not be judged" in report.summary
+    assert "'block1.conv2' is the culprit" in report.summary
 
 
 def test_every_piece_of_lenet_builds_in_tensorrt_rtx(lenet):

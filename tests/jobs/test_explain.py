@@ -295,7 +295,8 @@ def test_a_real_network(ocr, ocr_ranges, tmp_path):
         threshold=0.95, curve="culprits", output=tmp_path,
     )  # fmt: skip
     assert len(report.advice) == len(report.culprits) > 1
-    worst = max(report.advice, key=lambda each: next(r.drop for r in report.layers if r.name == each.culprit))
+    taken_back = {row.name: row.taken_back for row in report.layers}
+    worst = min(report.advice, key=lambda each: taken_back[each.culprit])
     assert worst.blame == "activation"
     assert worst.reasons[0] == "saturation"
     compared = trt_bisect.compare(ocr / "network.onnx", ocr_ranges, tmp_path / "inputs.npz")
@@ -313,7 +314,9 @@ def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatc
     assert advice.reasons[0] == "starved range"
     assert "Alone" not in advice.evidence
     assert report.explanation.layers["block1.conv2"].sensitivity is None
-    assert [each.remedy for each in report.explanation.tried if each.culprit and not each.calibrator] == ["FP32"]
+    alone = [each for each in report.explanation.tried if each.culprits]
+    assert alone
+    assert all(each.calibrator for each in alone), "of a single layer, only the scales can be changed"
 
 
 def test_bad_use(command, lenet, tmp_path):

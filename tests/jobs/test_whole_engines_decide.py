@@ -202,7 +202,7 @@ def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed,
     assert report.culprits == shown.culprits == tuple(row.name for row in report.layers if row.culprit)
     for row in report.layers:
         if row.culprit:
-            assert repr(row.name) in report.summary
+            assert repr(row.name) in report.summary or len(report.culprits) > 4
             fp32_fails = row.whole["without"] is None and wholes(frozenset()) is None
             without = 1.0 if fp32_fails else row.whole["without"]
             assert without - row.whole["with"] >= STEP - 1e-12

@@ -69,7 +69,7 @@ class SwitchSession:
         provider: str,
         threads: int | None,
     ) -> None:
-        self._session = make_session(written, provider, threads, level=SAME_SUMS)
+        self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
         self._names = [output.name for output in self._session.get_outputs()]
         self._gates = written.gates
         self._scales = written.scales

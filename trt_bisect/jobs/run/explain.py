@@ -39,6 +39,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
+from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
@@ -47,7 +48,7 @@ from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Expl
 from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
-from trt_bisect.support.machine import cores, give_back_memory
+from trt_bisect.support.machine import cores
 from trt_bisect.support.progress import Progress
 
 
@@ -89,8 +90,9 @@ def _explanation(
 ) -> tuple[Explanation, list[str]]:
     preparation, experiment = plans.preparation, answer.experiment
     culprits = [experiment.network.layer_named(name) for name in report.culprits]
+    give_back_arena()
     tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
-    give_back_memory()
+    give_back_arena()
     found = advise((each.compared for each in tensors), (each.compared for each in weights))
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
