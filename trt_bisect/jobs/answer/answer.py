@@ -67,6 +67,7 @@ class Answer:
         equals: other sets of units that cost the same.
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: these.
+        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
     """
 
@@ -88,6 +89,7 @@ class Answer:
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None
+    plain: Trial | None = None
 
     @property
     def plan(self) -> PrecisionPlan:
@@ -322,6 +324,7 @@ class AnswerSearch:
             equals=found.equals,
             unseen=unseen,
             unseen_inputs=unseen_given,
+            plain=plans.plain(plan, experiment) if plans.switches else None,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
         )
 

@@ -14,7 +14,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
 from trt_bisect.jobs.answer.search import CalibratorTried
-from trt_bisect.jobs.answer.validation import FOLLOWERS, losses_by_place
+from trt_bisect.jobs.answer.validation import FOLLOWERS, PLAIN, losses_by_place
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
@@ -75,6 +75,8 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     names = [layer.name for layer in answer.experiment.network.layers]
     grounds = grounds_of(answer)
     settings = {**answer.checked.losses}
+    if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
+        settings[PLAIN] = loss
     if grounds.followers is not None:
         settings[FOLLOWERS] = grounds.followers
     return AnswerFacts(

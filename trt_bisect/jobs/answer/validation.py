@@ -16,6 +16,7 @@ OFF = "optimisations off"
 OWN = "own engine"
 NUDGED = "scales moved by 2e-5"
 PLAIN = "ONNX Runtime's INT8 kernels"
+"""A setting that tells and does not decide: those kernels are another arithmetic than TensorRT's."""
 FOLLOWERS = "followers in INT8"
 """The setting that tells and does not decide: see ``model.followers``."""
 
@@ -46,8 +47,6 @@ class Checked:
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
     """Measures a plan on all inputs: with optimisations off, on its own engine, and with scales moved a little.
 
-    On ONNX Runtime also as a plain session runs the recipe's file, with INT8 kernels.
-
     Args:
         plans: measures.
         experiment: with the ranges.
@@ -65,10 +64,6 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     if losses[OWN] <= rule.budget and plans.switches:
         by_place = plans.nudged(plan, experiment.ranges)
         losses[NUDGED] = max(by_place.values(), default=math.inf)
-        plain = plans.plain(plan, experiment) if losses[NUDGED] <= rule.budget else None
-        if plain is not None:
-            by_place = losses_by_place(rule, plain, plans.inputs.counting)
-            losses[PLAIN] = _or_infinite(rule.loss(plain))
     return Checked(losses, _missed(by_place, rule))
 
 
