@@ -10,7 +10,7 @@ from trt_bisect.runs.journal import JOURNAL
 def without_times(report):
     """What does not depend on when, and how many plans were measured ahead."""
     record = report.to_json()
-    for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command"):
+    for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command", "next_command"):
         del record[counted]
     return record
 
