@@ -33,6 +33,11 @@ class TensorSpec:
         return f"'{self.name}' {self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
+def _same_place(position: int) -> int:
+    """Returns the place of a sample in a whole data set. It is no lambda, so that data sets can be pickled."""
+    return position
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Samples for a network. Each iteration starts at the first one and checks every sample against the inputs.
@@ -49,7 +54,7 @@ class Dataset:
     specs: tuple[TensorSpec, ...]
     samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
     length: int | None = None
-    place: Callable[[int], int] = lambda position: position
+    place: Callable[[int], int] = _same_place
 
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
