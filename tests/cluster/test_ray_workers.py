@@ -353,6 +353,11 @@ def start_waiting_run(lenet, tmp_path, address):
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
+def of_curve(folder):
+    """The plans of the curve in a journal, without those of the answer."""
+    return [plan for plan in journaled(folder) if not plan.startswith("inputs")]
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.subprocess
@@ -364,7 +369,7 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, mon
     with ray_cluster() as nodes:
         run = start_waiting_run(lenet, tmp_path, nodes.address)
         begun, folder = tmp_path / "begun", tmp_path / "folder"
-        wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
+        wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
         nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
         _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 2
@@ -373,26 +378,26 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, mon
     assert problem.startswith("trt-bisect: The cluster ")
     assert remedy == GOES_ON
     before = journaled(folder)
-    assert len(before) == 4
+    assert len(of_curve(folder)) == 4
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
     assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
-    assert journaled(folder)[:4] == before
+    assert journaled(folder)[: len(before)] == before
 
 
 @pytest.mark.subprocess
 def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
     run = start_waiting_run(lenet, tmp_path, ray_nodes.address)
     begun, folder = tmp_path / "begun", tmp_path / "folder"
-    wait_until(lambda: len(list(begun.iterdir())) == 2 and len(journaled(folder)) == 4)
+    wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 130
     assert "Traceback" not in said
     before = journaled(folder)
-    assert len(before) == len(set(before)) == 4
+    assert len(of_curve(folder)) == 4
     wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
     assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
-    assert journaled(folder)[:4] == before
+    assert journaled(folder)[: len(before)] == before
