@@ -98,7 +98,9 @@ def test_what_is_not_judged_is_skipped():
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_name_is_valid_xml(text):
     change = replace(CULPRIT, what=text)
-    read_back(night(result(text, change), result(figures=None, message=text)))
+    changed, unmeasured = read_back(night(result(text, change), result(figures=None, message=text)))
+    assert changed.failures == 2
+    assert unmeasured.errors == 1
 
 
 @pytest.mark.parametrize("text", ["]]>", "\x00\x1b[31m\x0b", "\ufffe\uffff", "<&>\"'", "\ud800", "x" * 100_000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Saved:
+class Saved(ABC):
     """Base of results that a command writes into a folder.
 
     Attributes:
@@ -25,9 +26,9 @@ class Saved:
 
     JSON: ClassVar[str]
 
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the JSON file."""
-        raise NotImplementedError
 
     def csv_files(self) -> Mapping[str, str]:
         """Returns the text of each CSV file by its name."""
@@ -64,9 +65,9 @@ class Tabular(Saved):
     CSV: ClassVar[str]
     COLUMNS: ClassVar[tuple[str, ...]] = ()
 
+    @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """Returns the rows, each a value by column."""
-        raise NotImplementedError
 
     def table(self) -> pd.DataFrame:
         """Returns the rows as a pandas table."""
