@@ -40,7 +40,8 @@ from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
-from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS, JudgeOptions
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
+from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
