@@ -141,7 +141,7 @@ class AnswerSearch:
         plans, own = self.plans, self.experiment.ranges
         self.space = space or make_space(plans)
         plans.judged = self._first_judged()
-        others = [ranges for ranges in plans.preparation.candidates if ranges.origin != own.origin]
+        others = [ranges for ranges in plans.preparation.data.candidates if ranges.origin != own.origin]
         ranges, self.tried = choose_ranges(plans, self.space, [own, *others], self.named)
         self.take_ranges(ranges)
         return self.experiment
@@ -265,7 +265,7 @@ class AnswerSearch:
     def named(self) -> bool:
         """True if the user named the ranges: they stay."""
         preparation = self.plans.preparation
-        return preparation.options.calibrator != AUTO or not preparation.candidates
+        return preparation.options.calibrator != AUTO or not preparation.data.candidates
 
     def _minimal(
         self, found: Cheapest, experiment: Experiment, checked: Checked
@@ -302,8 +302,10 @@ class AnswerSearch:
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
         unseen, unseen_given = None, None
-        if plans.preparation.unseen is not None:
-            unseen_given = unseen_inputs(plans.preparation, experiment, plans.preparation.unseen, plans.inputs.spill)
+        if plans.preparation.data.unseen is not None:
+            unseen_given = unseen_inputs(
+                plans.preparation, experiment, plans.preparation.data.unseen, plans.inputs.spill
+            )
             unseen = plans.whole(plan, experiment, unseen_given, "unseen inputs")
         rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
         return Answer(
