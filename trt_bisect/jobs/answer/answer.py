@@ -270,22 +270,24 @@ class AnswerSearch:
     def _minimal(
         self, found: Cheapest, experiment: Experiment, checked: Checked
     ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
-        """Takes back each member, the dearest first; one that is not needed after all goes to INT8."""
+        """Takes back each member, the dearest first; one that is not needed after all goes to INT8.
+
+        That is repeated until all members are needed beside the others.
+        """
         target, space = self.target, self.space
-        kept, taken_back = found.kept, dict[int, Loss]()
-        waiting = sorted(kept, key=lambda unit: -space.costs[unit])
-        while waiting:
-            unit = waiting.pop(0)
-            plan = space.plan(kept - {unit})
-            (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
-            if loss is not None and loss <= space.budget:
-                other = target.check(experiment, plan)
-                if other.meets(space.budget):
-                    kept, checked, taken_back = kept - {unit}, other, {}
-                    waiting = sorted(kept, key=lambda unit: -space.costs[unit])
-                    continue
-                loss = other.worst
-            taken_back[unit] = loss
+        kept, before, taken_back = found.kept, None, dict[int, Loss]()
+        while kept != before:
+            before, taken_back = kept, {}
+            for unit in sorted(before, key=lambda unit: -space.costs[unit]):
+                plan = space.plan(kept - {unit})
+                (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
+                if loss is not None and loss <= space.budget:
+                    other = target.check(experiment, plan)
+                    if other.meets(space.budget):
+                        kept, checked = kept - {unit}, other
+                        continue
+                    loss = other.worst
+                taken_back[unit] = loss
         return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
 
     def _answer(
