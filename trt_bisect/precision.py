@@ -1,4 +1,4 @@
-"""Precision plans: INT8 or a higher precision for every layer, independent of engines and networks."""
+"""Precision plans: a low or a higher precision for every layer, independent of engines and networks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Precision(str, Enum):
     INT8 = "int8"
     INT8_WEIGHT = "int8 weight"
     INT8_ACTIVATION = "int8 activation"
+    FP8 = "fp8"
+    BF16 = "bf16"
     FP16 = "fp16"
     FP32 = "fp32"
 
@@ -33,6 +35,8 @@ _LETTERS = {
     Precision.INT8: "8",
     Precision.INT8_WEIGHT: "w",
     Precision.INT8_ACTIVATION: "a",
+    Precision.FP8: "q",
+    Precision.BF16: "b",
     Precision.FP16: "h",
     Precision.FP32: "f",
 }
@@ -40,12 +44,23 @@ _LETTERS = {
 
 @dataclass(frozen=True)
 class PrecisionPlan:
-    """The precision of every layer, in execution order: ``precisions[k]`` is layer k's."""
+    """The precision of every layer, in execution order: ``precisions[k]`` is layer k's.
+
+    Attributes:
+        precisions: of the layers.
+        low: the low precision in question; a layer in another one is high.
+    """
 
     precisions: tuple[Precision, ...]
+    low: Precision = Precision.INT8
 
     def __len__(self) -> int:
         return len(self.precisions)
+
+    @cached_property
+    def lowered(self) -> frozenset[int]:
+        """The indices of the layers in the low precision."""
+        return self._layers_in(self.low)
 
     @property
     def int8(self) -> frozenset[int]:
@@ -64,20 +79,25 @@ class PrecisionPlan:
         """Returns this plan with ``layers`` in the precision ``high``."""
         kept = frozenset(layers)
         _check_indices(len(self), kept)
-        return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)))
+        return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)), self.low)
 
     def key(self) -> str:
         """Returns a short text that identifies this plan: the letter of each precision with its run length.
 
+        If the low precision is not INT8, its letter and a colon come first.
+
         >>> prefix(5, 2).key()
         '8*3.f*2'
+        >>> prefix(5, 2, low=Precision.FP16).key()
+        'h:h*3.f*2'
         """
         return self._key
 
     @cached_property
     def _key(self) -> str:
         runs = groupby(_LETTERS[precision] for precision in self.precisions)
-        return ".".join(f"{letter}*{sum(1 for _ in run)}" for letter, run in runs)
+        layers = ".".join(f"{letter}*{sum(1 for _ in run)}" for letter, run in runs)
+        return layers if self.low is Precision.INT8 else f"{_LETTERS[self.low]}:{layers}"
 
     @classmethod
     def from_key(cls, key: str) -> PrecisionPlan:
@@ -90,38 +110,54 @@ class PrecisionPlan:
             KeyError, ValueError: the key is not valid.
         """
         precisions = {letter: precision for precision, letter in _LETTERS.items()}
-        runs = [(precisions[letter], int(count)) for letter, count in (run.split("*") for run in key.split("."))]
+        low, _, layers = key.rpartition(":")
+        runs = [(precisions[letter], int(count)) for letter, count in (run.split("*") for run in layers.split("."))]
         if sum(count for _, count in runs) > MOST_LAYERS:
             raise ValueError(f"a plan of more than {MOST_LAYERS} layers")
-        return cls(tuple(precision for precision, count in runs for _ in range(count)))
+        every = tuple(precision for precision, count in runs for _ in range(count))
+        return cls(every, precisions[low] if low else Precision.INT8)
 
 
-def prefix(layers: int, k: int, high: Precision = Precision.FP32) -> PrecisionPlan:
-    """Returns the plan with layers 0..k in INT8 and the others high; ``k = -1``: all high.
+def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision = Precision.INT8) -> PrecisionPlan:
+    """Returns the plan with layers 0..k low and the others high; ``k = -1``: all high.
 
     Raises:
         ValueError: ``k`` is not -1 and not the index of one of that many ``layers``.
     """
     if not -1 <= k < layers:
         raise ValueError(f"prefix({k}) of a network of {layers} layers: k must lie in -1..{layers - 1}")
-    return PrecisionPlan((Precision.INT8,) * (k + 1) + (high,) * (layers - k - 1))
+    return PrecisionPlan((low,) * (k + 1) + (high,) * (layers - k - 1), low)
 
 
 def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
     """Returns the plan with only layer ``k`` in INT8, or in the precision ``own``, and the others high."""
-    return int8_set(layers, (), high).keeping({k}, own)
+    return low_set(layers, (), high, low_of(own)).keeping({k}, own)
 
 
-def all_but(layers: int, kept: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-    """Returns the plan with all layers in INT8 except those in ``kept``, which are high."""
-    return prefix(layers, layers - 1, high).keeping(kept, high)
+def all_but(
+    layers: int, kept: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
+) -> PrecisionPlan:
+    """Returns the plan with all layers low except those in ``kept``, which are high."""
+    return prefix(layers, layers - 1, high, low).keeping(kept, high)
+
+
+def low_set(
+    layers: int, chosen: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
+) -> PrecisionPlan:
+    """Returns the plan with the ``chosen`` layers low and the others high."""
+    inside = frozenset(chosen)
+    _check_indices(layers, inside)
+    return PrecisionPlan(tuple(low if i in inside else high for i in range(layers)), low)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
     """Returns the plan with the ``chosen`` layers in INT8 and the others high."""
-    inside = frozenset(chosen)
-    _check_indices(layers, inside)
-    return PrecisionPlan(tuple(Precision.INT8 if i in inside else high for i in range(layers)))
+    return low_set(layers, chosen, high)
+
+
+def low_of(own: Precision) -> Precision:
+    """Returns the low precision that a precision of a single layer belongs to: INT8 for each half of INT8."""
+    return Precision.INT8 if own in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION) else own
 
 
 def _check_indices(layers: int, chosen: frozenset[int]) -> None:

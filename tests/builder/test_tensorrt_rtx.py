@@ -16,6 +16,7 @@ from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of,
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_walk import largest_constant, steps_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, all_but, int8_set, prefix
 
@@ -277,3 +278,20 @@ def test_the_largest_value_of_a_constant_layer(builder, network):
     constants = {layer.name: layer for layer in layers_of(definition) if layer.type == trt.LayerType.CONSTANT}
     expected = np.abs(network.constant("fc.weight")).max()
     assert largest_constant(trt, constants["fc.weight"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("low", "kind"), [(FP16, "HALF"), (BF16, "BF16"), (FP8, "FP8")])
+def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
+    network = load_network(save(residual_model(), tmp_path), low=low)
+    scales = {tensor: np.float32(0.05) for tensor in network.rounded_activations}
+    builder = make_builder("tensorrt-rtx", "strong", network, scales, BuildOptions(), SHAPES)
+    for chosen in (network.quantizable, network.quantizable[::2]):
+        definition = builder.network_definition(network.plan(chosen)).network
+        types = {}
+        for layer in (definition.get_layer(i) for i in range(definition.num_layers)):
+            types.setdefault(layer.name, layer.get_output(0).dtype.name)
+        quantized = {"FLOAT"} if low is FP8 else {kind}
+        assert {types[network.layers[k].name] for k in chosen} == quantized
+        assert {types[network.layers[k].name] for k in network.quantizable if k not in chosen} <= {"FLOAT"}
+        assert (kind in types.values()) is bool(chosen)
+        assert builder.serialize(network.plan(chosen)).data

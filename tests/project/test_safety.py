@@ -283,7 +283,7 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
 def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
     told = tuple(Constraint(each, Precision.FP32, (Precision.FP32,)) for each in (name, "plain"))
     weak = WeakPlan(told, (name, "plain"))
-    flags = flags_of(weak, int8=True, fp16=False, cache="calibration.cache")
+    flags = flags_of(weak, {Precision.INT8}, "calibration.cache")
     refused = refusals(weak, flags)
     (here / "trtexec.flags").write_text(flags_file(flags, refused))
     show = shlex.join([sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"])

@@ -124,7 +124,7 @@ def told(definition, network, plan, force_int8=False):
 
 
 def through_the_shell(weak, folder, tools, plan):
-    flags = flags_of(weak, int8=bool(plan.int8), fp16=bool(plan.fp16), cache="calibration.cache")
+    flags = flags_of(weak, {*plan.precisions}, "calibration.cache")
     assert not refusals(weak, flags)
     (folder / "trtexec.flags").write_text(flags_file(flags, []))
     done = documented(folder, tools)
@@ -175,7 +175,7 @@ def test_the_polygraphy_script_sets_what_the_builder_sets(name, network, monkeyp
         SimpleNamespace(float32=DataType.FLOAT, float16=DataType.HALF, int8=DataType.INT8),
     )
     scope = {}
-    exec(polygraphy_script(weak, ["conv1"], int8=True, fp16=False), scope)
+    exec(polygraphy_script(weak, ["conv1"], {Precision.INT8}), scope)
     by_script.tensors["softmax_out"].dtype = DataType.HALF
     scope["postprocess"](by_script)
     assert by_script.asked() == by_builder.asked() != {}
@@ -301,7 +301,7 @@ def test_a_name_reaches_trtexec_whole(name, tools, tmp_path):
 def test_flags_that_would_lose_a_layer_make_trtexec_fail(name, tools, tmp_path):
     """The documented command fails, says the layer and no other, and nothing of the plan is built."""
     weak = plan_of("other", name, others=("conv1",))
-    flags = flags_of(weak, int8=True, fp16=False, cache="calibration.cache")
+    flags = flags_of(weak, {Precision.INT8}, "calibration.cache")
     refused = refusals(weak, flags)
     assert len(refused) == 1
     (tmp_path / "trtexec.flags").write_text(flags_file(flags, refused))
@@ -318,7 +318,7 @@ def test_what_else_trtexec_cannot_be_told_is_refused():
     twice = WeakPlan((Constraint("same", Precision.FP32, (Precision.FP32,)),), ("same", "same"))
     names = [f"{'long' * 20}{i}" for i in range(1200)]
     for weak, word in ((half, "split"), (twice, "same"), (plan_of(*names), "1200 layers")):
-        (why,) = refusals(weak, flags_of(weak, int8=True, fp16=False, cache="c"))
+        (why,) = refusals(weak, flags_of(weak, {Precision.INT8}, "c"))
         assert word in why
 
 
@@ -327,7 +327,7 @@ def test_integers_beside_floats_keep_their_type():
     definition = Definition(["x"], ["values", "places"])
     definition.add("top", "TOPK", ["x"], "values", "places", dtypes=[DataType.FLOAT, DataType.INT32])
     weak = WeakPlan((Constraint("top", Precision.FP32, (Precision.FP32, "INT32")),), ("top",))
-    argv = flags_of(weak, int8=True, fp16=False, cache="c")
+    argv = flags_of(weak, {Precision.INT8}, "c")
     assert by_rules(argv)[1] == {"top": ["fp32", "int32"]}
     assert obeyed(argv, definition) == {"top": ("fp32", {0: "fp32"})}
 

@@ -19,6 +19,7 @@ SATURATION = "saturation"
 NOT_NORMALISED = "input not normalised"
 ONE_CHANNEL = "one channel"
 RESULT_QUANTIZED = "output quantized"
+OVERFLOW, UNDERFLOW = "overflow", "underflow"
 
 LEAST_COSINE = 0.99
 STARVED_SHARE = 0.5
@@ -54,7 +55,10 @@ class Advice:
 
 
 def advise(
-    tensors: Iterable[Compared], weights: Iterable[Compared] = (), least_cosine: float = LEAST_COSINE
+    tensors: Iterable[Compared],
+    weights: Iterable[Compared] = (),
+    least_cosine: float = LEAST_COSINE,
+    low: str = "INT8",
 ) -> tuple[Advice, ...]:
     """Returns the findings on all tensors and weights, in execution order.
 
@@ -62,6 +66,7 @@ def advise(
         tensors: in the order in which they are made.
         weights: whole weights, not their channels.
         least_cosine: a similarity below this is low.
+        low: the name of the low precision in texts.
     """
     tensors = tuple(tensors)
     cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
@@ -72,10 +77,10 @@ def advise(
             each.origin.tensor,
             each.origin.kind,
             reason,
-            f"{words}{_where(each, reason)}",
+            f"{words}{_where(each, reason, low)}",
         )
         for each in (*tensors, *weights)
-        for reason, words in _findings(each, cosines, least_cosine)
+        for reason, words in _findings(each, cosines, least_cosine, low)
     ]
     return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
 
@@ -85,17 +90,17 @@ def _affected_layers(each: Compared, reason: str) -> tuple[str, ...]:
     return own if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else each.origin.readers or own
 
 
-def _where(each: Compared, reason: str) -> str:
+def _where(each: Compared, reason: str, low: str) -> str:
     """The end of the sentence: the layer that makes the tensor and those that read it in INT8, or only a full stop."""
     origin = each.origin
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
         return "."
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
-    return f"; it is {maker} and read in INT8 by {_listed(origin.readers)}."
+    return f"; it is {maker} and read in {low} by {_listed(origin.readers)}."
 
 
-def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float) -> Iterator[tuple[str, str]]:
-    yield from _difference(each, cosines, least_cosine)
+def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[tuple[str, str]]:
+    yield from _difference(each, cosines, least_cosine, low)
     yield from _range(each)
     yield from _channels(each)
     if each.origin.kind == INPUT and each.origin.quantizers:
@@ -108,15 +113,17 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float)
         )
 
 
-def _difference(each: Compared, cosines: Mapping[str, float], least_cosine: float) -> Iterator[tuple[str, str]]:
+def _difference(
+    each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str
+) -> Iterator[tuple[str, str]]:
     more = each.int8.nonfinite - each.fp32.nonfinite
     if more > 0:
-        yield NOT_FINITE, f"{more} values are NaN or infinite in INT8 and not in FP32"
+        yield NOT_FINITE, f"{more} values are NaN or infinite in {low} and not in FP32"
     cosine = each.figures.cosine
     worst = cosine if each.worst_cosine is None else each.worst_cosine
     if not min(cosine, worst) < least_cosine:
         return
-    words = f"the cosine similarity of FP32 and INT8 is {_percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
+    words = f"the cosine similarity of FP32 and {low} is {_percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
     if cosine >= least_cosine:
         words += f"; on sample {each.worst_sample} alone the cosine is {_percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]

@@ -10,9 +10,11 @@ from trt_bisect.analyzer.advisor import (
     NOT_FINITE,
     NOT_NORMALISED,
     ONE_CHANNEL,
+    OVERFLOW,
     RESULT_QUANTIZED,
     SATURATION,
     STARVED,
+    UNDERFLOW,
     Advice,
 )
 from trt_bisect.analyzer.origins import INPUT, RESULT, WEIGHT
@@ -47,8 +49,8 @@ _ONE_SIDED = 0.8
 _LEAST_SHARE = 0.1
 """A layer that loses less than this share of the budget when it alone is in INT8 has no side to blame."""
 _CAUSES = {
-    ACTIVATION: (NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
-    WEIGHT: (ONE_CHANNEL, STARVED, SATURATION),
+    ACTIVATION: (OVERFLOW, UNDERFLOW, NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
+    WEIGHT: (OVERFLOW, UNDERFLOW, ONE_CHANNEL, STARVED, SATURATION),
 }
 """The reasons that can be the cause on each side, the most important first."""
 _MOST_CAUSES = 3
@@ -84,6 +86,7 @@ class Evidence:
         alone: its losses alone; None if not measured.
         drop: the loss that it added in the run; None if not known.
         budget: the loss that the threshold allows.
+        low: the name of the low precision in texts.
     """
 
     layer: Layer
@@ -94,6 +97,7 @@ class Evidence:
     alone: LossAlone | None
     drop: float | None
     budget: float
+    low: str = "INT8"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -124,9 +128,11 @@ class Evidence:
     def _alone(self) -> list[str]:
         if self.alone is None or self.alone.both is None:
             return []
-        text = f"Alone in INT8 it loses {self.alone.both:.3g}"
+        text = f"Alone in {self.low} it loses {self.alone.both:.3g}"
         if self.alone.weight is not None and self.alone.activation is not None:
             text += f", its weight {self.alone.weight:.3g}, its activation {self.alone.activation:.3g}"
+        if self.blame is None and self.alone.both >= _LEAST_SHARE * self.budget:
+            return [f"{text}."]
         if self.blame is None:
             return [f"{text}. That is little: it is a culprit only together with the layers before it."]
         return [f"{text}: {'both are' if self.blame == BOTH else f'the {self.blame} is'} to blame."]
@@ -139,6 +145,7 @@ def evidence_on(
     alone: LossAlone | None,
     drop: float | None,
     budget: float,
+    low: str = "INT8",
 ) -> Evidence:
     """Collects the evidence on a culprit.
 
@@ -149,6 +156,7 @@ def evidence_on(
         alone: the layer's losses alone, if they were measured.
         drop: the loss that it added.
         budget: the loss that the threshold allows.
+        low: the name of the low precision in texts.
     """
     blame = _blame(layer, alone, budget)
     own = [advice for advice in findings if layer.name in advice.layers]
@@ -161,6 +169,7 @@ def evidence_on(
         alone=alone,
         drop=drop,
         budget=budget,
+        low=low,
     )
 
 

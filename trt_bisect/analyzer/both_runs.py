@@ -11,7 +11,7 @@ from trt_bisect.analyzer.origins import Origin
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 
 
 def plan_observer(
@@ -36,7 +36,7 @@ def plan_observer(
     """
     network, unrounded = writer.network, f"{writer.tag}unrounded"
     as_made = {
-        f"{name}{unrounded}" if origin.rounded_as_result and plan.int8 else name: name
+        f"{name}{unrounded}" if origin.rounded_as_result and plan.lowered else name: name
         for name, origin in origins.items()
         if name in network.producers
     }
@@ -75,7 +75,7 @@ class BothRuns:
         origins: Mapping[str, Origin],
         groups: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        self._fp32 = plan_observer(writer, int8_set(len(plan), ()), origins, groups)
+        self._fp32 = plan_observer(writer, writer.network.plan(), origins, groups)
         self._int8 = plan_observer(writer, plan, origins, groups)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:

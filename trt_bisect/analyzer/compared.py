@@ -113,7 +113,7 @@ class _TensorComparison:
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._statistics = PairStatistics()
-        self._rounding = RoundingStatistics(origin.quantizers) if origin.quantizers else None
+        self._rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
         self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -254,7 +254,7 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
     """Compares a whole weight after rounding with the weight before."""
-    rounding = RoundingStatistics(origin.quantizers) if origin.quantizers else None
+    rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
     if rounding is not None:
         rounding.add(values)
     axis = origin.channel_axis

@@ -11,12 +11,13 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
-from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, DEFAULT_THRESHOLDS, Metric
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, Metric, default_threshold
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Judge, Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.precision import Precision
 
 DEFAULT_SHARE = 0.5
 
@@ -139,15 +140,19 @@ class ByInput:
 
 
 def make_rule(
-    metric: Metric, threshold: float | None, share: float = DEFAULT_SHARE, outputs: Sequence[str] = ()
+    metric: Metric,
+    threshold: float | None,
+    share: float = DEFAULT_SHARE,
+    outputs: Sequence[str] = (),
+    low: Precision = Precision.INT8,
 ) -> Rule:
-    """Returns a rule, by default with the metric's own threshold.
+    """Returns a rule, by default with the metric's own threshold for the ``low`` precision.
 
     Raises:
         BadInput: the metric has no threshold of its own, a value is out of range, or the threshold allows no loss.
     """
     if threshold is None:
-        threshold = DEFAULT_THRESHOLDS.get(metric.name)
+        threshold = default_threshold(metric.name, low)
     if threshold is None or not math.isfinite(threshold):
         raise BadInput(
             f"Metric '{metric.name}' needs a threshold.", "Give --threshold, the worst value that is still good."

@@ -14,6 +14,7 @@ from trt_bisect.analyzer.parts import float_parts
 from trt_bisect.analyzer.user_code import code_digest
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
+from trt_bisect.precision import Precision
 
 EXACT_SQNR = 400.0
 """The SQNR of equal outputs in dB. It is above the SQNR of any two float32 outputs that differ."""
@@ -289,6 +290,17 @@ DEFAULT_THRESHOLDS = {
     "kl": 0.01,
     "max_rel": 0.1,
 }
+
+_FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
+    Precision.FP16: {"cosine": 0.9999, "sqnr": 40.0, "centered_sqnr": 40.0, "kl": 0.0001, "max_rel": 0.01},
+    Precision.BF16: {"cosine": 0.999, "sqnr": 30.0, "centered_sqnr": 30.0, "kl": 0.001, "max_rel": 0.05},
+}
+"""By low precision, the thresholds that differ from those of INT8 and FP8; docs/precisions.md says why."""
+
+
+def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | None:
+    """Returns the threshold that a metric has for a low precision if none is given; None if it has none."""
+    return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
 def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Metric:

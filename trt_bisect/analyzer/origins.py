@@ -66,9 +66,15 @@ class Origin:
         """The largest magnitude that the first quantizer can represent; None if the tensor is not rounded."""
         if not self.quantizers:
             return None
-        zero_point, scale = self.quantizers[0].zero_point.astype(np.float64), self.quantizers[0].scale
-        limits = np.iinfo(self.quantizers[0].zero_point.dtype)
-        return float(np.max(scale * np.maximum(limits.max - zero_point, zero_point - (limits.min + 1))))
+        first = self.quantizers[0]
+        zero_point, (least, largest) = first.zero_point.astype(np.float64), first.limits
+        below = zero_point - (least if first.in_fp8 else least + 1)
+        return float(np.max(first.scale * np.maximum(largest - zero_point, below)))
+
+    @property
+    def has_steps(self) -> bool:
+        """True if it is rounded to equal steps, as INT8 does and FP8 does not."""
+        return bool(self.quantizers) and not any(quantizer.in_fp8 for quantizer in self.quantizers)
 
 
 def activation_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> dict[str, Origin]:

@@ -15,6 +15,7 @@ from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
+from trt_bisect.model.low import FP8, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
 
@@ -152,6 +153,19 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
             why = ": it came with TensorRT 10" if asked == "strong" else ": it is gone in TensorRT 11"
         raise BadInput(f"{engine} {version} has no {asked} typing{why}.", f"Use '--typing {choices[0]}', or 'auto'.")
     return asked
+
+
+def typing_for(engine: str, asked: str, low: LowPrecision) -> str:
+    """Returns the typing of a run: that of ``choose_typing``, but strong for FP8: weak typing has none.
+
+    Raises:
+        BadInput, EngineUnavailable: as ``choose_typing``; or FP8 is asked for together with weak typing.
+    """
+    if low is not FP8:
+        return choose_typing(engine, asked)
+    if asked == "weak":
+        raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
+    return choose_typing(engine, "strong")
 
 
 def _typings(engine: str, version: str) -> tuple[str, ...]:

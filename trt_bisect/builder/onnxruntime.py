@@ -16,13 +16,14 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 
-_HIGH = (Precision.FP32, Precision.FP16)
+_HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
+_WITH_KERNELS = {Precision.INT8, Precision.FP32}
 _CUDA = "CUDAExecutionProvider"
 
 
@@ -55,7 +56,7 @@ class OnnxRuntimeEngine:
 
 
 class SwitchSession:
-    """One session that runs any plan of INT8 and one high precision, with any scales of the activations.
+    """One session that runs any plan of the low and one high precision, with any scales of the activations.
 
     Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
     """
@@ -79,8 +80,8 @@ class SwitchSession:
         self._high = high
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan is in INT8 or in the session's one high precision."""
-        return set(plan.precisions) <= {Precision.INT8, self._high}
+        """Returns true if each layer of a plan is low or in the session's one high precision."""
+        return set(plan.precisions) <= {plan.low, self._high}
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for one sample.
@@ -94,11 +95,12 @@ class SwitchSession:
             TrialFailed: ONNX Runtime fails.
         """
         chosen = self._own_scales if scales is None else scales
-        gates = {gate: np.array(layer in plan.int8) for layer, gate in self._gates.items()}
+        gates = {gate: np.array(layer in plan.lowered) for layer, gate in self._gates.items()}
         if self._followed:
-            rounded = self._writer.followed(plan.int8)
+            rounded = self._writer.followed(plan.lowered)
             gates |= {gate: np.array(tensor in rounded) for tensor, gate in self._followed.items()}
-        by_input = {name: np.asarray(chosen[tensor], np.float32) for tensor, name in self._scales.items()}
+        low = self._writer.network.low
+        by_input = {name: np.asarray(scale_in(low, chosen[tensor])) for tensor, name in self._scales.items()}
         try:
             return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates, **by_input}), strict=True))
         except Exception as error:
@@ -134,9 +136,10 @@ class OnnxRuntimeBuilder:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
 
         Returns:
-            None if these kernels are not exact here, or the plan has layers in FP16: that compares other arithmetics.
+            None if these kernels are not exact here, or the plan has layers in FP16 or the like: that compares other
+            arithmetics.
         """
-        if self.provider != CPU or not integer_sums_are_exact() or Precision.FP16 in plan.precisions:
+        if self.provider != CPU or not integer_sums_are_exact() or not {*plan.precisions} <= _WITH_KERNELS:
             return None
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
@@ -157,11 +160,11 @@ class OnnxRuntimeBuilder:
 
     def reference(self) -> OnnxRuntimeEngine:
         """Builds the float32 network, with no layer in INT8."""
-        return self.build(int8_set(len(self._network.layers), ()))
+        return self.build(self._network.plan())
 
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
-    """Returns by index the precision of each layer in a written plan: only quantizable layers are in INT8."""
+    """Returns by index the precision of each layer in a written plan: only quantizable layers are low."""
     return {
         layer.index: str(precision if layer.quantizable or precision in _HIGH else Precision.FP32)
         for layer, precision in zip(network.layers, plan.precisions, strict=True)

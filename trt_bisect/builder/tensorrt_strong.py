@@ -22,7 +22,7 @@ from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 
 _FIRST_MAJOR = 10
 
@@ -101,4 +101,4 @@ class TensorRTStrongBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        return self.build(int8_set(len(self._network.layers), ()))
+        return self.build(self._network.plan())

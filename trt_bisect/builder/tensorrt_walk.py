@@ -20,6 +20,7 @@ import numpy as np
 
 from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import INT8_MAX, Scales
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -258,7 +259,8 @@ def constraints(
 ) -> Iterator[tuple[Step, Constraint]]:
     """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
 
-    - A quantizable layer is INT8 or high as the plan says.
+    - A quantizable layer is INT8 or high as the plan says. Where the low precision is FP16 or BF16, a low layer has a
+      constraint to it, as a high one has one to FP32: TensorRT would choose by speed.
     - A layer that is not quantizable is left free between two INT8 layers, and is high elsewhere, whatever the plan
       says of it.
     - A high layer computes in its high precision, and its outputs have it too.
@@ -278,15 +280,17 @@ def constraints(
     Returns:
         The layers that have constraints, each with its own.
     """
-    int8 = frozenset(i for i in plan.int8 if network.layers[i].quantizable)
-    fed, read = _fed_by_int8(steps, network, int8), _read_by_int8(steps, network, int8)
+    low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
+    fed, read = _fed_by_int8(steps, network, low), _read_by_int8(steps, network, low)
     results = {definition.get_output(i).name for i in range(definition.num_outputs)}
     for step in steps:
         if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not any(step.outputs()):
             continue
-        in_int8 = step.computes and step.owner in int8
-        free = in_int8 or _stands_between(step, network, fed, read)
-        high = Precision.FP16 if plan.precisions[step.owner] is Precision.FP16 else Precision.FP32
+        in_int8 = network.low.needs_ranges and step.computes and step.owner in low
+        own = network.low.needs_ranges or not network.layers[step.owner].quantizable
+        free = in_int8 or (own and _stands_between(step, network, fed, read))
+        asked = plan.precisions[step.owner]
+        high = asked if asked in FLOAT_TYPES else Precision.FP32
         chosen = Precision.INT8 if force_int8 and in_int8 else None
         made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
         types = tuple(_output_type(tensor, high, read if free else set(), results) for tensor in made)
@@ -327,6 +331,8 @@ def constrain(
         Precision.FP32: trt.DataType.FLOAT,
         Precision.FP16: trt.DataType.HALF,
     }
+    if Precision.BF16 in plan.precisions:
+        types[Precision.BF16] = trt.DataType.BF16
     for step, constraint in constraints(definition, steps, network, plan, force_int8):
         if constraint.precision is not None:
             step.layer.precision = types[constraint.precision]

@@ -33,7 +33,7 @@ from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 
 _LAST_MAJOR = 10
 
@@ -98,7 +98,7 @@ class TensorRTWeakBuilder:
             return parse_model(self._rt, written.model, written.weights, self._flags())
         definition = parse_file(self._rt, self._file, self._flags())
         steps = steps_of(definition.network, self._network.layers)
-        if self._cache is None:
+        if self._cache is None and self._network.low.needs_ranges:
             set_ranges(trt, definition.network, steps, self._network, self._scales)
         constrain(trt, definition.network, steps, self._network, plan, self._options.force_int8)
         return definition
@@ -135,6 +135,8 @@ class TensorRTWeakBuilder:
             config.set_flag(trt.BuilderFlag.INT8)
         if Precision.FP16 in plan.precisions:
             config.set_flag(trt.BuilderFlag.FP16)
+        if Precision.BF16 in plan.precisions:
+            config.set_flag(trt.BuilderFlag.BF16)
         calibrator = None
         if self._writer is None:
             config.set_flag(obey_flag(trt))
@@ -152,7 +154,7 @@ class TensorRTWeakBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        serialized = self.serialize(plan) if plan.int8 or plan.fp16 else self._serialize_fp32()
+        serialized = self._serialize_fp32() if {*plan.precisions} == {Precision.FP32} else self.serialize(plan)
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes)
 
     def reference(self) -> TensorRTEngine:
@@ -161,7 +163,7 @@ class TensorRTWeakBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        return self.build(int8_set(len(self._network.layers), ()))
+        return self.build(self._network.plan())
 
     def _serialize_fp32(self) -> Serialized:
         definition = parse_file(self._rt, self._file, self._flags())

@@ -28,7 +28,7 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.segments import can_be_cut
 from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import MEMORY
 
 SAMPLES = 32
@@ -162,7 +162,7 @@ def _places(network: Network, plan: PrecisionPlan) -> list[_Place]:
     constants, uses = {tensor.name for tensor in graph.initializer}, constant_uses(graph)
     readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
     found = []
-    for k in sorted(plan.int8 & set(network.quantizable)):
+    for k in sorted(plan.lowered & set(network.quantizable)):
         node = graph.node[k]
         if len(node.input) < 2 or node.input[1] not in constants:
             continue
@@ -194,7 +194,7 @@ class _Pieces:
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan) -> None:
         self._writer = writer
-        self._plans = int8_set(len(plan), ()), plan
+        self._plans = writer.network.plan(), plan
 
     def run(self, piece: Piece, held: Sequence[_Sample]) -> None:
         """Runs a piece on all samples; adds its leaves to them."""

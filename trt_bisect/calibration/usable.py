@@ -18,14 +18,14 @@ def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, li
     """Returns ``network`` with layers kept high that read a tensor without a usable range, and a note for each reason.
 
     Raises:
-        BadInput: no layer can be in INT8.
+        BadInput: no layer can be low.
     """
     found = {layer.index: why for layer in network.layers if (why := _why_unusable(layer, network, ranges))}
     reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in found.items()}
     usable = network.keeping_high(reasons)
     if not usable.quantizable:
         raise BadInput(
-            f"No layer of '{network.source}' can run in INT8: {_common_reason(usable)}.",
+            f"No layer of '{network.source}' can run in {network.low.title}: {_common_reason(usable)}.",
             "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
         )
     by_reason: dict[str, list[int]] = {}
@@ -50,7 +50,7 @@ def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> tuple[str, 
         if rounding.is_weight:
             if not np.isfinite(network.constant(rounding.tensor)).all():
                 return "weight", rounding.tensor, "it holds NaN or infinite values"
-        elif rounding.tensor not in ranges.scales:
+        elif network.low.needs_ranges and rounding.tensor not in ranges.scales:
             why = ranges.unusable.get(rounding.tensor, f"the ranges ({ranges.origin}) do not have it")
             return "input", rounding.tensor, why
     return None

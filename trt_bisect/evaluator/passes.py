@@ -40,7 +40,7 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     left = list(dict.fromkeys(plans))
     passes: list[Pass] = []
     while left:
-        fullest = max(left, key=lambda plan: len(plan.int8))
+        fullest = max(left, key=lambda plan: len(plan.lowered))
         tried = [_pass(left, pieces, *pair) for pair in ((fullest, nothing), (fullest, fullest), (nothing, nothing))]
         best = max(tried, key=_size)
         passes.append(best)

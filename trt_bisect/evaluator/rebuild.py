@@ -83,7 +83,7 @@ class RebuildEvaluator:
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
         """Returns ``plan`` with the layers that are not quantizable high: they do not change the engine."""
-        return plan.keeping(set(self._followers) & plan.int8, self.high)
+        return plan.keeping(set(self._followers) & plan.lowered, self.high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""

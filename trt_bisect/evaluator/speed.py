@@ -10,7 +10,7 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.progress import Progress
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
@@ -33,11 +33,10 @@ def measure_latencies(
     """
     if builder.arithmetic != MEASURED:
         return None
-    count = len(network.layers)
     plans = {
         "fp32": None,
-        "fp16": int8_set(count, (), Precision.FP16),
-        "int8": int8_set(count, network.quantizable, high),
+        "fp16": network.plan((), Precision.FP16),
+        "int8": network.plan(network.quantizable, high),
         "recipe": recipe,
     }
     progress.stage("Timing the plans", len(plans))
@@ -77,8 +76,8 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
     Raises:
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.
     """
-    count = len(network.layers)
-    plans = {Precision.INT8: int8_set(count, network.quantizable), **{p: int8_set(count, (), p) for p in high}}
+    low = {network.low.precision: network.plan(network.quantizable)}
+    plans = {**low, **{p: network.plan((), p) for p in high}}
     found = {}
     for precision, plan in plans.items():
         try:

@@ -27,7 +27,7 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
@@ -111,10 +111,10 @@ class _Planned:
     notes: tuple[str, ...]
 
     def origins(self) -> dict[str, Origin]:
-        return activation_origins(self.network, self.writer, self.plan.int8)
+        return activation_origins(self.network, self.writer, self.plan.lowered)
 
     def weights(self) -> list[Origin]:
-        return weight_origins(self.network, self.writer, self.plan.int8)
+        return weight_origins(self.network, self.writer, self.plan.lowered)
 
 
 def _planned(
@@ -241,7 +241,7 @@ def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> P
     if recipe is not None:
         precision, names = _read_recipe(Path(recipe))
         kept |= {network.layer_named(name).index for name in names}
-    return int8_set(len(network.layers), set(network.quantizable) - kept, precision)
+    return network.plan(set(network.quantizable) - kept, precision)
 
 
 def _read_recipe(path: Path) -> tuple[Precision, list[str]]:

@@ -60,6 +60,10 @@ class GivenData:
             no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
             data = None if no_data else self._calibration_data(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
+        if not self._network.low.needs_ranges:
+            given = calibration is not None and not isinstance(calibration, Ranges) and not is_cache_path(calibration)
+            none = Ranges({}, {}, f"none: {self._network.low.title} needs no ranges")
+            return none, self._calibration_data(calibration) if given else None
         if calibration is None:
             raise BadInput(
                 "There are no ranges: no calibration data and no calibration cache were given.",

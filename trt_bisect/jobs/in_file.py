@@ -12,7 +12,6 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import Compare
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.network import Network
-from trt_bisect.precision import int8_set
 
 
 def file_figure_noted(
@@ -25,7 +24,7 @@ def file_figure_noted(
     """
     if not network.asymmetric:
         return []
-    plan = int8_set(len(network.layers), network.quantizable)
+    plan = network.plan(network.quantizable)
     try:
         with OnnxRuntimeBuilder(network.as_in_file(), {}, options).build(plan) as engine:
             figures = compare([engine.infer(sample) for sample in feeds])

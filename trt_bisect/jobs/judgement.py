@@ -16,6 +16,7 @@ from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.jobs.options.judging import COSINE, JudgeOptions
+from trt_bisect.precision import Precision
 
 
 class Judgement:
@@ -24,11 +25,13 @@ class Judgement:
     Args:
         options: ask for it.
         source: the network's name, for messages.
+        low: the low precision, which the metric's own threshold depends on.
     """
 
-    def __init__(self, options: JudgeOptions, source: str) -> None:
+    def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
         self.options = options
         self._source = source
+        self._low = low
 
     @cached_property
     def asked_metric(self) -> Metric:
@@ -90,7 +93,8 @@ class Judgement:
         Raises:
             BadInput: the threshold does not fit the metric.
         """
-        return make_rule(self.metric(outputs, reference), self.threshold, self.options.share, self.entries(outputs))
+        metric, entries = self.metric(outputs, reference), self.entries(outputs)
+        return make_rule(metric, self.threshold, self.options.share, entries, self._low)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""

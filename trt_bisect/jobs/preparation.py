@@ -20,7 +20,7 @@ from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_for
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
@@ -38,10 +38,11 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
 from trt_bisect.jobs.options.judging import JudgeOptions
+from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import int8_set
+from trt_bisect.precision import Precision
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.machine import give_back_memory
@@ -57,7 +58,7 @@ class Preparation:
         network: Network,
         folder: Path | None,
         progress: Progress,
-        judgement: Callable[[JudgeOptions, str], Judgement] = Judgement,
+        judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
     ) -> None:
         self.options = options
         self.network = network
@@ -67,7 +68,7 @@ class Preparation:
         self.notes: list[str] = list(network.notes)
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
-        self.judgement = judgement(options, network.source)
+        self.judgement = judgement(options, network.source, network.low.precision)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
@@ -207,8 +208,8 @@ class Preparation:
         source = data if named is None else self.data.without_unseen(self.data.open(named))
         if source is None:
             raise BadInput(
-                "There is no input to judge on: the ranges do not come from data.",
-                "Give --input with an input on which INT8 looks bad, or --dataset to search for one.",
+                "There is no input to judge on: no data was given to run the network on.",
+                f"Give --input with one on which {self.network.low.title} looks bad, or --dataset to search for one.",
             )
         if inputs is not None:
             feeds = list(source)
@@ -257,7 +258,7 @@ class Preparation:
     ) -> WorstInputs:
         """The worst of a data set in INT8, the layers ``high`` left out; ``keep`` what was found at Ctrl-C."""
         chosen = [k for k in self.network.quantizable if k not in high]
-        plan = int8_set(len(self.network.layers), chosen, self.options.high_precision)
+        plan = self.network.plan(chosen, self.options.high_precision)
 
         def rule(reference: Outputs) -> Rule:
             return self.judgement.rule(self.judgement.outputs(reference), [reference])
@@ -285,7 +286,8 @@ class Preparation:
                 )
         except TrialFailed as failure:
             raise BadInput(
-                f"The worst input cannot be searched for, FP32 or full INT8 does not run: {failure.message}",
+                f"The worst input cannot be searched for, FP32 or full {self.network.low.title} does not run: "
+                f"{failure.message}",
                 "Give --input with the input to judge on.",
             ) from failure
         finally:
@@ -293,7 +295,7 @@ class Preparation:
 
     def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """The builder of an engine for inputs of the shapes of ``feeds``."""
-        typing = choose_typing(engine, self.options.typing)
+        typing = typing_for(engine, self.options.typing, self.network.low)
         return open_builder(
             engine, typing, self.network, ranges.scales, self._build_options(), self._profile(engine, feeds)
         )
@@ -367,5 +369,11 @@ class Preparation:
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
             **({"followers": "int8"} if options.followers_round else {}),
+            **_typed_facts(self.network, options.high),
             **self.options.task_facts(),
         }
+
+
+def _typed_facts(network: Network, high: Precision) -> dict[str, Any]:
+    """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
+    return {"typed": "by the operators' schemas"} if {network.low.precision, high} & FLOAT_TYPES.keys() else {}

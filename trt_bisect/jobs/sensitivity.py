@@ -23,7 +23,7 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
+from trt_bisect.precision import Precision, PrecisionPlan, all_but, only
 from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, default_progress
@@ -134,8 +134,9 @@ class _Plans:
     def of(cls, experiment: Experiment, chosen: Collection[int], *, gains: bool) -> _Plans:
         """The plans for the ``chosen`` layers, by index; ``without`` is empty unless ``gains`` are wanted."""
         network, high = experiment.network, experiment.whole.high
-        layers = len(network.layers)
-        parts = WAYS if experiment.builder.arithmetic == EMULATED else {_BOTH: Precision.INT8}
+        layers, low = len(network.layers), network.low.precision
+        sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
+        parts = WAYS if sides else {_BOTH: low}
         alone = {
             (k, part): only(layers, k, high, precision)
             for part, precision in parts.items()
@@ -143,8 +144,8 @@ class _Plans:
             if part == _BOTH or _rounds_both(network.layers[k])
         }
         followers = set(range(layers)) - set(network.quantizable)
-        without = {k: all_but(layers, followers | {k}, high) for k in chosen} if gains else {}
-        return cls(alone, int8_set(layers, network.quantizable, high), without)
+        without = {k: all_but(layers, followers | {k}, high, low) for k in chosen} if gains else {}
+        return cls(alone, network.plan(network.quantizable, high), without)
 
     def all(self) -> list[PrecisionPlan]:
         """Every plan."""

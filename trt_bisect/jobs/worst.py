@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, find_metric
+from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing
 from trt_bisect.calibration.ranges import Ranges
@@ -136,7 +136,7 @@ class _WorstJudgement(Judgement):
         metric = self.metric(outputs, reference)
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[self.options.direction])
-        own = DEFAULT_THRESHOLDS.get(metric.name, math.nan)
+        own = default_threshold(metric.name, self._low) or math.nan
         threshold = own if self.options.threshold is None else self.options.threshold
         return Rule(metric, threshold, self.options.share, self.entries(outputs))
 

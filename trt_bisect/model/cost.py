@@ -16,9 +16,17 @@ from trt_bisect.precision import Precision
 
 Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
-_UNITS = {Precision.INT8: 1.0, Precision.FP16: 2.0, Precision.FP32: 4.0}
+_UNITS = {
+    Precision.INT8: 1.0,
+    Precision.FP8: 1.0,
+    Precision.FP16: 2.0,
+    Precision.BF16: 2.0,
+    Precision.FP32: 4.0,
+}
 """The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
-as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS."""
+as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
+where it is as fast as INT8."""
+_HIGHER = (Precision.FP16, Precision.FP32)
 _NEARLY_FREE = 1e-6
 _COLUMNS = "CSV with the columns layer, int8, fp32 and, where FP16 may be chosen, fp16"
 
@@ -60,17 +68,17 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
     return times
 
 
-def shares(times: Times) -> dict[int, dict[Precision, float]]:
-    """The share of INT8's gain in speed that is lost if a layer runs in a higher precision, by layer and precision.
+def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
+    """The share of a low precision's gain in speed that is lost in a higher one, by layer and higher precision.
 
-    All layers in FP32 lose 1, all in INT8 lose 0. A layer that is no faster in INT8 loses ``_NEARLY_FREE``.
+    All layers in FP32 lose 1, all low ones lose 0. A layer that is no faster in the low one loses ``_NEARLY_FREE``.
     """
-    gain = sum(max(by[Precision.FP32] - by[Precision.INT8], 0.0) for by in times.values()) or 1.0
+    gain = sum(max(by[Precision.FP32] - by[low], 0.0) for by in times.values()) or 1.0
     return {
         k: {
-            precision: max((time - by[Precision.INT8]) / gain, _NEARLY_FREE)
+            precision: max((time - by[low]) / gain, _NEARLY_FREE)
             for precision, time in by.items()
-            if precision is not Precision.INT8
+            if precision is not low
         }
         for k, by in times.items()
     }
@@ -94,7 +102,9 @@ def times_from_csv(path: Path, network: Network) -> Times:
         if name not in known:
             raise BadInput(f"'{path}' has no row for layer '{name}'.", f"Give {_COLUMNS}, a row for each layer.")
         times[k] = {
-            p: _time(known[name], p, path) for p in _UNITS if p is not Precision.FP16 or known[name].get("fp16")
+            p: _time(known[name], p, path)
+            for p in (network.low.precision, *_HIGHER)
+            if p is not Precision.FP16 or known[name].get("fp16")
         }
     return times
 

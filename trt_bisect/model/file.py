@@ -199,6 +199,6 @@ def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], pat
                 array = np.ascontiguousarray(weights[tensor.name])
                 file.write(b"\0" * (-file.tell() % 4096))
                 set_external(tensor, array.nbytes, data.name, file.tell())
-                file.write(array.data)
+                file.write(array.reshape(-1).view(np.uint8).data)
     path.write_bytes(model.SerializeToString())
     return [path, data]

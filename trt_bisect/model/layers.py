@@ -1,41 +1,25 @@
-"""The layers of a network in execution order, and the tensors that INT8 rounds at each of them."""
+"""The layers of a network in execution order, and the tensors that a low precision rounds at each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import Weights, tensors_read
+from trt_bisect.model.low import EVERY_INPUT, INT8, FloatType, LowPrecision
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.residual import Shape, Wiring
-
-_EVERY_INPUT = -1
-_DATA_SLOTS: dict[str, tuple[int, ...]] = {
-    "Conv": (0, 1),
-    "ConvTranspose": (0, 1),
-    "Gemm": (0, 1),
-    "MatMul": (0, 1),
-    "MaxPool": (0,),
-    "AveragePool": (0,),
-    "GlobalAveragePool": (0,),
-    "Add": (0, 1),
-    "Concat": (_EVERY_INPUT,),
-}
-"""The operators that TensorRT runs in INT8 if their inputs have Q/DQ, with the slots of those inputs.
-
-Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list of operators. Activations,
-elementwise operators with constants, normalizations and shuffles follow the layer that they are fused with. One of the
-two inputs of an Add may stay without a pair (see ``model.residual``).
-"""
+from trt_bisect.model.typed import carries, typed_slots
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """One tensor that is rounded to INT8 for one layer.
+    """One tensor that is rounded to the low precision for one layer.
 
     Attributes:
         slot: the position of the tensor in the layer's inputs (in its outputs if ``at_output``).
@@ -74,7 +58,8 @@ class Layer:
         inputs: the tensors that it reads, including those that its bodies read, without constants.
         shape: of its first output; a text is a named dynamic axis, None an unknown size.
         dtype: of its first output; None if unknown.
-        roundings: the tensors that INT8 rounds at it; empty for a layer that only follows others.
+        roundings: the tensors that the low precision rounds at it; empty for a layer that only follows others. FP16
+            and BF16 round its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
     """
 
@@ -90,7 +75,7 @@ class Layer:
 
     @property
     def quantizable(self) -> bool:
-        """True if the layer can run in INT8."""
+        """True if the layer can run in the low precision."""
         return bool(self.roundings) and not self.why_not
 
     def kept_high(self, why: str) -> Layer:
@@ -104,6 +89,11 @@ class TensorTypes:
 
     dtypes: Mapping[str, np.dtype[np.generic]]
     shapes: Mapping[str, Shape]
+
+    @property
+    def float32(self) -> frozenset[str]:
+        """The names of the float32 tensors."""
+        return frozenset(name for name, dtype in self.dtypes.items() if dtype == np.float32)
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> TensorTypes:
@@ -143,20 +133,42 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_param if named else None
 
 
-def layers_of(graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs) -> tuple[Layer, ...]:
-    """The layers of a prepared graph in execution order."""
+Wanted = Callable[[onnx.NodeProto], tuple[tuple[Rounding, ...], str]]
+"""From a node to its roundings, or to the reason why it has none."""
+
+
+def layers_of(
+    graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
+) -> tuple[Layer, ...]:
+    """The layers of a prepared graph in execution order.
+
+    Args:
+        graph: of the network.
+        weights: that are detached from it.
+        pairs: the Q/DQ pairs of the network's file: only layers with pairs are quantizable, if there are any.
+        low: the low precision.
+    """
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     wiring = Wiring.of(graph, constants, types.shapes)
-    return tuple(_layer(i, node, types, wiring, pairs) for i, node in enumerate(graph.node))
+    if pairs:
+        wanted: Wanted = lambda node: _existing_roundings(node, constants, pairs)  # noqa: E731
+    elif low.float_type is not None:
+        wanted = _TypedRoundings(low.float_type, types, graph, weights, constants).of
+    else:
+        wanted = lambda node: _wanted_roundings(node, types, wiring, low)  # noqa: E731
+    return tuple(_layer(i, node, types, constants, *wanted(node)) for i, node in enumerate(graph.node))
 
 
-def _layer(index: int, node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, pairs: ExistingPairs) -> Layer:
+def _layer(
+    index: int,
+    node: onnx.NodeProto,
+    types: TensorTypes,
+    constants: Collection[str],
+    roundings: tuple[Rounding, ...],
+    why_not: str,
+) -> Layer:
     first = node.output[0] if node.output else ""
-    constants = wiring.constants
-    roundings, why_not = (
-        _existing_roundings(node, constants, pairs) if pairs else _wanted_roundings(node, types, wiring)
-    )
     return Layer(
         index=index,
         name=node.name,
@@ -186,11 +198,49 @@ def _existing_roundings(
     return tuple(rounding.made_symmetric() for rounding in found), "" if found else "the network has no Q/DQ at it"
 
 
-def _wanted_roundings(node: onnx.NodeProto, types: TensorTypes, wiring: Wiring) -> tuple[tuple[Rounding, ...], str]:
-    slots = _DATA_SLOTS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+class _TypedRoundings:
+    """The roundings of nodes in a float type: of every float32 input that may have it."""
+
+    def __init__(
+        self,
+        kind: FloatType,
+        types: TensorTypes,
+        graph: onnx.GraphProto,
+        weights: Weights,
+        constants: Collection[str],
+    ) -> None:
+        self._kind = kind
+        self._floats = types.float32
+        self._weights = weights
+        self._small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
+        self._constants = constants
+
+    def of(self, node: onnx.NodeProto) -> tuple[tuple[Rounding, ...], str]:
+        """Returns the roundings of a node."""
+        slots = typed_slots(node, self._floats, self._kind)
+        if slots is None:
+            return (), f"{node.op_type} has no float32 output whose type can change with its inputs"
+        if all(node.input[slot] in self._constants for slot in slots.inputs):
+            return (), "all its float inputs are constant"
+        if carries(node, slots, self._is_exact):
+            return (), f"{node.op_type} rounds nothing: its outputs are values that it reads"
+        names = [(slot, node.input[slot]) for slot in slots.inputs]
+        return tuple(Rounding(slot, name, name in self._constants) for slot, name in names), ""
+
+    def _is_exact(self, name: str) -> bool:
+        if name not in self._constants:
+            return True
+        known = self._weights.get(name)
+        return self._kind.holds(numpy_helper.to_array(self._small[name]) if known is None else known)
+
+
+def _wanted_roundings(
+    node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, low: LowPrecision
+) -> tuple[tuple[Rounding, ...], str]:
+    slots = low.slots.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if slots is None:
         return (), f"{node.op_type} follows the layers around it"
-    if slots == (_EVERY_INPUT,):
+    if slots == (EVERY_INPUT,):
         slots = tuple(range(len(node.input)))
     names, constants = [node.input[slot] for slot in slots], wiring.constants
     known = {types.dtypes[name] for name in names if name in types.dtypes}

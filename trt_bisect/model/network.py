@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,9 @@ from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_ou
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
+from trt_bisect.model.low import FP8, INT8, LowPrecision
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.precision import Precision, PrecisionPlan, low_set
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
 _INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
@@ -35,6 +37,7 @@ class Network:
         weights: the detached weights by name.
         layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
+        low: the low precision in question.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         memo: cached digests, shared by the copies of a network with the same weights.
@@ -47,6 +50,7 @@ class Network:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     has_pairs: bool
+    low: LowPrecision = INT8
     notes: tuple[str, ...] = ()
     has_file: bool = True
     memo: dict[str, str] = field(default_factory=dict, repr=False)
@@ -58,8 +62,12 @@ class Network:
 
     @property
     def quantizable(self) -> tuple[int, ...]:
-        """The indices of the layers that can run in INT8."""
+        """The indices of the layers that can run in the low precision."""
         return tuple(layer.index for layer in self.layers if layer.quantizable)
+
+    def plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
+        """Returns the plan with the ``chosen`` layers low and the others high."""
+        return low_set(len(self.layers), chosen, high, self.low.precision)
 
     @property
     def is_static(self) -> bool:
@@ -93,6 +101,8 @@ class Network:
     @cached_property
     def rounded_activations(self) -> tuple[str, ...]:
         """The activations that a quantizable layer rounds and whose scale must come from the ranges."""
+        if not self.low.needs_ranges:
+            return ()
         return tuple(
             dict.fromkeys(
                 rounding.tensor
@@ -132,6 +142,25 @@ class Network:
         )
         return replace(self, layers=kept)
 
+    def with_low(self, low: LowPrecision) -> Network:
+        """Returns this network, as it was loaded, with another low precision.
+
+        Raises:
+            BadInput: its Q/DQ pairs have another one, or its operators are too old for it.
+        """
+        if self.has_pairs or self.opset < low.opset:
+            raise BadInput(
+                f"'{self.source}' was loaded for {self.low.title} and cannot be measured in {low.title}.",
+                f"Load it again: load_network(path, low=LOWS['{low.precision}']), or give its path.",
+            )
+        layers = layers_of(self.skeleton.graph, self.weights, ExistingPairs(), low)
+        shapes = {name: layer.shape for layer in self.layers for name in layer.outputs[:1]}
+        layers = tuple(
+            replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)) if layer.outputs else layer
+            for layer in layers
+        )
+        return replace(self, layers=layers, low=low)
+
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Network:
         """Returns this network with its layers' output shapes taken from ``shapes`` (by tensor) where it has them."""
         return replace(
@@ -163,6 +192,8 @@ class Network:
             self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
         sha.update(self.memo["weights"].encode())
+        if self.low is not INT8:
+            sha.update(self.low.title.encode())
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             for rounding in layer.roundings:
@@ -178,7 +209,7 @@ def _weights_digest(weights: Weights) -> str:
     return sha.hexdigest()
 
 
-def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
+def load_network(path: str | Path, shapes: Shapes | None = None, low: LowPrecision = INT8) -> Network:
     """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
     Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
@@ -187,24 +218,37 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
     Args:
         path: the file; its external data is in the same folder.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
+        low: the low precision in question.
 
     Raises:
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path))
+        return _prepared(read_model(Path(path)), shapes or {}, str(path), low)
 
 
-def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
+def network_of(model: str | Path | Network, shapes: Shapes | None, low: LowPrecision) -> Network:
+    """Returns the network of a file, or a loaded network, with a low precision.
+
+    Raises:
+        BadInput: the file cannot be used, or the network cannot have that low precision.
+    """
+    if not isinstance(model, Network):
+        return load_network(model, shapes, low)
+    return model if low in (INT8, model.low) else model.with_low(low)
+
+
+def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, low: LowPrecision) -> Network:
     dropped = _drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph = prepare(model, shapes, source)
+    graph = prepare(model, shapes, source, low.opset)
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
+    low = _low_of_pairs(pairs, low, source)
     skeleton = _export(graph, source)
     weights = detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
-    layers = layers_of(skeleton.graph, weights, pairs)
+    layers = layers_of(skeleton.graph, weights, pairs, low)
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
     return Network(
@@ -215,8 +259,28 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
         inputs=tuple(spec_of(value) for value in skeleton.graph.input),
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
+        low=low,
         notes=(*_pair_notes(layers, pairs), *dropped, *_notes(layers)),
     )
+
+
+def _low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
+    """Returns the low precision of a network: that of the pairs in its file, if there are any.
+
+    Raises:
+        BadInput: another one than that of the pairs is asked for.
+    """
+    every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
+    if not every:
+        return low
+    kinds = {FP8 if quantizer.in_fp8 else INT8 for quantizer in every}
+    if low is not INT8 and kinds != {low}:
+        raise BadInput(
+            f"'{source}' came with Q/DQ pairs of {' and '.join(sorted(kind.title for kind in kinds))}: it cannot be "
+            f"measured in {low.title}.",
+            "Give the network without pairs, or leave out --low.",
+        )
+    return FP8 if kinds == {FP8} else INT8
 
 
 def _drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:

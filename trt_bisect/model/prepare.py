@@ -33,13 +33,14 @@ _ONLY_ERRORS = 3
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
+def prepare(model: onnx.ModelProto, shapes: Shapes, source: str, opset: int = 0) -> gs.Graph:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
         model: as read from the file; it is changed and must not be used again.
         shapes: fixed shapes of inputs, by name.
         source: the file's name, for messages.
+        opset: the oldest that the low precision can be written with; 13 is the oldest for all.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -49,7 +50,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str) -> gs.Graph:
     model = inline_functions(model)
     _fix_shapes(model.graph, shapes, source)
     name_nodes(model.graph)
-    model = _convert_opset(model, source)
+    model = _convert_opset(model, source, max(opset, QDQ_OPSET))
     name_nodes(model.graph)
     spell_out_partial_shapes(model.graph)
     model = infer_shapes(model)
@@ -155,22 +156,22 @@ def opset_of(model: onnx.ModelProto) -> int:
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
-def _convert_opset(model: onnx.ModelProto, source: str) -> onnx.ModelProto:
+def _convert_opset(model: onnx.ModelProto, source: str, wanted: int) -> onnx.ModelProto:
     opset = opset_of(model)
     if opset < MIN_OPSET:
         raise BadInput(
             f"'{source}' uses ONNX opset {opset}; {MIN_OPSET} is the oldest that is supported.",
             "Export it again with opset 13 or later, or convert it with onnx.version_converter.",
         )
-    if opset >= QDQ_OPSET:
+    if opset >= wanted:
         return model
     try:
-        return version_converter.convert_version(model, QDQ_OPSET)
+        return version_converter.convert_version(model, wanted)
     except Exception as error:
         raise BadInput(
-            f"'{source}' uses opset {opset} and cannot be converted to {QDQ_OPSET}, which per-channel Q/DQ needs: "
+            f"'{source}' uses opset {opset} and cannot be converted to {wanted}, which its Q/DQ pairs need: "
             + first_line(error),
-            "Export it again with opset 13 or later.",
+            f"Export it again with opset {wanted} or later.",
         ) from error
 
 

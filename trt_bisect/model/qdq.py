@@ -1,4 +1,4 @@
-"""A precision plan written into the ONNX graph: Q/DQ pairs for INT8 layers, casts for FP16 ones.
+"""A precision plan written into the ONNX graph: Q/DQ pairs for layers in INT8 or FP8, Casts for FP16 and BF16 ones.
 
 The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all,
 each tensor once for all its INT8 consumers with the same scale. A residual sum that TensorRT fuses with a convolution
@@ -28,8 +28,9 @@ from trt_bisect.precision import PrecisionPlan
 class GraphTarget(Enum):
     """The engine that a graph is written for.
 
-    ``ONNXRUNTIME``: weights are rounded in advance, and FP16 layers compute in float32 between roundings to FP16, so
-    that the arithmetic is the same on every CPU. ``TENSORRT``: weights keep their pairs, FP16 layers are FP16.
+    ``ONNXRUNTIME``: weights are rounded in advance, and layers in FP16 or BF16 compute in float32 between roundings to
+    that type, so that the arithmetic is the same on every CPU. ``TENSORRT``: weights keep their pairs, and such layers
+    have the type.
     """
 
     ONNXRUNTIME = "onnxruntime"
@@ -151,8 +152,8 @@ class PlanWriter:
     def _write_layers(
         self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int], names: Names
     ) -> dict[int, tuple[str, ...]]:
-        """Writes layers in the precisions of a plan; returns the tensors rounded for those in INT8."""
-        followed = self.context.followed(plan.int8)
+        """Writes layers in the precisions of a plan; returns the tensors rounded for those that are low."""
+        followed = self.context.followed(plan.lowered)
         rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}
 

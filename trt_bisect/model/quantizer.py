@@ -1,13 +1,17 @@
-"""The arithmetic of one rounding to eight bits, and the scales of weights."""
+"""The arithmetic of one rounding to eight bits, INT8 or FP8, and the scales of weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 
+from trt_bisect.model.low import FP8, INT8, LowPrecision
+
 INT8_MAX = 127
+FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
 
 Scales = Mapping[str, np.float32]
@@ -20,7 +24,7 @@ class Quantizer:
 
     Attributes:
         scale: float32; a scalar, or one for each channel along ``axis``.
-        zero_point: int8 or uint8, of the scale's shape.
+        zero_point: int8, uint8 or float8_e4m3fn, of the scale's shape; its dtype is that of the stored values.
         axis: the channel axis; None for one scale for the whole tensor.
         dtype: of the input and the output, float32 or float16.
     """
@@ -41,38 +45,61 @@ class Quantizer:
         The range of levels l..h about zero point z with scale s is s (l - z) to s (h - z), and that of symmetric INT8
         with scale t is -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
         """
-        if self.zero_point.dtype == np.int8 and not np.any(self.zero_point):
+        if self.zero_point.dtype in (np.int8, FP8_DTYPE) and not np.any(self.zero_point):
             return self
         limits, zero = np.iinfo(self.zero_point.dtype), self.zero_point.astype(np.float32)
         scale = self.scale * np.maximum((zero - limits.min) / 128, (limits.max - zero) / INT8_MAX)
         scale = np.asarray(scale.astype(self.dtype), np.float32)
         return replace(self, scale=scale, zero_point=np.zeros(scale.shape, np.int8))
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest stored value."""
+        if self.in_fp8:
+            return -FP8.levels, FP8.levels
+        info = np.iinfo(self.zero_point.dtype)
+        return float(info.min), float(info.max)
+
+    @property
+    def in_fp8(self) -> bool:
+        """True if the stored values are FP8 (E4M3)."""
+        return bool(self.zero_point.dtype == FP8_DTYPE)
+
     def dequantized(self, levels: np.ndarray) -> np.ndarray:
-        """Returns the values of stored integers, in ``dtype``: (levels - zero point) * scale."""
+        """Returns the values of stored ones, in ``dtype``: (levels - zero point) * scale."""
+        if self.in_fp8:
+            return np.asarray(levels.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
         steps = levels.astype(np.int64) - self._broadcast(self.zero_point, levels).astype(np.int64)
         return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
         """Returns ``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
+        FP8 rounds to four significant bits, and saturates at 448.
+
         With the scale of a mask (about 1e36) the lowest level overflows float32 and becomes infinite, as in an engine.
 
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
         compute in float32, as ONNX Runtime does.
         """
-        limits = np.iinfo(self.zero_point.dtype)
         levels = self.levels(values)
-        np.clip(levels, limits.min, limits.max, out=levels)
+        np.clip(levels, *self.limits, out=levels)
         levels = self.steps(levels, values)
         with np.errstate(over="ignore"):
             levels *= self._broadcast(self.scale, values)
             return np.asarray(levels, self.dtype)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` rounded to integers, float32, before saturation to eight bits."""
+        """Returns ``values`` rounded to stored values, float32, before saturation to eight bits.
+
+        Beyond the largest, FP8 values are not rounded.
+        """
         with np.errstate(over="ignore"):
             levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
+        if self.in_fp8:
+            inside = np.abs(levels) <= self.limits[1]
+            levels[inside] = levels[inside].astype(FP8_DTYPE).astype(np.float32)
+            return levels
         np.rint(levels, out=levels)
         levels += self._broadcast(self.zero_point, values)
         return np.asarray(levels, np.float32)
@@ -94,20 +121,26 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
     return values
 
 
-def symmetric(scale: np.ndarray | np.float32, axis: int | None = None) -> Quantizer:
-    """Returns TensorRT's symmetric INT8 quantizer: zero point 0."""
+def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowPrecision = INT8) -> Quantizer:
+    """Returns TensorRT's symmetric quantizer of a low precision: zero point 0."""
     scale = np.asarray(scale, dtype=np.float32)
-    return Quantizer(scale, np.zeros(scale.shape, np.int8), axis)
+    assert low.level is not None
+    return Quantizer(scale, np.zeros(scale.shape, low.level), axis)
 
 
-def weight_quantizer(weight: np.ndarray, axis: int | None) -> Quantizer:
-    """Returns the quantizer of a weight: scale absmax / 127, one for each channel along ``axis``.
+def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
+    """Returns the scale of an activation in a low precision, from its INT8 scale: the same range in other steps."""
+    return scale if low is INT8 else np.float32(np.float32(scale * INT8_MAX) / np.float32(low.levels))
+
+
+def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = INT8) -> Quantizer:
+    """Returns the quantizer of a weight: scale absmax / 127, or / 448 in FP8, one for each channel along ``axis``.
 
     A channel of zeros is rounded to zeros by any scale. It gets the largest scale of the other channels, or 1.
     """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     largest = np.abs(weight.astype(np.float32)).max(axis=others)
-    scale = np.asarray(largest / np.float32(INT8_MAX), dtype=np.float32)
+    scale = np.asarray(largest / np.float32(low.levels), dtype=np.float32)
     usable = scale >= np.finfo(np.float32).tiny
     for_zeros = scale.max() if usable.any() else np.float32(1.0)
-    return symmetric(np.where(usable, scale, for_zeros), axis)
+    return symmetric(np.where(usable, scale, for_zeros), axis, low)

@@ -23,7 +23,7 @@ from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_d
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 
 FLOAT_NOISE = 1e-3
 """Float computations of the same network are equal if they differ by at most this share of a tensor's norm."""
@@ -88,7 +88,7 @@ def compare_with_file(
     notes = []
     network = _as_in_file(network)
     for comparison in _comparisons(network):
-        known = prepared if not comparison.plan.int8 else None
+        known = prepared if not comparison.plan.lowered else None
         apart = _outputs_apart(network, comparison, feeds, outputs, known)
         if apart <= FLOAT_NOISE:
             continue
@@ -147,12 +147,11 @@ def _comparisons(network: Network) -> Iterator[_Comparison]:
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)
-    count = len(network.layers)
     if network.has_pairs:
-        yield _Comparison("in full INT8", int8_set(count, network.quantizable), Written(model, apart))
+        yield _Comparison("in full INT8", network.plan(network.quantizable), Written(model, apart))
     kept = {layer.name for layer in network.layers}
     floats = without_pairs(model, kept) if network.has_pairs else model
-    yield _Comparison("in FP32", int8_set(count, ()), Written(floats, apart))
+    yield _Comparison("in FP32", network.plan(), Written(floats, apart))
 
 
 def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelProto:
@@ -223,7 +222,7 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
     facts = facts_for(network, feeds)
     made = {name for node in comparison.file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
-    skipped = [] if comparison.plan.int8 else [piece for piece in pieces if _restores(network, piece, made)]
+    skipped = [] if comparison.plan.lowered else [piece for piece in pieces if _restores(network, piece, made)]
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     for group in _in_memory([piece for piece in pieces if piece not in skipped], facts):
         names = dict.fromkeys(name for piece in group for name in (*piece.reads, *piece.leaves))

@@ -10,7 +10,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.pieces import Piece
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 
 
 def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
@@ -22,7 +22,7 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
         facts: used for inputs whose shape the network does not give.
     """
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
-    written = writer.write_piece(piece, int8_set(len(network.layers), ()))
+    written = writer.write_piece(piece, network.plan())
     for value in written.model.graph.input:
         if not value.type.tensor_type.HasField("shape"):
             dtype = helper.np_dtype_to_tensor_dtype(facts.dtypes[value.name])
@@ -35,9 +35,10 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
         inputs=tuple(spec_of(value) for value in written.model.graph.input),
         outputs=tuple(spec_of(value) for value in written.model.graph.output),
         has_pairs=network.has_pairs,
+        low=network.low,
     )
 
 
 def sub_plan(plan: PrecisionPlan, piece: Piece) -> PrecisionPlan:
     """Returns the part of a plan of the whole network that applies to a piece."""
-    return PrecisionPlan(plan.precisions[piece.start : piece.stop])
+    return PrecisionPlan(plan.precisions[piece.start : piece.stop], plan.low)

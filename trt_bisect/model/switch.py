@@ -1,6 +1,6 @@
 """One graph that runs any plan with any scales.
 
-An If for each quantizable layer holds the layer in INT8 and in high precision. Scales of activations are inputs.
+An If for each quantizable layer holds the layer in low and in high precision. Scales of activations are inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WrittenSwitch(Written):
     """A graph for all plans.
 
     Attributes:
-        gates: by index of a quantizable layer, the graph's input, a bool scalar, that is true for INT8.
+        gates: by index of a quantizable layer, the graph's input, a bool scalar, that is true for the low precision.
         scales: by rounded activation, the graph's input with its scale, a float32 scalar.
         followed: by tensor that is rounded where it is made, in some plans, the graph's input, a bool scalar, that is
             true for that.
@@ -42,7 +42,8 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
     for layer in writer.network.layers:
         if layer.quantizable:
             gates[layer.index] = f"gate{writer.tag}switch{layer.index}"
-            writing.nodes.append(_choice(writing, layer, high, names, gates[layer.index], writer.tag))
+            precisions = writer.network.low.precision, high
+            writing.nodes.append(_choice(writing, layer, precisions, names, gates[layer.index], writer.tag))
         else:
             writing.layer(layer, high, names)
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
@@ -57,11 +58,16 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
     return WrittenSwitch(model, weights, {}, gates, dict(writing.scale_inputs), followed)
 
 
-def _choice(writing: GraphWriting, layer: Layer, high: Precision, names: Names, gate: str, tag: str) -> onnx.NodeProto:
-    """The If of one layer. A tensor that is rounded only as an output of the network has two outputs: both versions."""
+def _choice(
+    writing: GraphWriting, layer: Layer, precisions: tuple[Precision, Precision], names: Names, gate: str, tag: str
+) -> onnx.NodeProto:
+    """The If of one layer, in its low precision or in the high one.
+
+    A tensor that is rounded only as an output of the network has two outputs: both versions.
+    """
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
     bodies = {}
-    for name, precision in (("then_branch", Precision.INT8), ("else_branch", high)):
+    for name, precision in zip(("then_branch", "else_branch"), precisions, strict=True):
         inside = names.copy(f"{tag}switch{layer.index}{name[0]}")
         nodes = writing.body(layer, precision, inside)
         results = []

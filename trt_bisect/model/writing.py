@@ -1,4 +1,4 @@
-"""Writes layers into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or casts it needs."""
+"""Writes layers into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or Casts it needs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import Layer, Rounding
+from trt_bisect.model.low import FLOAT_TYPES, FloatType
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.typed import TypedSlots
 from trt_bisect.model.writing_context import WritingContext
 from trt_bisect.precision import Precision
 
-_FP16_OPS = frozenset(
-    "Conv ConvTranspose Gemm MatMul MaxPool AveragePool GlobalAveragePool Add Concat Sub Mul Div Relu LeakyRelu PRelu "
-    "Clip Sigmoid HardSigmoid HardSwish Tanh Elu Softmax Gelu Erf Sqrt Pow Reshape Flatten Transpose Squeeze Unsqueeze "
-    "Slice Split BatchNormalization ReduceMean".split()
-)
-"""Operators whose float inputs and outputs all have the same type: casts around them are enough for FP16."""
+_WORDS = {kind.name: str(precision) for precision, kind in FLOAT_TYPES.items()}
 
 
 class Names:
@@ -52,7 +49,7 @@ class Names:
 
 
 class GraphWriting:
-    """A graph that is being written: its nodes so far, and the rounded and FP16 copies of tensors that they make.
+    """A graph that is being written: its nodes so far, and the rounded copies of tensors that they make.
 
     Args:
         context: the network, its scales, and the facts that its graphs share.
@@ -74,9 +71,13 @@ class GraphWriting:
         self._large: Weights = {}
         self._shapes: list[onnx.ValueInfoProto] = []
         self._rounded_names: dict[tuple[object, ...], str] = {}
-        self._times_rounded: Counter[str] = Counter()
-        self._times_halved: Counter[str] = Counter()
-        self._half_names: dict[str, str] = {}
+        self._times_rounded: Counter[tuple[str, str]] = Counter()
+        self._typed_names: dict[tuple[str, str], str] = {}
+        """By tensor and type, the name under which it has the type, where a layer made it so or carried it."""
+        self._cast_names: dict[tuple[str, str], str] = {}
+        """The same where it was rounded for a reader."""
+        self._spare: set[str] = set()
+        """Float32 copies of tensors that have another type; those that nothing reads are left out in the end."""
 
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
@@ -111,25 +112,28 @@ class GraphWriting:
         return held
 
     def _write(self, layer: Layer, precision: Precision, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
+        slots = self._context.typed_slots(layer, precision)
+        if slots is not None:
+            self._write_typed(layer, FLOAT_TYPES[precision], slots, node)
+            lowered = precision is self._network.low.precision
+            return tuple(rounding.tensor for rounding in layer.roundings) if lowered else ()
         rounded = [rounding for rounding in layer.roundings if layer.quantizable and _rounds(precision, rounding)]
         if rounded:
-            return self._write_int8(layer, rounded, node, names)
-        if precision is Precision.FP16 and layer.op_type in _FP16_OPS and layer.dtype == np.float32:
-            self._write_fp16(layer, node)
-        else:
+            return self._write_quantized(layer, rounded, node, names)
+        if not self._write_carrying(layer, node):
             self.nodes.append(node)
         return ()
 
     def body(self, layer: Layer, precision: Precision, names: Names) -> list[onnx.NodeProto]:
         """Returns the nodes of one layer for the body of an If; they share no rounded tensor with other layers."""
-        outside = self.nodes, self._rounded_names, self._half_names
-        self.nodes, self._rounded_names, self._half_names = [], {}, {}
+        outside = self.nodes, self._rounded_names, self._typed_names, self._cast_names
+        self.nodes, self._rounded_names, self._typed_names, self._cast_names = [], {}, {}, {}
         self.layer(layer, precision, names)
         inside = self.nodes
-        self.nodes, self._rounded_names, self._half_names = outside
+        self.nodes, self._rounded_names, self._typed_names, self._cast_names = outside
         return inside
 
-    def _write_int8(
+    def _write_quantized(
         self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names
     ) -> tuple[str, ...]:
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
@@ -149,17 +153,14 @@ class GraphWriting:
         return tuple(rounding.tensor for rounding in roundings)
 
     def _new(self, name: str, word: str) -> str:
-        """A new name for a rounded, FP16 or unrounded copy of a tensor; no tensor of the network has it."""
+        """A new name for a rounded, typed or unrounded copy of a tensor; no tensor of the network has it."""
         return f"{name}{self._context.tag}{word}"
 
     def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
         """The name of a tensor after its quantizers. It is written at the first use."""
         key = (name, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
-            again = self._times_rounded[name]
-            final = self._new(name, f"int8_{again}" if again else "int8")
-            self._times_rounded[name] += 1
-            self._rounded_names[key] = final
+            final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
             if self._context.emulates and self._context.is_constant(name):
                 self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers))
             else:
@@ -198,42 +199,76 @@ class GraphWriting:
         self._small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), f"{out}_scale"))
         return f"{out}_scale"
 
-    def _write_fp16(self, layer: Layer, node: onnx.NodeProto) -> None:
+    def _write_typed(self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto) -> None:
+        """Writes a layer in a float type. Emulated: in float32, between roundings of what it reads and makes."""
         original = self._network.skeleton.graph.node[layer.index]
-        for slot, tensor in enumerate(original.input):
-            if tensor in self._context.float_tensors:
-                node.input[slot] = self._to_half(node.input[slot])
-        finals = {slot: node.output[slot] for slot, t in enumerate(original.output) if t in self._context.float_tensors}
-        for slot, final in finals.items():
-            node.output[slot] = self._new(final, "half")
+        for slot in slots.inputs:
+            node.input[slot] = self._typed(node.input[slot], kind, original.input[slot])
+        raws = [self._rename_output(node, original, slot, kind) for slot in slots.outputs]
         self.nodes.append(node)
-        for final in finals.values():
-            raw = self._new(final, "half")
+        for final, raw in raws:
             if self._context.emulates:
-                self._add("Cast", [raw], self._new(final, "halved"), to=TensorProto.FLOAT16)
-                self._add("Cast", [self._new(final, "halved")], final, to=TensorProto.FLOAT)
-                self._half_names[final] = final
+                self._round_trip(raw, kind, final)
+                self._typed_names[final, kind.name] = final
             else:
-                self._half_names[final] = raw
+                self._typed_names[final, kind.name] = raw
+                self._spare.add(final)
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
-    def _to_half(self, name: str) -> str:
-        """The name of a tensor in FP16, or rounded to FP16 if emulated. It is written at the first use."""
-        if name not in self._half_names:
-            emulated = self._context.emulates
-            again = self._times_halved[name]
-            self._times_halved[name] += 1
-            final = self._half_names[name] = self._new(name, f"fp16_{again}" if again else "fp16")
-            if self._context.is_constant(name):
-                with np.errstate(over="ignore"):
-                    values = self._network.constant(name).astype(np.float16)
-                self._add_constant(final, values.astype(np.float32) if emulated else values)
-            elif emulated:
-                self._add("Cast", [name], f"{final}_halved", to=TensorProto.FLOAT16)
-                self._add("Cast", [f"{final}_halved"], final, to=TensorProto.FLOAT)
-            else:
-                self._add("Cast", [name], final, to=TensorProto.FLOAT16)
-        return self._half_names[name]
+    def _rename_output(
+        self, node: onnx.NodeProto, original: onnx.NodeProto, slot: int, kind: FloatType
+    ) -> tuple[str, str]:
+        """Gives an output of a node a new name; returns the old and the new one."""
+        emulates, final = self._context.emulates, node.output[slot]
+        raw = node.output[slot] = self._new(final, "unrounded" if emulates else "typed")
+        self._give_shape(raw, TensorProto.FLOAT if emulates else kind.onnx, original.output[slot])
+        return final, raw
+
+    def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
+        """Writes a layer that carries what it reads in the type that all of it has; returns false if it does not."""
+        kind = self._network.low.float_type
+        slots = self._context.typed_slots(layer, self._network.low.precision)
+        if kind is None or slots is None or layer.quantizable:
+            return False
+        if not self._context.carries(layer, self._network.low.precision, slots):
+            return False
+        read = [node.input[slot] for slot in slots.inputs if not self._context.is_constant(node.input[slot])]
+        if not read or any((name, kind.name) not in self._typed_names for name in read):
+            return False
+        if self._context.emulates:
+            self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
+            self.nodes.append(node)
+        else:
+            self._write_typed(layer, kind, slots, node)
+        return True
+
+    def _typed(self, name: str, kind: FloatType, like: str) -> str:
+        """The name of a tensor in a float type, or rounded to it if emulated. It is written at the first use."""
+        known = self._typed_names.get((name, kind.name)) or self._cast_names.get((name, kind.name))
+        if known is not None:
+            return known
+        emulated = self._context.emulates
+        final = self._cast_names[name, kind.name] = self._numbered(name, _WORDS[kind.name])
+        if self._context.is_constant(name):
+            rounded = kind.rounded(self._network.constant(name))
+            self._add_constant(final, rounded if emulated else rounded.astype(kind.dtype))
+        elif emulated:
+            self._round_trip(name, kind, final)
+            self._give_shape(final, TensorProto.FLOAT, like)
+        else:
+            self._add("Cast", [name], final, to=kind.onnx)
+            self._give_shape(final, kind.onnx, like)
+        return final
+
+    def _round_trip(self, name: str, kind: FloatType, final: str) -> None:
+        self._add("Cast", [name], f"{final}_{kind.name}", to=kind.onnx)
+        self._add("Cast", [f"{final}_{kind.name}"], final, to=TensorProto.FLOAT)
+
+    def _numbered(self, name: str, word: str) -> str:
+        """A new name for a rounded copy of a tensor; bodies may each make one of their own."""
+        again = self._times_rounded[name, word]
+        self._times_rounded[name, word] += 1
+        return self._new(name, f"{word}_{again}" if again else word)
 
     def _add(self, op: str, inputs: list[str], output: str, **attributes: int) -> None:
         node = helper.make_node(op, inputs, [output], f"{output}_{op}")
@@ -255,10 +290,11 @@ class GraphWriting:
         model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
         model.opset_import.extend(skeleton.opset_import)
         model.graph.name = skeleton.graph.name or "network"
-        model.graph.node.extend(self.nodes)
         model.graph.input.extend(inputs)
         model.graph.output.extend(outputs)
         results = [value.name for value in model.graph.output]
+        self._drop_spare(results)
+        model.graph.node.extend(self.nodes)
         constants, weights = self._used_constants(results)
         model.graph.initializer.extend(constants)
         inner = dict.fromkeys(name for node in self.nodes for name in node.output if name not in results)
@@ -266,6 +302,11 @@ class GraphWriting:
         model.graph.value_info.extend(types[name] for name in inner if name in types)
         model.graph.value_info.extend(value for value in self._shapes if value.name in inner)
         return model, weights
+
+    def _drop_spare(self, results: Iterable[str]) -> None:
+        """Removes Casts back to float32 whose outputs nothing reads."""
+        read = {*(name for node in self.nodes for name in tensors_read(node)), *results}
+        self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
 
     def _used_constants(self, results: Iterable[str]) -> tuple[list[onnx.TensorProto], Weights]:
         """The constants that the nodes and ``results`` use: the graph's initializers, and the detached weights."""
@@ -288,10 +329,12 @@ def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
 
 
 def _rounds(precision: Precision, rounding: Rounding) -> bool:
-    """Returns true if a layer in ``precision`` does this rounding."""
+    """Returns true if a layer in ``precision`` does this rounding with a quantizer."""
     if precision is Precision.INT8_WEIGHT:
         return rounding.is_weight
-    return precision is Precision.INT8 or (precision is Precision.INT8_ACTIVATION and not rounding.is_weight)
+    if precision is Precision.INT8_ACTIVATION:
+        return not rounding.is_weight
+    return precision in (Precision.INT8, Precision.FP8)
 
 
 def _rename_reads(node: onnx.NodeProto, names: Names) -> None:

@@ -10,14 +10,19 @@ import onnx
 
 from trt_bisect.model.followers import followed_tensors
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes
+from trt_bisect.model.low import FLOAT_TYPES, LowPrecision
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, symmetric, weight_quantizer
+from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, scale_in, symmetric, weight_quantizer
+from trt_bisect.model.typed import TypedSlots, carries, typed_slots
+from trt_bisect.precision import Precision
 
-_OWN_WORDS = ("int8", "half", "fp16", "unrounded", "branch", "scale", "held")
+_OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held")
 
 
 class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights, each computed once.
+
+    A low precision that is a float type has no quantizers.
 
     Args:
         network: gives the weights and the quantizers of its file.
@@ -38,13 +43,14 @@ class RoundingCache:
         """
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
-            self._quantizers[key] = rounding.fixed or (self._new_quantizer(rounding),)
+            low = self._network.low
+            self._quantizers[key] = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
         return self._quantizers[key]
 
-    def _new_quantizer(self, rounding: Rounding) -> Quantizer:
+    def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
         if rounding.is_weight:
-            return weight_quantizer(self._network.constant(rounding.tensor), rounding.axis)
-        return symmetric(self._scales[rounding.tensor])
+            return (weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low),)
+        return (symmetric(scale_in(low, self._scales[rounding.tensor]), low=low),)
 
     def has_scale(self, tensor: str) -> bool:
         """Returns true if the scales have an activation."""
@@ -65,8 +71,8 @@ class WritingContext:
     Attributes:
         network: the network.
         roundings: its quantizers and rounded weights.
-        emulates: the graph is for ONNX Runtime: weights are rounded in advance, and FP16 layers compute in float32
-            between roundings to FP16.
+        emulates: the graph is for ONNX Runtime: weights are rounded in advance, and layers in FP16 or BF16 compute in
+            float32 between roundings to that type.
         tag: underscores that make the names of new tensors new.
         initializers: the constants of the graph by name, detached weights among them.
         types: the type and shape of each tensor by name, as far as they are known.
@@ -102,7 +108,7 @@ class WritingContext:
 
     def followed(self, int8: Collection[int]) -> frozenset[str]:
         """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
-        if not self.followers_round:
+        if not self.followers_round or self.network.low.precision is not Precision.INT8:
             return frozenset()
         found = followed_tensors(self.network, int8)
         return frozenset(name for name in found & self.float_tensors if self.roundings.has_scale(name))
@@ -110,6 +116,24 @@ class WritingContext:
     def is_constant(self, name: str) -> bool:
         """Returns true if a tensor is a constant of the network."""
         return name in self.initializers
+
+    def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
+        """Returns the inputs and outputs that a layer in FP16 or BF16 has in that type; None if it has to be float32.
+
+        A layer that could have the low precision, and carries what it reads, does so in any type: see ``carries``.
+        """
+        kind = FLOAT_TYPES.get(precision)
+        node = self.network.skeleton.graph.node[layer.index]
+        return None if kind is None else typed_slots(node, self.float_tensors, kind)
+
+    def carries(self, layer: Layer, precision: Precision, slots: TypedSlots) -> bool:
+        """Returns true if a layer with these slots rounds nothing, where its inputs have the type already."""
+        kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
+
+        def exact(name: str) -> bool:
+            return not self.is_constant(name) or kind.holds(self.network.constant(name))
+
+        return carries(node, slots, exact)
 
 
 def _unused_tag(network: Network) -> str:

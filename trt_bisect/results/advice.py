@@ -13,6 +13,7 @@ from trt_bisect.analyzer.structure.findings import ERROR
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.results.remedy_commands import (
@@ -165,6 +166,9 @@ def _merit(tried: Tried) -> tuple[bool, float, bool, float]:
 
 
 def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
+    if setting.low is not Precision.INT8:
+        yield from _high_remedies(evidence.layer, facts, setting)
+        return
     refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
     shared = next((finding for finding in evidence.structure if finding.kind in _SHARED), None)
     if evidence.has(NOT_NORMALISED):
@@ -242,12 +246,19 @@ def _narrower(calibrator: str) -> Calibrator:
     return Calibrator("percentile", 99.0 if calibrator == "percentile 99.9" else 99.9)
 
 
+_BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
+"""The significant bits of a value, in words."""
+
+
 def _high_remedies(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Remedy]:
+    bits = f"{setting.low.upper()} has {_BITS.get(setting.low, 'fewer')}"
     reasons = {
-        Precision.FP16: "FP16 has eleven significant bits, INT8 has eight. FP16 needs no range.",
+        Precision.FP16: f"FP16 has eleven significant bits, {bits}. FP16 needs no range.",
         Precision.FP32: "FP32 has no rounding that matters.",
     }
-    if facts.reach > _FP16_LARGEST:
+    if setting.low in FLOAT_TYPES:
+        del reasons[Precision.FP16]
+    elif facts.reach > _FP16_LARGEST:
         del reasons[Precision.FP16]
         reasons[Precision.FP32] = f"Its values reach {facts.reach:.3g}, more than FP16 can hold."
     in_half = layer.dtype == "float16" and Precision.FP16 in reasons

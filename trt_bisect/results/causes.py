@@ -6,7 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trt_bisect.analyzer.advisor import NOT_FINITE, NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED
+from trt_bisect.analyzer.advisor import (
+    NOT_FINITE,
+    NOT_NORMALISED,
+    ONE_CHANNEL,
+    OVERFLOW,
+    RESULT_QUANTIZED,
+    SATURATION,
+    STARVED,
+    UNDERFLOW,
+)
 from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import WEIGHT
@@ -44,20 +53,23 @@ class Cause(Group):
     remedies: tuple[Remedy, ...] = ()
 
 
-def grouped(evidence: Sequence[Evidence], rounded: Mapping[str, Sequence[Compared]], calibrator: str) -> list[Group]:
+def grouped(
+    evidence: Sequence[Evidence], rounded: Mapping[str, Sequence[Compared]], calibrator: str, low: str = "INT8"
+) -> list[Group]:
     """Returns the culprits grouped by cause, the largest group first.
 
     Args:
         evidence: on each culprit.
         rounded: by culprit, the tensors and weights that it rounds.
         calibrator: of the ranges.
+        low: the name of the low precision in texts.
     """
     by_cause: dict[str, list[str]] = {}
     for each in evidence:
         by_cause.setdefault(each.reasons[0] if each.reasons else SPREAD_OUT, []).append(each.layer.name)
     ranked = sorted(by_cause.items(), key=lambda item: -len(item[1]))
     return [
-        Group(cause, tuple(names), _words(cause, [one for name in names for one in rounded[name]], calibrator))
+        Group(cause, tuple(names), _words(cause, [one for name in names for one in rounded[name]], calibrator, low))
         for cause, names in ranked
     ]
 
@@ -86,7 +98,7 @@ def _loss(tried: Tried) -> float:
     return math.inf if tried.loss is None else tried.loss
 
 
-def _words(cause: str, rounded: Sequence[Compared], calibrator: str) -> str:
+def _words(cause: str, rounded: Sequence[Compared], calibrator: str, low: str) -> str:
     """The figures of a cause over the tensors that its culprits round."""
     if cause == SATURATION:
         found = [(one.rounding.clipped, one) for one in rounded if one.rounding and one.rounding.clipped > 0.0]
@@ -102,7 +114,9 @@ def _words(cause: str, rounded: Sequence[Compared], calibrator: str) -> str:
         if loud:
             return f"one channel of the {_sides(loud)} reaches {_from_to(loud, '{:.3g}'.format)} times the others"
     return {
-        NOT_FINITE: "INT8 makes values that are not finite",
+        OVERFLOW: f"values are too large for {low} and become infinite",
+        UNDERFLOW: f"values are too small for {low} and become zero",
+        NOT_FINITE: f"{low} makes values that are not finite",
         NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
         RESULT_QUANTIZED: "an output of the network is rounded",
         SPREAD_OUT: "no tensor that they round is abnormal by itself",

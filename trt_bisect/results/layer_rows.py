@@ -12,7 +12,6 @@ from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, Report, RoundedTensor
 from trt_bisect.results.search_result import Measured
 
@@ -127,8 +126,9 @@ def _judged(measured: Measured, row: LayerRow, step: Step | None, before: Trial 
 def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, rounds: Rounds) -> LayerRow:
     trial, step = judged.trial, judged.step
     is_kept = row.index in measured.recipe.kept or not row.quantizable
-    is_int8 = step is not None and step.plan.precisions[row.index] is Precision.INT8
-    asked, ran = str(Precision.INT8) if is_int8 else row.asked, trial.ran.get(row.index, "") if trial else ""
+    is_low = step is not None and row.index in step.plan.lowered
+    low = str(measured.recipe.plan.low)
+    asked, ran = low if is_low else row.asked, trial.ran.get(row.index, "") if trial else ""
     filled = replace(
         row,
         similarity=rule.similarity(trial),
@@ -143,7 +143,7 @@ def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, roun
         obeyed=ran == asked if row.quantizable and ran else None,
         sqnr=_worst_sqnr(rule, trial),
         output=_deciding_output(rule, trial),
-        recipe=row.recipe if is_kept else str(Precision.INT8),
+        recipe=row.recipe if is_kept else low,
         message=trial.message if trial and trial.outcome != MEASURED else "",
         whole=_on_whole_engines(measured, row.index, rule),
     )

@@ -43,8 +43,8 @@ class RunManifest:
     def question(self) -> Question:
         """The question for the drivers."""
         quantizable = tuple(row.index for row in self.blank.layers if row.quantizable)
-        high = Precision(self.blank.precision)
-        return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high)
+        high, low = Precision(self.blank.precision), Precision(self.blank.low)
+        return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high, low)
 
     def answered_by(self, report: Report) -> bool:
         """Returns true if a report is of this run or of one with the same question."""

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -18,6 +18,8 @@ from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.calibration.cache import TensorRTVersion, format_cache
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import Weights, save_model
+from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8
+from trt_bisect.model.low import LOWS as _LOWS
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -38,7 +40,17 @@ README = "README.md"
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
 """The names of a recipe's text files; not every recipe has them all."""
 
-TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "int8"}
+TRT_TYPES = {
+    Precision.FP32: "float32",
+    Precision.FP16: "float16",
+    Precision.BF16: "bfloat16",
+    Precision.INT8: "int8",
+}
+
+
+def network_file(low: Precision) -> str:
+    """Returns the name of the recipe's network: with Q/DQ pairs, or with the Casts of a low float type."""
+    return f"network.{low}.onnx" if low in FLOAT_TYPES else QDQ_NETWORK
 
 
 _POSTPROCESS = Template('''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
@@ -72,7 +84,7 @@ def postprocess(network):
                 layer.set_output_type(slot, getattr(trt, kind))
     for index in range(network.num_outputs):
         tensor = network.get_output(index)
-        if tensor.dtype in (trt.float32, trt.float16):
+        if tensor.dtype in (trt.float32, trt.float16, getattr(trt, "bfloat16", None)):
             tensor.dtype = trt.float32
     missing = [name for name in MUST_BE_THERE if name not in seen]
     if missing:
@@ -87,7 +99,8 @@ class RecipeFiles:
 
     Attributes:
         texts: by file name.
-        network: the Q/DQ network, without pairs at the layers left high.
+        network: the network with Q/DQ pairs or Casts, without any at the layers left high.
+        network_name: of its file.
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
         notes: for the report.
@@ -97,6 +110,7 @@ class RecipeFiles:
     network: Written
     measured: Network | None = None
     notes: tuple[str, ...] = ()
+    network_name: str = QDQ_NETWORK
 
     def write(self, folder: Path) -> None:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
@@ -107,11 +121,12 @@ class RecipeFiles:
         make_folder(folder)
         for name, text in self.texts.items():
             write_whole(folder / name, text.encode())
-        write_network(folder / QDQ_NETWORK, self.network.model, self.network.weights)
+        write_network(folder / self.network_name, self.network.model, self.network.weights)
         if self.measured is not None:
             write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
-        for name in (*TEXTS, FLOAT_NETWORK):
-            if name not in self.texts and not (name == FLOAT_NETWORK and self.measured is not None):
+        written = {*self.texts, self.network_name, *([FLOAT_NETWORK] if self.measured is not None else [])}
+        for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, _LOWS)):
+            if name not in written:
                 (folder / name).unlink(missing_ok=True)
 
 
@@ -138,75 +153,80 @@ def recipe_files(
 ) -> RecipeFiles:
     """Returns the files of a plan.
 
-    A network that came with Q/DQ pairs gets no cache, flags or script: the pairs hold the scales, and TensorRT takes
-    precisions from pairs alone.
+    A network that came with Q/DQ pairs, or is in FP8, gets no cache, flags or script: the pairs hold the scales, and
+    TensorRT takes precisions from pairs alone.
 
     Args:
         network: that was measured.
         scales: of all activations, for the calibration cache and the Q/DQ network.
         plan: the recipe's.
-        high: the precision of the layers that are never in INT8.
+        high: the precision of the layers that are never low.
         weak: the plan under weak typing.
         trt_version: of the TensorRT that will read the calibration cache.
     """
-    in_int8 = {layer.index for layer in network.layers if layer.quantizable} & plan.int8
+    low = network.low
+    lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
     kept = {
         layer.name: plan.precisions[layer.index] if layer.quantizable else high
         for layer in network.layers
-        if layer.roundings and layer.index not in in_int8
+        if layer.roundings and layer.index not in lowered
     }
     texts = {PLAN: plan_json(network, kept, high), MODELOPT: modelopt_list(list(kept))}
+    name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
-    if network.has_pairs:
+    if network.has_pairs or low is FP8:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
-    int8, fp16 = bool(plan.int8), bool(plan.fp16)
-    flags = flags_of(weak, int8=int8, fp16=fp16, cache=CACHE)
+    flags = flags_of(weak, {*plan.precisions}, CACHE)
     refused = refusals(weak, flags)
     texts[TRTEXEC] = flags_file(flags, refused)
-    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), int8=int8, fp16=fp16)
-    texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
+    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), {*plan.precisions})
+    if low.needs_ranges:
+        texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
     texts[README] = readme(network, weak, refused, trt_version)
-    return RecipeFiles(texts, written, network, _refused_note(refused))
+    return RecipeFiles(texts, written, network, _refused_note(refused, name), name)
 
 
-def _refused_note(refused: list[str]) -> tuple[str, ...]:
+def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
     if not refused:
         return ()
     return (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(tuple(refused), 3)}): use "
-        f"{POLYGRAPHY} or {QDQ_NETWORK}",
+        f"{POLYGRAPHY} or {network}",
     )
 
 
 def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision) -> str:
-    """Returns ``plan.json``: by name the precision of every layer with an INT8 rounding."""
-    layers = {layer.name: str(kept.get(layer.name, Precision.INT8)) for layer in network.layers if layer.roundings}
-    return json.dumps({"model": network.source, "high": str(high), "layers": layers}, indent=1) + "\n"
+    """Returns ``plan.json``: by name the precision of every layer that the low precision rounds."""
+    layers = {
+        layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
+    }
+    low = {} if network.low is INT8 else {"low": str(network.low.precision)}
+    return json.dumps({"model": network.source, **low, "high": str(high), "layers": layers}, indent=1) + "\n"
 
 
 def modelopt_list(kept: list[str]) -> str:
-    """Returns ``nodes_to_exclude`` for ``modelopt.onnx.quantization.quantize``, which takes patterns, not names.
+    """Returns ``nodes_to_exclude`` for ModelOpt's ``quantize`` and for its AutoCast, which take patterns, not names.
 
     A pattern may match at the beginning of a name only. It ends with ``$`` so that ``conv1`` does not match ``conv10``.
     """
     return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
 
 
-def polygraphy_script(weak: WeakPlan, named: list[str], *, int8: bool, fp16: bool) -> str:
+def polygraphy_script(weak: WeakPlan, named: list[str], precisions: Collection[Precision]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
     Args:
         weak: the plan under weak typing.
         named: the layers that the plan leaves high. The script fails if TensorRT's network lacks one of them, or any
             constrained layer if the constraints name TensorRT's own layers.
-        int8: layers run in INT8.
-        fp16: layers run in FP16.
+        precisions: that layers run in.
     """
     constraints = [
         (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
     ]
     required = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
-    options = [*(["--int8", f"--calibration-cache {CACHE}"] if int8 else []), *(["--fp16"] if fp16 else [])]
+    options = ["--int8", f"--calibration-cache {CACHE}"] if Precision.INT8 in precisions else []
+    options += [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in precisions]
     return _POSTPROCESS.substitute(
         network=FLOAT_NETWORK,
         options=" ".join([*options, "--precision-constraints obey"]),
@@ -237,37 +257,52 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
         if refused
         else f"`grep -v '^#' {TRTEXEC} | xargs trtexec --onnx={FLOAT_NETWORK}`"
     )
+    low = network.low
+    name, title = network_file(low.precision), low.title
+    cache = f"| `{CACHE}` | the scales for TensorRT {version} ({version.why}) |\n" if low.needs_ranges else ""
+    more = _ABOUT_CACHES if low.needs_ranges else ""
     return f"""# Recipe
 
 | file | use |
 | --- | --- |
-| `{QDQ_NETWORK}` | strong typing: `trtexec --onnx={QDQ_NETWORK} --stronglyTyped` |
-| `{FLOAT_NETWORK}` | what was measured, in floats, made of `{_in_table(network.source)}`: the next three are for it |
+| `{name}` | strong typing: `trtexec --onnx={name} --stronglyTyped` |
+| `{FLOAT_NETWORK}` | what was measured, in floats, made of `{_in_table(network.source)}`: the next files are for it |
 | `{TRTEXEC}` | weak typing: {_in_table(flags)} |
 | `{POLYGRAPHY}` | the same for Polygraphy; its first lines have the command |
-| `{CACHE}` | the scales for TensorRT {version} ({version.why}) |
-| `{MODELOPT}` | the layers for ModelOpt to leave alone |
-| `{PLAN}` | the precision of every layer that INT8 would round |
+{cache}| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |
+| `{PLAN}` | the precision of every layer that {title} would round |
 
 The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
 TensorRT. {names}
+{more}"""
 
+
+_ABOUT_CACHES = """
 TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr". `--trt-version` writes
 it for another one: `trt-bisect run ... --trt-version 10.3.0`.
 """
 
 
+def _modelopt(low: Precision) -> str:
+    """The command of ModelOpt that takes the list."""
+    if low in FLOAT_TYPES:
+        return f"python -m modelopt.onnx.autocast --low_precision_type {low} --nodes_to_exclude ..."
+    return f"python -m modelopt.onnx.quantization --quantize_mode {low} --nodes_to_exclude ..."
+
+
 def readme_of_pairs(network: Network) -> str:
-    """Returns the README for a network that came with Q/DQ pairs."""
+    """Returns the README for a network whose precisions TensorRT takes from its Q/DQ pairs alone."""
+    older = "; before TensorRT 10 `--int8` instead" if network.low is INT8 else ""
+    came = f"`{_in_table(network.source)}` came with Q/DQ pairs" if network.has_pairs else "The network is in FP8"
     return f"""# Recipe
 
 | file | use |
 | --- | --- |
-| `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`; before TensorRT 10 `--int8` instead |
+| `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`{older} |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
-| `{PLAN}` | the precision of every layer that INT8 would round |
+| `{PLAN}` | the precision of every layer that {network.low.title} would round |
 
-`{_in_table(network.source)}` came with Q/DQ pairs: TensorRT takes precisions and scales from pairs alone. So there are
+{came}: TensorRT takes precisions and scales from pairs alone. So there are
 no scales apart, and no constraints on layers.
 """
 

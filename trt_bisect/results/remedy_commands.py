@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.precision import Precision
-from trt_bisect.results.recipe_files import CACHE, FLOAT_NETWORK, QDQ_NETWORK
+from trt_bisect.results.recipe_files import CACHE, FLOAT_NETWORK, network_file
 from trt_bisect.results.recipe_files import POLYGRAPHY as SCRIPT
 from trt_bisect.results.recipe_files import TRTEXEC as FLAGS
 
@@ -29,6 +30,7 @@ TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraph
 ORT, AIMET = "ONNX Runtime", "AIMET"
 
 _MODELOPT = "python -m modelopt.onnx.quantization"
+_AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 
@@ -51,10 +53,11 @@ class Setting:
         has_data: the calibration is data, not a cache.
         calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; any other text for a cache.
         has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
-        high: the precision of layers not in INT8.
+        high: the precision of layers that are not low.
         folder: the run folder; empty where there is none.
         options: of the command line that ask for this run, the data among them.
         recover_options: those of them that ``trt-bisect recover`` has as well.
+        low: the low precision.
     """
 
     model: str
@@ -66,6 +69,7 @@ class Setting:
     folder: str
     options: Options = field(default_factory=dict)
     recover_options: Options = field(default_factory=dict)
+    low: Precision = Precision.INT8
 
     @property
     def float_network(self) -> str:
@@ -135,7 +139,11 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     cache = setting.path("recipe", CACHE)
     by_data = setting.has_data or setting.has_pairs
     ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
-    excluding = _modelopt(setting, *ranges, "--nodes_to_exclude", f"^{re.escape(layer)}$", high=high)
+    pattern = ("--nodes_to_exclude", f"^{re.escape(layer)}$")
+    if setting.low in FLOAT_TYPES:
+        words = ["--onnx_path", setting.float_network, "--low_precision_type", str(setting.low), *pattern]
+        return (*_recipe(setting), recovering(setting), Command(MODELOPT, f"{_AUTOCAST} {shlex.join(words)}"))
+    excluding = _modelopt(setting, *ranges, *pattern, high=high)
     if high is not setting.high:
         changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
         return (_run(setting, changed, network=setting.model), excluding)
@@ -157,13 +165,15 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 def _recipe(setting: Setting) -> tuple[Command, ...]:
     """Returns the commands of each tool that reads the recipe."""
     folder = setting.path("recipe")
-    strong = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{QDQ_NETWORK}", "--stronglyTyped"]))
-    if setting.has_pairs:
+    strong = Command(
+        TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{network_file(setting.low)}", "--stronglyTyped"])
+    )
+    if setting.has_pairs or setting.low is Precision.FP8:
         return (strong,)
-    int8 = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"]
-    fp16 = ["--fp16"] if setting.high is Precision.FP16 else []
+    kinds = [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in (setting.low, setting.high)]
+    cache = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"] if setting.low is Precision.INT8 else []
     script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", f"{folder}/{SCRIPT}"]
-    convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *int8, *fp16, *script]
+    convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *cache, *kinds, *script]
     weak = f"cd {shlex.quote(folder)} && grep -v '^#' {FLAGS} | xargs trtexec --onnx={FLOAT_NETWORK}"
     return (strong, Command(POLYGRAPHY, shlex.join(convert)), Command(TRTEXEC, f"({weak})"))
 
@@ -174,7 +184,7 @@ def _run(setting: Setting, changed: Options, *, network: str = "", command: str 
     It has a placeholder for data to judge on if the ranges do not come from data and no inputs were given.
     """
     options = {**(setting.recover_options if command == "recover" else setting.options), **changed}
-    if not setting.has_pairs or not network:
+    if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:
         options.setdefault("--calibration", (setting.data,))
     if options.get("--calibration") != (setting.data,) and not options.keys() & {"--input", "--dataset"}:
         options["--dataset"] = (setting.data,)
@@ -191,7 +201,9 @@ def _words(options: Options) -> list[str]:
 
 
 def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:
-    arguments = ["--onnx_path", setting.float_network, *options, "--high_precision_dtype", str(high or setting.high)]
+    mode = [] if setting.low is Precision.INT8 else ["--quantize_mode", str(setting.low)]
+    high = high or setting.high
+    arguments = ["--onnx_path", setting.float_network, *mode, *options, "--high_precision_dtype", str(high)]
     return Command(MODELOPT, f"{_MODELOPT} {shlex.join(arguments)}")
 
 

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.precision import Precision
 from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.explanation import EXPLANATION, Explanation
+from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
@@ -36,7 +38,7 @@ class RoundedTensor:
 
     Attributes:
         kind: ``activation``, ``weight`` or ``output``.
-        scale: of the rounding, the largest of a per-channel scale.
+        scale: of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
         also_for: other INT8 layers that read the same rounded tensor.
     """
 
@@ -44,7 +46,7 @@ class RoundedTensor:
     kind: str
     producer: str
     consumer: str
-    scale: float
+    scale: float | None
     also_for: tuple[str, ...] = ()
 
 
@@ -124,6 +126,8 @@ class Report(WithRecipe):
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1.
         next_command: the command that uses the recipe, or that searches on; empty without a folder, and in older
             reports.
+        low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
+        overflows: where values first leave the range of FP16 or BF16 with all layers in it.
         files: of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
         explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
@@ -169,6 +173,8 @@ class Report(WithRecipe):
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answer: AnswerFacts | None = None
     next_command: str = ""
+    low: str = str(Precision.INT8)
+    overflows: tuple[Overflow, ...] = ()
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)
@@ -207,7 +213,8 @@ class Report(WithRecipe):
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
         layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
         answer = None if self.answer is None else asdict(self.answer)
-        record = {"schema": self.schema, **fields, "layers": layers, "answer": answer}
+        overflows = [asdict(each) for each in self.overflows]
+        record = {"schema": self.schema, **fields, "layers": layers, "answer": answer, "overflows": overflows}
         types = plain(record)
         assert isinstance(types, dict)
         return types
@@ -225,6 +232,7 @@ class Report(WithRecipe):
         if record.get("answer") is not None:
             fields["answer"] = AnswerFacts.from_json(record["answer"])
         fields["layers"] = tuple(_row(row) for row in record["layers"])
+        fields["overflows"] = tuple(Overflow.from_json(each) for each in record.get("overflows", ()))
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))
 

@@ -52,16 +52,16 @@ def summary(
         by_input: likewise.
         answer: likewise.
     """
-    recipe, text = measured.recipe, rule.metric.text
+    recipe, text, low = measured.recipe, rule.metric.text, network.low.title
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     doubted = [f"{DOUBTED}: {doubt}" for doubt in answer.doubts]
     figure = f"{int8}; {FIGURES.get(rule.metric.name, rule.metric.name)}{with_ranges(answer)}."
     if recipe.meets and not recipe.kept:
         blame = "Similarity alone passes." if doubted else "So no layer is to blame."
-        passes = f"PASSES: full INT8 is within the threshold of {text(rule.threshold)}: {figure} {blame}"
-        return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, "Full INT8")])
-    misses = f"MISSES: full INT8 misses the threshold of {text(rule.threshold)}: {figure}"
-    lines = ["MISSES: full INT8 could not be built or run." if measured.full.failed else misses]
+        passes = f"PASSES: full {low} is within the threshold of {text(rule.threshold)}: {figure} {blame}"
+        return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, f"Full {low}")])
+    misses = f"MISSES: full {low} misses the threshold of {text(rule.threshold)}: {figure}"
+    lines = [f"MISSES: full {low} could not be built or run." if measured.full.failed else misses]
     if not recipe.meets:
         lines.append(
             f"NO RECIPE: No plan that was tried meets the threshold. The best one, with {_left_high(network, recipe)}, "
@@ -69,8 +69,10 @@ def summary(
         )
         return "\n".join(lines)
     lines += _blamed(network, rule, recipe, measured.findings)
-    holds = " ".join([*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer)])
-    return "\n".join([*doubted, *lines, holds, *_too_dear(answer)])
+    holds = " ".join(
+        [*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer, low)]
+    )
+    return "\n".join([*doubted, *lines, holds, *_too_dear(answer, low)])
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
@@ -107,16 +109,16 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
 
 def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings) -> Iterator[str]:
     """Yields the sentences on the culprits, the suspects, and the layers that could not be judged."""
-    names = [network.layers[k].name for k in recipe.culprits]
+    names, low = [network.layers[k].name for k in recipe.culprits], network.low.title
     if len(names) == 1:
-        yield f"CULPRIT: {listed(names)} is the culprit: taken back to INT8 it was measured to miss the threshold."
+        yield f"CULPRIT: {listed(names)} is the culprit: taken back to {low} it was measured to miss the threshold."
     elif names:
-        taken_back = "with any one of them taken back to INT8 the threshold is missed"
+        taken_back = f"with any one of them taken back to {low} the threshold is missed"
         yield f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}."
     unbuilt = [network.layers[k].name for k in recipe.kept if k not in recipe.culprits]
     if unbuilt:
         yield (
-            f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in INT8 could be measured."
+            f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."
         )
     if names and not findings.culprits:
         yield f"SPREAD: {_accumulates(network, rule, findings)}"
@@ -133,15 +135,15 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
         yield f"{plan} holds on {' and on '.join(parts)}."
 
 
-def _price(answer: AnswerFacts) -> Iterator[str]:
-    yield f"It gives up {100 * answer.cost:.2g} % of INT8's gain in speed."
+def _price(answer: AnswerFacts, low: str) -> Iterator[str]:
+    yield f"It gives up {100 * answer.cost:.2g} % of {low}'s gain in speed."
 
 
-def _too_dear(answer: AnswerFacts) -> Iterator[str]:
-    """Yields a line on what to do if the recipe gives up more than half of INT8's gain."""
+def _too_dear(answer: AnswerFacts, low: str) -> Iterator[str]:
+    """Yields a line on what to do if the recipe gives up more than half of the low precision's gain."""
     if answer.cost > TOO_DEAR:
         yield (
-            "TOO DEAR: That is more than half: INT8 does not suit this network as it is. 'trt-bisect recover' lists "
+            f"TOO DEAR: That is more than half: {low} does not suit this network as it is. 'trt-bisect recover' lists "
             "plans that cost less and what they lose."
         )
 

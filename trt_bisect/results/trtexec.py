@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from trt_bisect.builder.tensorrt_walk import Constraint
 from trt_bisect.builder.weak_plan import WeakPlan
@@ -29,26 +29,24 @@ REFUSED = "--refused-by-trt-bisect"
 """A flag that trtexec does not have: it prints it as an unknown option, with its value, and fails."""
 
 
-def flags_of(weak: WeakPlan, *, int8: bool, fp16: bool, cache: str) -> list[str]:
+def flags_of(weak: WeakPlan, precisions: Collection[Precision], cache: str) -> list[str]:
     """Returns the flags that build the plan.
 
     Args:
         weak: the plan's constraints.
-        int8: layers run in INT8.
-        fp16: layers run in FP16.
+        precisions: that layers run in.
         cache: the calibration cache's file.
     """
     flags = ["--noTF32"]
-    if int8:
+    if Precision.INT8 in precisions:
         flags += ["--int8", f"--calib={cache}"]
-    if fp16:
-        flags.append("--fp16")
-    precisions = [f"{each.layer}:{each.precision}" for each in weak.constraints if each.precision is not None]
+    flags += [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in precisions]
+    layers = [f"{each.layer}:{each.precision}" for each in weak.constraints if each.precision is not None]
     types = [f"{each.layer}:{_types(each)}" for each in weak.constraints if _types_outputs(each)]
-    if precisions or types:
+    if layers or types:
         flags.append("--precisionConstraints=obey")
-    if precisions:
-        flags.append(f"--layerPrecisions={','.join(precisions)}")
+    if layers:
+        flags.append(f"--layerPrecisions={','.join(layers)}")
     if types:
         flags.append(f"--layerOutputTypes={','.join(types)}")
     return flags

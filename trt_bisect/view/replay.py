@@ -155,7 +155,7 @@ class Replay:
             return []
         out = {*known.culprits, *known.set_aside}
         return [
-            Step((max(plan.int8),), nan, loss, plan)
+            Step((max(plan.lowered),), nan, loss, plan)
             for plan, loss in self._first.losses.items()
-            if plan.int8 and not plan.int8 & out
+            if plan.lowered and not plan.lowered & out
         ]

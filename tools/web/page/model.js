@@ -45,6 +45,7 @@ function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
     high: high.has(layer.name),
     added: added.has(layer.name),
     precision: precisionOf(layer),
+    isLow: layer.quantizable && layer.recipe === (report.low ?? "int8"),
     activation: alone?.activation,
     weight: alone?.weight,
     both: alone?.both,

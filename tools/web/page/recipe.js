@@ -6,12 +6,21 @@ import { bytes, isNumber, plural } from "./format.js";
 const FORMS = [
   ["trtexec.flags", "trtexec", "Flags for trtexec with weak typing."],
   ["polygraphy_postprocess.py", "Polygraphy", "A script for --trt-network-postprocess-script."],
-  ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude of modelopt.onnx.quantization."],
+  [
+    "modelopt_nodes_to_exclude.json",
+    "ModelOpt",
+    "nodes_to_exclude of modelopt.onnx.quantization, or of modelopt.onnx.autocast.",
+  ],
   [
     "network.qdq.onnx",
     "Q/DQ ONNX",
     "The network with Q/DQ pairs, the culprits left out: for strong typing, TensorRT 10, 11 and RTX.",
   ],
+  ...["fp16", "bf16"].map((low) => [
+    `network.${low}.onnx`,
+    "ONNX with Casts",
+    "The network with Casts, the culprits left in FP32: for strong typing, TensorRT 10, 11 and RTX.",
+  ]),
   ["plan.json", "Plan", "The precision of every layer, by name."],
   ["calibration.cache", "Scales", "The scales as TensorRT reads them."],
 ];
@@ -66,8 +75,9 @@ function isBest(files, recovery, report) {
 
 function keptIn(plan) {
   try {
-    return Object.entries(JSON.parse(plan).layers)
-      .filter(([, precision]) => precision !== "int8")
+    const { low = "int8", layers } = JSON.parse(plan);
+    return Object.entries(layers)
+      .filter(([, precision]) => precision !== low)
       .map(([name]) => name);
   } catch {
     return null;

@@ -43,11 +43,11 @@ export function leaves(node) {
 }
 
 function precision(node) {
-  const found = new Set(leaves(node).map((row) => row.precision));
+  const found = new Set(leaves(node).map((row) => (row.isLow ? "low" : row.precision)));
   found.delete("follows");
   if (found.size === 0) return "follows";
   if (found.size > 1) return "mixed";
-  return found.has("int8") ? "int8" : found.has("") ? "unknown" : "high";
+  return found.has("low") ? "int8" : found.has("") ? "unknown" : "high";
 }
 
 export function legendOf(shade, { report }) {

@@ -43,16 +43,16 @@ class LastRises:
 
         The forecast is a bad loss if the plan without that layer is not known.
         """
-        if not plan.int8:
+        if not plan.lowered:
             return (0.0,)
-        last = max(plan.int8)
+        last = max(plan.lowered)
         before = assumed.get(plan.keeping({last}, self._high))
         return (_BAD if before is None else before + self._rises.get(last, 0.0),)
 
     def learn(self, known: Losses) -> None:
         """Takes the rise of every layer that was measured on both sides; a later measurement replaces an earlier."""
         for plan, loss in known.items():
-            last = max(plan.int8, default=-1)
+            last = max(plan.lowered, default=-1)
             before = known.get(plan.keeping({last}, self._high)) if last >= 0 else None
             if loss is not None and before is not None and math.isfinite(before):
                 self._rises[last] = loss - before
@@ -70,8 +70,8 @@ class GoodOrBad:
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:  # noqa: ARG002
         """Returns a good and a bad loss; a good one alone as the class says, and for a plan without INT8."""
-        culprits_kept = self._last in plan.int8 and plan != self._full
-        return (0.0,) if culprits_kept or not plan.int8 else (0.0, _BAD)
+        culprits_kept = self._last in plan.lowered and plan != self._full
+        return (0.0,) if culprits_kept or not plan.lowered else (0.0, _BAD)
 
     def learn(self, known: Losses) -> None:
         """Does nothing: this forecast uses no measurement."""

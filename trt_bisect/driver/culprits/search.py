@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan, low_set
 
 Loss = float | None
 Asked = TypeVar("Asked")
@@ -22,10 +22,11 @@ class Question:
 
     Attributes:
         layers: the number of layers.
-        quantizable: the indices of those that can run in INT8, ascending.
+        quantizable: the indices of those that can be low, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a culprit.
-        high: the precision of layers not in INT8.
+        high: the precision of layers that are not low.
+        low: the low precision.
     """
 
     layers: int
@@ -33,14 +34,15 @@ class Question:
     budget: float
     step: float
     high: Precision = Precision.FP32
+    low: Precision = Precision.INT8
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """The plan with the quantizable layers 0..k in INT8, except those ``kept`` high."""
+        """The plan with the quantizable layers 0..k low, except those ``kept`` high."""
         out = frozenset(kept)
-        return int8_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high)
+        return low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high, self.low)
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
-        """The plan with every quantizable layer in INT8, except those ``kept`` high."""
+        """The plan with every quantizable layer low, except those ``kept`` high."""
         return self.prefix(self.layers - 1, kept)
 
     def meets(self, loss: Loss) -> bool:

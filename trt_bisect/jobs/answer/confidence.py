@@ -32,6 +32,7 @@ class Grounds:
         losses: the largest loss of the recipe on all inputs, by setting of the engine.
         followers: the same with the layers that only follow rounding too; None if it was not measured.
         followers_round: the whole run was measured so.
+        low: the name of the low precision in texts.
     """
 
     given: int
@@ -44,6 +45,7 @@ class Grounds:
     losses: Mapping[str, float]
     followers: float | None = None
     followers_round: bool = False
+    low: str = "INT8"
 
     @property
     def worst(self) -> float:
@@ -80,7 +82,7 @@ def _arithmetic(grounds: Grounds) -> str:
     if grounds.arithmetic != EMULATED:
         return f"The outputs were measured on {grounds.engine}; another version or GPU may round otherwise."
     return (
-        f"No engine has confirmed this: TensorRT's INT8 was emulated with {grounds.engine}, "
+        f"No engine has confirmed this: TensorRT's {grounds.low} was emulated with {grounds.engine}, "
         "and costs in speed are counted, not timed."
     )
 
@@ -111,8 +113,8 @@ def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
     ]
     for name, loss in weak[:_MOST_NAMED]:
         yield (
-            f"'{name}' is a culprit by less than the noise: taken back to INT8, the largest loss is {loss:.3g} of "
-            f"{rule.budget:.3g} allowed."
+            f"'{name}' is a culprit by less than the noise: taken back to {grounds.low}, the largest loss is "
+            f"{loss:.3g} of {rule.budget:.3g} allowed."
         )
     if len(weak) > _MOST_NAMED:
         yield f"So are {len(weak) - _MOST_NAMED} more of the {len(grounds.culprits)} culprits."

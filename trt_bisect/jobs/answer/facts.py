@@ -20,9 +20,9 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 
-ANOTHER_READER = "its rounded tensor has another INT8 reader, so that keeping it high saves little"
-COVERED = "the culprits that stay high make up for it: with them high, it can stay in INT8"
-CANCELLED = "later layers cancel its error: kept high alone, it does not make full INT8 better"
+ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
+COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"
+CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
 
 def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial]) -> Measured:
@@ -57,12 +57,12 @@ def _reason(network: Network, plan: PrecisionPlan, layer: int, gain: float | Non
     shared = any(
         rounding.tensor in own
         for other in network.layers
-        if other.index in plan.int8 and other.index != layer
+        if other.index in plan.lowered and other.index != layer
         for rounding in other.roundings
     )
     if shared:
-        return ANOTHER_READER
-    return CANCELLED if gain is not None and gain <= 0.0 else COVERED
+        return ANOTHER_READER.format(low=network.low.title)
+    return (CANCELLED if gain is not None and gain <= 0.0 else COVERED).format(low=network.low.title)
 
 
 def answer_facts(answer: Answer) -> AnswerFacts:
@@ -112,6 +112,7 @@ def grounds_of(answer: Answer) -> Grounds:
         losses=answer.checked.losses,
         followers=None if followers is None else math.inf if loss is None else loss,
         followers_round="followers" in experiment.parts,
+        low=experiment.network.low.title,
     )
 
 

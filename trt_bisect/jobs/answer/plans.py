@@ -22,7 +22,7 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 
 _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
@@ -60,9 +60,9 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Every quantizable layer in INT8."""
+        """Every quantizable layer low."""
         network = self.experiment.network
-        return int8_set(len(network.layers), network.quantizable, self.experiment.whole.high)
+        return network.plan(network.quantizable, self.experiment.whole.high)
 
     def each(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator for some ranges."""
@@ -247,5 +247,5 @@ class AnswerPlans:
         return WholeRunner(self.with_ranges(ranges).builder)
 
     def _tell(self, plan: PrecisionPlan) -> None:
-        high = len(self.experiment.network.quantizable) - len(plan.int8)
+        high = len(self.experiment.network.quantizable) - len(plan.lowered)
         self.preparation.progress.step(f"{high} {'layer' if high == 1 else 'layers'} high")

@@ -14,8 +14,9 @@ from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 
 Units = tuple[tuple[int, ...], ...]
 Costs = Mapping[int, Mapping[Precision, float]]
@@ -75,9 +76,9 @@ def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | No
     if units is None:
         units = tuple((k,) for k in network.quantizable)
     if costs is None:
-        costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])))
-    base = int8_set(len(network.layers), (), high)
-    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, high=high)
+        costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), network.low.precision)
+    base = network.plan((), high)
+    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, network.low.precision, high)
 
 
 def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
@@ -102,7 +103,7 @@ def choose_ranges(
         named: the user named those in use: they stay.
     """
     progress = plans.preparation.progress
-    progress.stage("Full INT8 with each calibrator", len(candidates))
+    progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     own = tried[0]
     if named or own.meets or len(tried) == 1:
@@ -124,6 +125,10 @@ def choose_ranges(
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
+
+
+def _first_stage(low: LowPrecision) -> str:
+    return f"Full {low.title} with each calibrator" if low.needs_ranges else f"Full {low.title}"
 
 
 def _first_recipe(plans: AnswerPlans, space: Space, ranges: Ranges, dearest: float) -> Kept | None:

@@ -54,7 +54,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
     by_place = losses_by_place(rule, trial, plans.inputs.counting)
     losses[OWN] = _or_infinite(rule.loss(trial))
-    if losses[OWN] <= rule.budget and plans.switches:
+    if losses[OWN] <= rule.budget and plans.switches and experiment.ranges.scales:
         by_place = plans.nudged(plan, experiment.ranges)
         losses[NUDGED] = max(by_place.values(), default=math.inf)
     return Checked(losses, _missed(by_place, rule))

@@ -60,6 +60,10 @@ class RunOptions(MeasuringOptions, ExplainOptions):
         super().__post_init__()
         if self.try_remedies and self.explain == EXPLAIN_NOTHING:
             raise BadInput("Remedies are tried for what is explained.", "Leave out --explain none.")
+        if self.try_remedies and self.low != "int8":
+            raise BadInput(
+                f"Remedies are tried for INT8 only, and not for --low {self.low}.", "Leave out --try-remedies."
+            )
 
 
 MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
@@ -141,6 +145,7 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
     share: float = fixed(0.5)
     strategy: str = fixed(BRANCH)
     curve: str = fixed(FULL)
+    low: str = fixed("int8")
     workspace: int | None = fixed(None)
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
@@ -169,6 +174,7 @@ class SensitivityOptions(MeasuringOptions):
     share: float = fixed(0.5)
     threshold: float | None = fixed(None)
     trt_version: str = fixed("")
+    low: str = fixed("int8")
     workspace: int | None = fixed(None)
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
@@ -219,6 +225,7 @@ class WorstOptions(MeasuringOptions):
     share: float = fixed(0.5)
     precision: str = fixed("fp32")
     trt_version: str = fixed("")
+    low: str = fixed("int8")
     workspace: int | None = fixed(None)
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.cluster import settings
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
 from trt_bisect.jobs.options.kinds import (
     DATA,
@@ -25,6 +26,7 @@ from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.model.low import LowPrecision
     from trt_bisect.support.progress import Progress
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
@@ -37,6 +39,7 @@ ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
+LOWS = tuple(map(str, (Precision.INT8, Precision.FP16, Precision.BF16, Precision.FP8)))
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 FOLLOWERS = (FOLLOWERS_HIGH, FOLLOWERS_INT8)
 BESIDE, NONE = "beside", "none"
@@ -148,7 +151,13 @@ class EngineOptions(Options):
         help="Builds and runs the networks. 'trt-bisect engines' says which can be used here.",
     )
     typing: str = option(AUTO, choices=TYPING_CHOICES, noun="typing", help="TensorRT's typing.")
-    precision: str = option("fp32", choices=PRECISIONS, noun="precision", help="Of the layers not in INT8.")
+    low: str = option(
+        LOWS[0],
+        choices=LOWS,
+        noun="low precision",
+        help="The low precision in question: int8, fp16, bf16, or fp8 (E4M3). fp16 and bf16 need no calibration.",
+    )
+    precision: str = option("fp32", choices=PRECISIONS, noun="precision", help="Of the layers that are not low.")
     workspace: int | None = option(
         None, kind=WHOLE, least=1, unit="MiB", bytes_before=True, help="TensorRT's workspace limit."
     )
@@ -181,9 +190,28 @@ class EngineOptions(Options):
         "search goes on. None, in Python, sets no limit.",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low not in (LOWS[0], Precision.FP8) and self.precision != Precision.FP32:
+            raise BadInput(
+                f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
+                "Leave out --precision: beside FP16 and BF16 the high precision is fp32.",
+            )
+        if self.low != LOWS[0] and self.followers == FOLLOWERS_INT8:
+            raise BadInput(
+                f"--followers int8 belongs to INT8, and not to --low {self.low}.", "Leave out one of the two."
+            )
+
+    @property
+    def low_precision(self) -> LowPrecision:
+        """The low precision in question."""
+        from trt_bisect.model.low import find_low
+
+        return find_low(self.low)
+
     @property
     def high_precision(self) -> Precision:
-        """The precision of layers that are not in INT8."""
+        """The precision of layers that are not low."""
         return Precision(self.precision)
 
     def build_options(self) -> BuildOptions:

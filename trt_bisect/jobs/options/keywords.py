@@ -35,6 +35,7 @@ class RunKeywords(TypedDict, total=False):
     trt_version: str
     engine: str
     typing: str
+    low: str
     precision: str
     workspace: int | None
     optimization_level: int | None

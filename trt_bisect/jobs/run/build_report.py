@@ -17,6 +17,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
 from trt_bisect.results.layer_rows import exit_code, filled_report
+from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.precision_check import obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report, RoundedTensor
@@ -50,6 +51,7 @@ def blank_report(
         threshold=rule.threshold,
         share=rule.share,
         precision=str(high),
+        low=str(network.low.precision),
         versions=dict(versions),
         layers=blank_rows(network.layers, high),
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
@@ -74,6 +76,7 @@ def assemble(
     latencies: Latencies | None,
     answer: AnswerFacts,
     accept: bool,
+    overflows: tuple[Overflow, ...] = (),
 ) -> Report:
     """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
     writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
@@ -91,6 +94,7 @@ def assemble(
         filled,
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
         answer=answer,
+        overflows=overflows,
         summary=summary(network, rule, measured, similarity, filled.by_input, answer),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
@@ -104,7 +108,10 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
     """Notes from the comparison of full INT8 and of the recipe."""
     return [
         f"output '{name}' in {what}: {figures.note}"
-        for what, trial in (("full INT8", measured.full), ("the recipe", measured.restored))
+        for what, trial in (
+            (f"full {measured.recipe.plan.low.upper()}", measured.full),
+            ("the recipe", measured.restored),
+        )
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
@@ -124,7 +131,10 @@ def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
     met = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
     if met[0] != met[1]:
         words = ["meets" if good else "misses" for good in met]
-        said.append(f"in pieces full INT8 {words[0]} the threshold, on whole engines, which decide, it {words[1]} it")
+        said.append(
+            f"in pieces full {network.low.title} {words[0]} the threshold, on whole engines, which decide, "
+            f"it {words[1]} it"
+        )
     withdrawn = [network.layers[k].name for k in pieces.culprits if k not in wholes.culprits]
     if withdrawn:
         said.append(f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines")
@@ -154,5 +164,5 @@ def _rounded_tensor(layer: Layer, rounding: Rounding, network: Network, writer: 
         if theirs.tensor == rounding.tensor
         and [q.key() for q in writer.quantizers(other, theirs)] == [q.key() for q in quantizers]
     )
-    scale = max(float(quantizer.scale.max()) for quantizer in quantizers)
+    scale = max((float(quantizer.scale.max()) for quantizer in quantizers), default=None)
     return RoundedTensor(rounding.tensor, kind, made_by, layer.name, scale, same)

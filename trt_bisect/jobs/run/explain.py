@@ -32,6 +32,7 @@ from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.jobs.recipe_of import cache_version
+from trt_bisect.jobs.run.range_faults import range_advice
 from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
 from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
@@ -41,7 +42,6 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
-from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
 from trt_bisect.results.causes import cause_with_remedies, grouped
 from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
@@ -93,18 +93,20 @@ def _explanation(
     give_back_arena()
     tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
     give_back_arena()
-    found = advise((each.compared for each in tensors), (each.compared for each in weights))
+    low = experiment.network.low
+    found = advise((each.compared for each in tensors), (each.compared for each in weights), low=low.title)
+    found = (*range_advice(experiment.network, report.overflows), *found)
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
     structure, said = _structure(experiment.network) if culprits else ((), [])
     notes += said
     layers = _layers(experiment, tensors, weights, alone)
-    rows = {row.name: row for row in report.layers}
+    rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
     evidence = [
-        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, experiment.rule.budget)
+        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low.title)
         for layer in culprits
     ]
-    groups = grouped(evidence, _rounded(culprits, tensors, weights), experiment.ranges.origin)
+    groups = grouped(evidence, _rounded(culprits, tensors, weights), experiment.ranges.origin, low.title)
     tried: tuple[Tried, ...] = ()
     if culprits or report.exit_code:
         tried = measured_before(plans, answer)
@@ -137,9 +139,9 @@ def _compared(
     is a group of its own.
     """
     network = experiment.network
-    plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
+    plan = network.plan(network.quantizable, experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
-    origins = activation_origins(network, writer, plan.int8)
+    origins = activation_origins(network, writer, plan.lowered)
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)
     progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(groups))
     runs = _runs(BothRuns(writer, plan, origins, groups), experiment.feeds, len(groups))
@@ -147,7 +149,7 @@ def _compared(
     histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
     tensors = [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
     with ThreadPoolExecutor(cores()) as pool:
-        weights = list(pool.map(lambda origin: _weight(network, origin), weight_origins(network, writer, plan.int8)))
+        weights = list(pool.map(lambda origin: _weight(network, origin), weight_origins(network, writer, plan.lowered)))
     return tensors, weights
 
 
@@ -239,6 +241,7 @@ def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
         calibrator=experiment.ranges.origin,
         has_pairs=experiment.network.has_pairs,
         high=experiment.whole.high,
+        low=experiment.network.low.precision,
         folder=name_of(options.output),
         options=flags,
         recover_options=repeated(options, RecoverOptions),

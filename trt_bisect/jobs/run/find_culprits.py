@@ -18,6 +18,7 @@ from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
+from trt_bisect.jobs.run.range_faults import overflows_of, range_notes
 from trt_bisect.jobs.run.search import search
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.network_graph import NETWORK, network_facts
@@ -59,6 +60,7 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
         experiment.feeds[0],
         preparation.progress,
     )
+    overflows = overflows_of(experiment, preparation.options.memory_bytes)
     report = assemble(
         measured,
         asked.blank,
@@ -66,7 +68,8 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
         experiment.ranges,
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
-        notes=broken_off,
+        notes=[*range_notes(experiment, overflows), *broken_off],
+        overflows=overflows,
         seconds=_seconds(preparation, measured),
         latencies=latencies,
         answer=answer_facts(answer),

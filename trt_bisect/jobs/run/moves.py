@@ -16,7 +16,6 @@ from trt_bisect.model.equalise import equalise
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
-from trt_bisect.precision import int8_set
 
 EQUALISED, CORRECTED = "equalised", "corrected"
 BOTH = f"{EQUALISED}-{CORRECTED}"
@@ -99,7 +98,7 @@ class _Maker:
         self._progress.step(name)
         try:
             network, _ = keeping_unusable_high(before.network, before.ranges)
-            plan = int8_set(len(network.layers), network.quantizable, self._experiment.whole.high)
+            plan = network.plan(network.quantizable, self._experiment.whole.high)
             found = correct_biases(network, before.ranges.scales, plan, self._data, memory=self._options.memory_bytes)
             if found.layers:
                 changed = dict.fromkeys([*before.changed, *(each.layer for each in found.layers)])

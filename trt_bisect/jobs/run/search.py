@@ -86,7 +86,9 @@ def _on_whole_engines(
 
     A culprit that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
     """
-    progress.say("Whole engines decide: full INT8 and both sides of each culprit are measured on them")
+    progress.say(
+        f"Whole engines decide: full {question.low.upper()} and both sides of each culprit are measured on them"
+    )
     decided = _search_wholes(False, question, whole, rule, names, progress, in_pieces.culprits)
     return in_pieces.decided_by(decided)
 
@@ -166,8 +168,8 @@ def _search_wholes(
 
 
 def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
-    """The name of the last layer in INT8."""
-    last = max(plan.int8, default=-1)
+    """The name of the last low layer."""
+    last = max(plan.lowered, default=-1)
     return names[last] if last >= 0 else "FP32"
 
 

@@ -22,6 +22,7 @@ def compact(report: Report) -> str:
     return template.render(
         report=report,
         headline=headline(report),
+        low=report.low.upper(),
         int8=figure_text(report.metric, report.similarity.get("int8")),
         recipe=figure_text(report.metric, report.similarity.get("recipe")),
         culprits=[_cells(report, row) for row in culprits[:_LISTED]],

@@ -19,13 +19,13 @@ def headline(report: Report, status: str = "finished") -> str:
         return _so_far(report, status)
     if report.exit_code == 3:
         return "Nothing could be measured: no plan's engine was built and run."
-    figure = FIGURES.get(report.metric, report.metric)
+    figure, low = FIGURES.get(report.metric, report.metric), report.low.upper()
     int8, threshold = _over_inputs(report, "int8"), _text(report, report.threshold)
     if report.exit_code == 0:
-        return f"In full INT8 the {figure} is {int8}, within the threshold of {threshold}: no layer is to blame."
+        return f"In full {low} the {figure} is {int8}, within the threshold of {threshold}: no layer is to blame."
     if report.similarity.get("int8") is None:
-        return f"Full INT8 gives no figure: {_blame(report)}, and {_cure(report)}."
-    return f"In full INT8 the {figure} is {int8}, which misses {threshold}: {_blame(report)}, and {_cure(report)}."
+        return f"Full {low} gives no figure: {_blame(report)}, and {_cure(report)}."
+    return f"In full {low} the {figure} is {int8}, which misses {threshold}: {_blame(report)}, and {_cure(report)}."
 
 
 def recovered_headline(found: Recovery) -> str:

@@ -18,6 +18,8 @@ ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("page.js", "plotly.js")
 """The scripts in the order in which they run: the text of the page appears before Plotly is loaded."""
 _WORKER = "layout.js"
+_OWN, _LOW = "page.js", "INT8"
+"""The page's own script, and the word in its texts that stands for the low precision; it has it nowhere else."""
 
 
 def render_page(data: Mapping[str, Any], live: str = "") -> str:
@@ -27,12 +29,14 @@ def render_page(data: Mapping[str, Any], live: str = "") -> str:
         data: the value of ``page_data``.
         live: the relative address of newer data; empty for a page that does not change.
     """
-    scripts = [asset(name) for name in _SCRIPTS]
+    low = str(data["report"].get("low") or "int8").upper()
+    scripts = [asset(name).replace(_LOW, low) if name == _OWN else asset(name) for name in _SCRIPTS]
     return (
         environment()
         .get_template("page.html.j2")
         .render(
             report=data["report"],
+            low=low,
             headline=data["headline"],
             policy=_policy(scripts, live),
             live=live,

@@ -140,9 +140,10 @@ def _calibrators(report: Report, answer: AnswerFacts) -> Table | None:
     """Returns the calibrators: full INT8 with each, and the recipe that its ranges lead to; None for a single one."""
     if len(answer.calibrators) < 2:
         return None
+    full = f"Full {report.low.upper()}, worst"
     table = _table(
-        ["Calibrator", "Full INT8, worst", "inputs", "meets", "first recipe", "layers", ""],
-        figures=("Full INT8, worst", "inputs", "first recipe", "layers"),
+        ["Calibrator", full, "inputs", "meets", "first recipe", "layers", ""],
+        figures=(full, "inputs", "first recipe", "layers"),
     )
     for row in answer.calibrators:
         table.add_row(*map(Text, calibrator_cells(report.metric, row)), style="bold" if row.chosen else "")
@@ -269,7 +270,8 @@ def latency_lines(report: Report) -> list[str]:
     for name in report.recipe["high"][:_LATENCIES]:
         int8, high = (report.layer_milliseconds(plan, name) for plan in ("int8", "recipe"))
         if int8 is not None and high is not None:
-            lines.append(f"'{name}' and what is fused with it: {int8:.4f} ms in INT8, {high:.4f} ms in the recipe")
+            times = f"{int8:.4f} ms in {report.low.upper()}, {high:.4f} ms in the recipe"
+            lines.append(f"'{name}' and what is fused with it: {times}")
     return lines
 
 

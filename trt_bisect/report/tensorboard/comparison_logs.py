@@ -66,7 +66,7 @@ class ComparisonLogs:
             if network is not None:
                 run.graph(graph_of(network, plan))
             if weights is not None and plan is not None:
-                weights.write(run, plan.int8)
+                weights.write(run, plan.lowered)
             _write_figures(run, found)
             run.texts(
                 advice=_advice(found),

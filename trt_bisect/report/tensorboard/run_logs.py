@@ -17,7 +17,7 @@ from trt_bisect.data.datasets import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
@@ -57,7 +57,7 @@ def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precis
 
     Full INT8 and the recipe have the report's figures, on all inputs.
     """
-    full = int8_set(len(network.layers), network.quantizable, high)
+    full = network.plan(network.quantizable, high)
     wanted = [(full, "full INT8")]
     for step in measured.findings.steps:
         if step.culprit:
@@ -111,7 +111,7 @@ def write_run(
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
     plans = plans_to_show(measured, network, rule, Precision(report.precision))
-    shown = [Shown(int8_set(len(network.layers), ()), "FP32", rule.metric.perfect), *plans]
+    shown = [Shown(network.plan(), "FP32", rule.metric.perfect), *plans]
     names = [
         trial_name(number, each.score) if number else baseline_name(each.score) for number, each in enumerate(shown)
     ]
@@ -163,7 +163,7 @@ class _PlanLogs:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
         """
         network, plan = self._network, shown.plan
-        origins = activation_origins(network, self._writer, plan.int8)
+        origins = activation_origins(network, self._writer, plan.lowered)
         tags = output_tags(origins.values(), self._layers)
         histograms = TensorHistograms(FP32 if is_fp32 else INT8, origins, tags, self._channels)
         observe = plan_observer(self._writer, plan, origins, groups_within(network, origins, feeds[0], self._memory))
@@ -175,7 +175,7 @@ class _PlanLogs:
         with LogRun(self._board.folder / name) as run:
             run.graph(graph_of(network, plan))
             histograms.write(run)
-            self._weights.write(run, None if is_fp32 else plan.int8)
+            self._weights.write(run, None if is_fp32 else plan.lowered)
             text = "" if is_fp32 else _plan_text(shown, network)
             run.texts(plan=text, not_finite=listed(histograms.not_finite()))
 
@@ -192,7 +192,7 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
 
 
 def _plan_text(shown: Shown, network: Network) -> str:
-    in_int8 = shown.plan.int8
+    in_int8 = shown.plan.lowered
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
     text = f"{shown.what}: {len(in_int8)} layers in INT8."
     return literal(text) + (f"\n\nNot in INT8:\n\n{listed(kept)}" if kept else "")

@@ -1,0 +1,84 @@
+"""Where values leave the range of FP16 or BF16: for the report, for its notes, and as advice on culprits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trt_bisect.analyzer.advisor import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
+from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
+from trt_bisect.analyzer.overflow import RangeFault, range_faults
+from trt_bisect.builder.base import EMULATED
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.results import overflow
+from trt_bisect.results.overflow import Overflow
+
+_REASONS = {overflow.OVERFLOW: OVERFLOW, overflow.UNDERFLOW: UNDERFLOW, overflow.NAN: NOT_FINITE}
+_NOTED = 2
+_SEARCHED = 8
+"""At most so many judged inputs are looked at."""
+
+
+def overflows_of(experiment: Experiment, memory: int) -> tuple[Overflow, ...]:
+    """Returns what the low precision cannot hold, in the order of layers; empty if it is quantized.
+
+    Args:
+        experiment: its judged inputs are run, emulated.
+        memory: bytes for the tensors that are held at a time.
+    """
+    kind = experiment.network.low.float_type
+    if kind is None:
+        return ()
+    writer = PlanWriter(experiment.network, {}, GraphTarget.ONNXRUNTIME)
+    try:
+        faults = range_faults(writer, experiment.feeds[:_SEARCHED], memory)
+    except BadInput:
+        return ()
+    return tuple(_overflow(fault, kind.largest) for fault in faults)
+
+
+def _overflow(fault: RangeFault, largest: float) -> Overflow:
+    value = fault.value
+    times = abs(value) / largest if fault.kind == overflow.OVERFLOW and value is not None else None
+    layer = fault.layer
+    return Overflow(
+        layer.name,
+        layer.op_type,
+        fault.tensor,
+        fault.role,
+        fault.kind,
+        fault.element,
+        value if value is None or abs(value) != float("inf") else None,
+        times,
+        fault.count,
+        fault.sample,
+    )
+
+
+def range_notes(experiment: Experiment, found: Sequence[Overflow]) -> list[str]:
+    """Returns notes on the first values that leave the range."""
+    low = experiment.network.low
+    if low.float_type is None or not found:
+        return []
+    said = [each.text(low.title, low.float_type.largest) for each in found[:_NOTED]]
+    if len(found) > _NOTED:
+        said.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
+    if experiment.builder.arithmetic != EMULATED:
+        said.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
+    return said
+
+
+def range_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
+    """Yields an advice for each value that leaves the range: for the layer that makes it, and for low readers of it."""
+    low = network.low
+    if low.float_type is None:
+        return
+    index = {layer.name: layer.index for layer in network.layers}
+    for each in found:
+        readers = [layer.name for layer in network.layers if layer.quantizable and each.tensor in layer.inputs]
+        kind = WEIGHT if each.role == "weight" else ACTIVATION if each.tensor in network.producers else INPUT
+        layers = tuple(dict.fromkeys((each.layer, *readers)))
+        words = f"{each.text(low.title, low.float_type.largest)}."
+        yield Advice(index[each.layer], layers, each.tensor, kind, _REASONS[each.kind], words)
