@@ -218,7 +218,7 @@ def test_a_network_that_is_fine_is_explained_without_advice(lenet, tmp_path):
 
 
 def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("out of luck\nand more")
 
     monkeypatch.setattr(explaining, "advise", broken)
@@ -229,7 +229,7 @@ def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_in_explaining_leaves_the_report_and_goes_on(tmp_path, monkeypatch):
-    def stopped(*_):
+    def stopped(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
