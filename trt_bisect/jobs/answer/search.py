@@ -24,8 +24,8 @@ Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 AUTO = "auto"
 IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
-FEW, IMPROVEMENTS_OF_FEW = 16, 100
-"""With at most so many units it tries more plans: see ``benchmarks.answer.every_plan``."""
+IMPROVEMENTS_OF_FEW = 100
+"""The same with at most ``FEW_UNITS`` units: see ``benchmarks.answer.every_plan``."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
 _PROMISING = ("entropy", "mse", "percentile 99.99")
