@@ -230,14 +230,13 @@ class AnswerSearch:
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
-        aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
+        aim = budget * (_SAFETY if self._by_similarity else 1.0)
         for _ in range(_ROUNDS):
             space = replace(self.space, budget=aim)
             experiment = self.experiment
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             measure = partial(target.losses, ranges=experiment.ranges)
-            found = find_set(space, measure, culprits, alone, self._limit, before)
-            before |= found.kept
+            found = find_set(space, measure, culprits, alone, self._limit)
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
