@@ -42,10 +42,13 @@ _JUDGED_AT_FIRST = 8
 _JUDGED_FOR_RANGES = 4
 """The same for the choice of a calibrator."""
 _ROUNDS = 5
+_MENDING = 5
+"""After ``_ROUNDS`` searches whose recipes missed, so many more mend the sets that were found."""
 _SAFETY = 0.95
 """The search aims at so much of the budget, so that the noise of kernels does not make its recipe miss."""
-_CLOSER = 0.98
-"""After a miss that no new input explains, the aim is lowered by the miss and by this factor."""
+_CLOSER, _CLOSEST = 0.98, 0.8
+"""After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
+a rounding that flips can make one loss many times as large, which says nothing about the others."""
 _MANY = 500
 """With more units, the gain and the loss of each alone would take longer to measure than the search itself."""
 
@@ -230,13 +233,15 @@ class AnswerSearch:
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
-        aim = budget * (_SAFETY if self._by_similarity else 1.0)
-        for _ in range(_ROUNDS):
+        aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
+        for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             experiment = self.experiment
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             measure = partial(target.losses, ranges=experiment.ranges)
-            found = find_set(space, measure, culprits, alone, self._limit)
+            mended = before if number >= _ROUNDS else frozenset()
+            found = find_set(space, measure, culprits, alone, self._limit, mended)
+            before |= found.kept
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
@@ -246,7 +251,7 @@ class AnswerSearch:
             if checked.meets(budget) or not found.meets:
                 break
             if not plans.join(checked.missed):
-                aim *= min(budget / checked.worst, 1.0) * _CLOSER
+                aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
                 if plans.switches and self._by_similarity:
                     plans.join(plans.missed(space.plan(found.kept), experiment.ranges, aim))
         return found, experiment, checked, aim
