@@ -185,3 +185,17 @@ def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
     assert any("2 of 2" in doubt for doubt in found.answer.doubts)
     assert found.exit_code == 1
     assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0
+
+
+def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatch):
+    """Every plan is made to miss where its scales are moved; in the other settings a recipe would hold."""
+    path, data = two_kinds
+
+    def missed(plans, plan, ranges):
+        return dict.fromkeys(plans.inputs.counting, 0.5)
+
+    monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
+    found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
+    assert not found.recipe["meets"]
+    assert found.answer.settings["own engine"] >= 0.999
+    assert "50.0000% with scales moved by 2e-5" in found.summary
