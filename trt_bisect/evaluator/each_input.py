@@ -22,7 +22,6 @@ from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.machine import cores
 
 Infer = Callable[[Feeds], Outputs]
 Judged = tuple[Mapping[str, OutputFigures], float]
@@ -69,11 +68,11 @@ class SwitchRunner:
         session: shared by the runners of all scales.
         scales: of the activations.
         builder: makes the builder with these scales, for plans of precisions that the session does not have.
+        at_once: so many inferences may run at a time.
     """
 
-    at_once = cores()
-
-    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder]) -> None:
+    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
+        self.at_once = at_once
         self._session = session
         self._scales = scales
         self._make_builder = builder
@@ -239,8 +238,8 @@ class EachInput:
         return one
 
     def _run(self, pending: Sequence[_Pending], inputs: int, to_the_end: bool) -> None:
-        """Runs plans on their inputs, as many inferences at a time as there are cores."""
-        at_once = cores() if self._runner.at_once > 1 else 1
+        """Runs plans on their inputs, as many inferences at a time as the runner allows."""
+        at_once = self._runner.at_once
         with ThreadPoolExecutor(at_once) as pool:
             while active := [one for one in pending if one.left and one.failure is None]:
                 share = max(1, at_once // len(active))
