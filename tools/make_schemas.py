@@ -51,8 +51,8 @@ check-jsonschema --schemafile docs/schemas/report.schema.json trt-bisect-network
 - In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name.
 - A similarity is a fraction of 1; the screen prints per cent.
 - `report.json` of schema 1 (trt-bisect 0.1.0) is still read: `view`, the page, the history and `regress` take it. It
-  has no `answer` and no `next_command`. Its culprits are the curve's suspects, and it was judged on fewer inputs. Where the
-  history or `regress` compares one with a report of schema 2, it says so.
+  has no `answer` and no `next_command`. Its culprits are the curve's suspects, and it was judged on fewer inputs. Where
+  the history or `regress` compares one with a report of schema 2, it says so.
 """
 
 
