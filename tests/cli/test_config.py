@@ -73,7 +73,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(trt
         ("calibration = 'none.npz'", "which does not exist.", "Paths are relative to the folder of this file."),
         ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs' are the same.", "Leave one of them out."),
         ("engine = 'tpu'", "'engine' is 'tpu'.", "Use one of auto, onnxruntime, tensorrt, tensorrt-rtx."),
-        ("engine =", "cannot be read: ", "It is a TOML file; docs/commands/index.md has an example."),
+        ("engine =", "cannot be read: ", "It is a TOML file; the guide has an example."),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_run(trt_bisect, folder, text, problem, remedy):

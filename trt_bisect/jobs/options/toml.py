@@ -50,8 +50,7 @@ def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
         raise BadInput(f"The {kind} '{file}' does not exist.", remedy) from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
-            f"The {kind} '{file}' cannot be read: {first_line(error)}",
-            "It is a TOML file; docs/commands/index.md has an example.",
+            f"The {kind} '{file}' cannot be read: {first_line(error)}", "It is a TOML file; the guide has an example."
         ) from error
     return table
 
