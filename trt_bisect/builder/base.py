@@ -23,6 +23,16 @@ ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
 EMULATED = "emulated"
 MEASURED = "measured"
 
+IN_REGION = "region"
+"""In place of a precision: the layer ran with others in a region that TensorRT compiled as one; in which precision is
+unknown, and TensorRT may have ignored what was asked for."""
+
+ON_DLA = "dla"
+"""In place of a precision: the layer ran in a region on the DLA, in INT8 or FP16."""
+
+UNPROVEN = frozenset({IN_REGION, ON_DLA})
+"""What an engine says of layers of which it does not say in which precision they ran."""
+
 DEFAULT_TIMEOUT = 1800.0
 """Seconds."""
 
@@ -59,7 +69,8 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: by layer index, the precision that the layer ran in; only for layers of which the engine reports it.
+        ran: by layer index, the precision that the layer ran in, or one of ``UNPROVEN``; only for layers that the
+            engine reports.
         messages: the builder's warnings.
     """
 

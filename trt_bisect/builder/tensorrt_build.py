@@ -33,7 +33,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 
-_RULES = "2"
+_RULES = "3"
 """Increased when weak typing's constraints or ranges change, or the reading of the engine inspector. It is part of a
 run's fingerprint: trials that were measured under other rules are not used."""
 

@@ -198,9 +198,8 @@ class TensorRTEngine:
             with device.current():
                 if self._loaded is None:
                     self._loaded = self._load(device)
-                    indices = {layer.name: layer.index for layer in self._network.layers}
                     self._layers = engine_layers(self._inspect(self._loaded))
-                    self.ran = ran_in(self._layers, indices)
+                    self.ran = ran_in(self._layers, self._network.layers)
                 yield self._loaded
         except device.cuda.Error as error:
             raise self._failed(str(error)) from error

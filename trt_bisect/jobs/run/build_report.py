@@ -111,7 +111,11 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
 
 
 def _obedience(measured: Measured, network: Network) -> list[str]:
-    deciding = {step.layers[-1]: measured.whole_trial_of(step.plan) for step in measured.findings.steps if step.culprit}
+    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.culprit}
+    deciding = {
+        k: measured.taking_back(k) or (measured.whole_trial_of(steps[k]) if k in steps else None)
+        for k in measured.recipe.culprits
+    }
     return obedience_notes(network, measured.trials.values(), deciding)
 
 
