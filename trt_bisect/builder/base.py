@@ -51,6 +51,9 @@ class BuildOptions:
         threads: of ONNX Runtime in one inference; None for ONNX Runtime's default.
         followers_round: ONNX Runtime only: tensors of layers that only follow are rounded too, see
             ``model.followers``.
+        plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
+        operators: ONNX Runtime only: libraries with operators of the user's.
+        dla: weak typing only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
     """
 
@@ -62,6 +65,9 @@ class BuildOptions:
     tactic_sources: tuple[str, ...] | None = None
     threads: int | None = None
     followers_round: bool = False
+    plugins: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    dla: int | None = None
     timeout: float | None = None
 
 
