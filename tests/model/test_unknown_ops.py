@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
-from trt_bisect.model import operators
+from trt_bisect.model import operators, unknown_ops
 from trt_bisect.model.network import load_network
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -79,7 +80,7 @@ def test_what_comes_after_is_judged_from_data_at_the_cut(tmp_path):
     data = {name: random.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in ("wobbled", "relu1_out")}
     report = trt_bisect.run(path, data, unknown_ops="after", explain="none", strategy="bisect", calibrator="minmax")
     assert {row.name for row in report.layers if row.quantizable} == {"conv3", "add"}
-    assert any("after it are judged" in note and "'wobbled'" in note for note in report.notes)
+    assert any("after it, 2 nodes" in note and "'wobbled'" in note for note in report.notes)
 
 
 def test_a_run_judges_what_comes_before(tmp_path):
@@ -155,3 +156,25 @@ def test_every_session_gets_the_operators_of_a_library(tmp_path):
     )
     subprocess.run([sys.executable, "-c", script, str(path), str(library)], check=True, cwd=tmp_path)
     assert len(count.read_text()) > 5
+
+
+def test_an_operator_from_a_library_leaves_the_shape_open_where_nobody_knows_it(monkeypatch):
+    """ONNX Runtime gives the type of what it makes, and an empty shape: that is no scalar."""
+    made = SimpleNamespace(name="wobbled", type="tensor(float)", shape=[])
+    session = SimpleNamespace(get_outputs=lambda: [made])
+    monkeypatch.setattr(unknown_ops, "open_unoptimised", lambda *_: session)
+    model = with_unknown(typed=False)
+    unknown_ops.add_types(model, {})
+    (value,) = [value for value in model.graph.value_info if value.name == "wobbled"]
+    assert value.type.tensor_type.elem_type == TensorProto.FLOAT
+    assert not value.type.tensor_type.HasField("shape")
+
+
+def test_a_network_runs_whole_with_the_operators_of_a_real_library(tmp_path):
+    """NegPos of onnxruntime-extensions splits a tensor by sign; the layer after it is quantizable."""
+    extensions = pytest.importorskip("onnxruntime_extensions")
+    model = with_unknown("ai.onnx.contrib", "NegPos", typed=False)
+    next(node for node in model.graph.node if node.op_type == "NegPos").output.append("positive")
+    operators.use_libraries([extensions.get_library_path()])
+    network = load_network(save(model, tmp_path))
+    assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]

@@ -214,13 +214,14 @@ def _nothing_left(split: _Split, source: str, part: str) -> BadInput:
 def _note(split: _Split, kept: onnx.ModelProto, part: str) -> str:
     judged, left = (split.before, split.after) if part == BEFORE else (split.after, split.before)
     ends = [value.name for value in (kept.graph.output if part == BEFORE else kept.graph.input)]
-    outputs = f"on {_quoted(ends)}" if part == BEFORE else f"from data with {_quoted(ends)}"
+    where = f"on {_quoted(ends)}" if part == BEFORE else f"from data with {_quoted(ends)}"
     other = AFTER if part == BEFORE else BEFORE
-    without = f"; {len(left)} nodes are not judged ({_quoted([node.name for node in left])})" if left else ""
+    without = f"; not judged: {_quoted([node.name for node in left])}" if left else ""
+    count = f"{len(judged)} {'node' if len(judged) == 1 else 'nodes'}"
     return (
-        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. The {len(judged)} nodes {part} it "
-        f"are judged, {outputs}{without}. The recipe holds for the part that is judged. '--ort-ops' gives ONNX Runtime "
-        f"the operator; '--unknown-ops {other}' judges the other part"
+        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. Judged is the part {part} it, "
+        f"{count}, {where}{without}. The recipe holds for the part that is judged. '--ort-ops' gives ONNX Runtime the "
+        f"operator; '--unknown-ops {other}' judges the other part"
     )
 
 
@@ -250,7 +251,8 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
     for output in session.get_outputs():
         kind = _TENSOR.fullmatch(output.type)
         if output.name in made and kind:
-            model.graph.value_info.append(helper.make_tensor_value_info(output.name, _element(kind[1]), output.shape))
+            shape = output.shape or None  # ONNX Runtime gives an empty shape where it knows none
+            model.graph.value_info.append(helper.make_tensor_value_info(output.name, _element(kind[1]), shape))
 
 
 def _element(name: str) -> int:
