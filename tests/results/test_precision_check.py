@@ -10,7 +10,7 @@ import pytest
 from tests.support import wording
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
-from trt_bisect.results.precision_check import disobeyed, obedience_notes, unproven
+from trt_bisect.results.precision_check import disobeyed, dla_notes, obedience_notes, unproven
 
 NETWORK = SimpleNamespace(
     layers=[SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")], quantizable=(0, 2, 3)
@@ -69,3 +69,10 @@ def test_what_an_engine_does_not_tell_of_is_unproven_too():
     assert unproven(NETWORK, trial) == {0: "dla", 3: ""}
     assert len(obedience_notes(NETWORK, [trial], {})) == 2
     assert unproven(NETWORK, Trial("8*4", "measured")) == {}, "of an engine that says nothing there is no such list"
+
+
+def test_what_the_dla_took_and_what_fell_back():
+    (note,) = dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "dla", 1: "fp32", 2: "int8", 3: "fp16"}))
+    assert "1 of 3 layers" in note
+    assert "'conv2', 'fc' ran on the GPU" in note
+    assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []

@@ -2,10 +2,10 @@
 
     python tools/gpu_check/rehearse.py .gpu
 
-``.gpu`` is the folder that ``pack.sh`` left. Its parts are checked against the limit and their MANIFEST, and unpacked by
-its own ``unpack.sh``, in this machine's /tmp as on the other one. Then every module is imported in the environment that
-it wrote, and ``tools/gpu_check --rehearse`` starts every check up to the first call of the driver. Exit code 0: all of
-it works; 1: something does not.
+``.gpu`` is the folder that ``pack.sh`` left. Its parts are checked against the limit and their MANIFEST, and unpacked
+by its own ``unpack.sh``, in this machine's /tmp as on the other one. Then every module is imported in the environment
+that it wrote, and ``tools/gpu_check --rehearse`` starts every check up to the first call of the driver. Exit code 0:
+all of it works; 1: something does not.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def sizes(pack: Path, tree: int) -> str:
     largest = max(calls.values())
     said = f"{len(parts)} calls, the largest {largest:.1f} of {LIMIT_MIB} MiB; the tree is {tree / MIB:.1f} MiB"
     if largest > LIMIT_MIB:
-        raise ValueError(f"{said}: too large: {', '.join(name for name, size in calls.items() if size > LIMIT_MIB)}")
+        room = int(LIMIT_MIB - with_each / MIB)
+        advice = f"pack in parts of at most {room} MiB" if room > 0 else "the tree alone is too large"
+        too_large = ", ".join(name for name, size in calls.items() if size > LIMIT_MIB)
+        raise ValueError(f"{said}: too large: {too_large}; {advice}")
     return said
 
 

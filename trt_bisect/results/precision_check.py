@@ -59,6 +59,19 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
     return notes
 
 
+def dla_notes(network: Network, full: Trial) -> list[str]:
+    """Returns a note on the layers that the DLA took in full INT8, and on those that fell back to the GPU.
+
+    Empty if it took none, or if the engine has no DLA.
+    """
+    took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
+    fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
+    if not took:
+        return []
+    rest = f"; {_names(network, fell_back)} ran on the GPU" if fell_back else ""
+    return [f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{rest}"]
+
+
 def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
     counted = Counter((k, *change) for trial in tried for k, change in disobeyed(network, trial).items())
     if not counted:
