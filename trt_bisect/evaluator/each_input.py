@@ -45,6 +45,10 @@ class Runner(Protocol):
         """Opens a plan; raises TrialFailed if it cannot be built."""
         ...
 
+    def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
+        """Returns what the engine of a plan that was opened and closed said of its layers, see ``Engine.ran``."""
+        ...
+
 
 class WholeRunner:
     """Runs plans on whole engines, each built for it."""
@@ -53,12 +57,20 @@ class WholeRunner:
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
+        self._ran: dict[PrecisionPlan, Mapping[int, str]] = {}
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
         """Builds the engine of a plan."""
         with self._builder.build(plan) as engine:
-            yield engine.infer
+            try:
+                yield engine.infer
+            finally:
+                self._ran[plan] = dict(engine.ran)
+
+    def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
+        """Returns what the engine of a plan said of its layers; empty if it was not built."""
+        return self._ran.get(plan, {})
 
 
 class SwitchRunner:
@@ -89,6 +101,10 @@ class SwitchRunner:
         else:
             with self._builder.build(plan) as engine:
                 yield engine.infer
+
+    def ran(self, _plan: PrecisionPlan) -> Mapping[int, str]:
+        """Returns nothing: the emulation runs every layer as the plan says."""
+        return {}
 
 
 @dataclass
@@ -294,7 +310,8 @@ class EachInput:
         if one.inferences:
             before = self._store.find(key) or Trial(key, MEASURED)
             cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + one.inferences, 0)
-            trial = Trial.judged(key, one.outputs or before.outputs, {}, cost)
+            ran = self._runner.ran(one.plan) or before.ran
+            trial = Trial.judged(key, one.outputs or before.outputs, ran, cost)
             losses = {**one.stored, **one.losses}
             self._store.keep(replace(trial, losses={str(place): loss for place, loss in losses.items()}))
 

@@ -20,6 +20,7 @@ from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.model.unknown_ops import BEFORE
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
 _INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
@@ -37,6 +38,7 @@ class Network:
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
+        per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
 
@@ -49,6 +51,7 @@ class Network:
     has_pairs: bool
     notes: tuple[str, ...] = ()
     has_file: bool = True
+    per_tensor: bool = False
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -157,12 +160,25 @@ class Network:
         )
         return replace(self, layers=tuple(layers))
 
+    def with_one_scale_a_weight(self) -> Network:
+        """Returns this network with one scale for each whole weight, instead of one for each output channel.
+
+        Weights that have quantizers in the file keep them.
+        """
+        layers = (
+            replace(layer, roundings=tuple(r if r.fixed else replace(r, axis=None) for r in layer.roundings))
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers), per_tensor=True)
+
     def digest(self) -> str:
         """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded."""
         if "weights" not in self.memo:
             self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
         sha.update(self.memo["weights"].encode())
+        if self.per_tensor:
+            sha.update(b"one scale a weight")
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             for rounding in layer.roundings:
@@ -178,7 +194,7 @@ def _weights_digest(weights: Weights) -> str:
     return sha.hexdigest()
 
 
-def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
+def load_network(path: str | Path, shapes: Shapes | None = None, part: str = BEFORE) -> Network:
     """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
     Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
@@ -187,18 +203,19 @@ def load_network(path: str | Path, shapes: Shapes | None = None) -> Network:
     Args:
         path: the file; its external data is in the same folder.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
+        part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
 
     Raises:
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path))
+        return _prepared(read_model(Path(path)), shapes or {}, str(path), part)
 
 
-def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
+def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str) -> Network:
     dropped = _drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph = prepare(model, shapes, source)
+    graph, cut = prepare(model, shapes, source, part)
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     skeleton = _export(graph, source)
@@ -215,7 +232,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str) -> Network:
         inputs=tuple(spec_of(value) for value in skeleton.graph.input),
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
-        notes=(*_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        notes=(*cut, *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
@@ -138,7 +139,7 @@ def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, roun
         outcome=judged.outcome,
         asked=asked,
         ran=ran,
-        obeyed=ran == asked if row.quantizable and ran else None,
+        obeyed=ran == asked if row.quantizable and ran and ran not in UNPROVEN else None,
         sqnr=_worst_sqnr(rule, trial),
         output=_deciding_output(rule, trial),
         recipe=row.recipe if is_kept else str(Precision.INT8),
