@@ -11,7 +11,11 @@ export function showAdvice(store) {
   const { data } = store.model;
   const causes = causesOf(store.model);
   offerSection("advice", causes.length > 0 || findings(data).length > 0);
-  show(byId("advice-body"), [causes.map((cause) => card(cause, store)), others(data, store)]);
+  show(byId("advice-body"), [
+    everywhere(causes, store.model),
+    causes.map((cause) => card(cause, store)),
+    others(data, store),
+  ]);
 }
 
 // Older explanations have no causes: then each culprit is a group of its own.
@@ -35,45 +39,57 @@ function adviceOf(data) {
   return new Map((data.explanation?.advice ?? []).map((one) => [one.culprit, one]));
 }
 
-function card({ culprits, words, measured, remedies }, store) {
-  const { data, metric, culprits: all } = store.model;
-  const advice = adviceOf(data);
-  const commands = new Map(
-    culprits.flatMap((name) =>
-      (advice.get(name)?.remedies ?? []).flatMap(({ tried, commands: own }) => (tried ? [[tried.what, own]] : [])),
-    ),
+const ofNetwork = ({ culprits }) => culprits?.length === 0;
+
+// By what was tried, the commands that apply it.
+function commandsOf({ data }) {
+  const known = (data.explanation?.advice ?? []).flatMap(({ remedies }) => remedies ?? []);
+  return new Map(known.flatMap(({ tried, commands }) => (tried ? [[tried.what, commands]] : [])));
+}
+
+// What was measured for the whole network stands with every cause, and once on the page.
+function everywhere(causes, model) {
+  const measured = causes.flatMap((cause) => cause.measured).filter(ofNetwork);
+  const once = [...new Map(measured.map((tried) => [tried.what, tried])).values()];
+  if (!once.length) return null;
+  return h(
+    "article",
+    { class: "advice everywhere" },
+    h("h3", {}, "Other ranges for the whole network"),
+    results(once, model),
   );
+}
+
+function card({ culprits, words, measured, remedies }, store) {
+  const { data, culprits: all } = store.model;
+  const advice = adviceOf(data);
+  const who = all.length > 1 ? `${count(culprits.length)} of ${plural(all.length, "culprit")}` : "The culprit";
+  const names = remedies.map(({ remedy }) => remedy).join(", ");
+  const shown = culprits.slice(0, NAMED);
   return h(
     "article",
     { class: "advice" },
-    h(
-      "h3",
-      {},
-      all.length > 1 ? `${count(culprits.length)} of ${plural(all.length, "culprit")}` : "The culprit",
-      words && `: ${words}`,
-    ),
+    h("h3", {}, who, words && `: ${words}`),
     h(
       "p",
       { class: "chips" },
-      culprits.slice(0, NAMED).map((name) => layerLink(store, name)),
+      shown.map((name) => layerLink(store, name)),
       more(culprits),
     ),
-    results(measured, metric, commands),
-    remedies.length
-      ? h(
-          "details",
-          {},
-          h("summary", {}, `Not measured: ${remedies.map(({ remedy }) => remedy).join(", ")}`),
-          h("ul", { class: "remedies" }, remedies.map(item)),
-        )
-      : null,
-    h(
-      "details",
-      {},
-      h("summary", {}, "Evidence"),
-      culprits.slice(0, NAMED).map((name) => evidence(name, advice.get(name), store)),
+    results(
+      measured.filter((tried) => !ofNetwork(tried)),
+      store.model,
+    ),
+    folded(`Not measured: ${names}`, remedies.length && h("ul", { class: "remedies" }, remedies.map(item))),
+    folded(
+      "Evidence",
+      shown.map((name) => evidence(name, advice.get(name), store)),
     ),
   );
+}
+
+function folded(title, content) {
+  return content ? h("details", {}, h("summary", {}, title), content) : null;
 }
 
 function more(names) {
@@ -81,19 +97,20 @@ function more(names) {
 }
 
 // What was measured, those that meet the threshold first, each with what applies it.
-function results(measured, metric, commands) {
+function results(measured, model) {
   if (!measured.length) return null;
+  const commands = commandsOf(model);
   const line = (tried) => [
-    tried.what,
-    metric.text(tried.similarity),
+    tried.what.replace(" for the whole network", ""),
+    model.metric.text(tried.similarity),
+    h("span", { class: tried.meets ? "good" : null }, tried.meets ? "meets" : "misses"),
     tried.high === undefined ? "" : count(tried.high),
     tried.high === undefined ? "" : dropText(tried.cost),
-    h("span", { class: tried.meets ? "good" : "" }, tried.meets ? "meets" : "misses"),
   ];
-  const own = measured.filter(({ what }) => commands.get(what)?.length);
+  const known = measured.filter(({ what }) => commands.get(what)?.length);
   return [
-    plainTable("", ["Measured", "gives", "layers high", "cost", "the threshold"], [1, 4], measured.map(line)),
-    own.map(({ what }) => h("details", {}, h("summary", {}, `Commands: ${what}`), commands.get(what).map(command))),
+    plainTable("", ["Measured", "gives", "threshold", "layers high", "cost"], 1, measured.map(line)),
+    known.map(({ what }) => folded(`Commands: ${what}`, commands.get(what).map(command))),
   ];
 }
 

@@ -36,9 +36,9 @@ function drawCurve(element, store, view) {
   element.hidden = !byId("curve-empty").hidden;
   offerSection("curve", !element.hidden || model.data.recovery == null);
   byId("curve-title").textContent = `${titled(metric.label)} of the final outputs, with layers 0 to k in INT8`;
-  legend(groups, model);
-  if (element.hidden) return;
   const roomy = element.clientWidth >= ROOMY;
+  legend(groups, model, roomy);
+  if (element.hidden) return;
   draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0, roomy));
   if (!view.bound) {
     view.bound = true;
@@ -177,7 +177,7 @@ function layoutOf(model, scale, store, strip, roomy) {
     yaxis: axis(model.metric.label, { ...scale.axis, domain: [strip ? 0.1 : 0, 1], zeroline: false }),
     yaxis2: { domain: RUG, range: [-1, 1], visible: false, fixedrange: true },
     shapes: shapesOf(model, store, levels, scale),
-    annotations: levelLabels(levels, model.metric, scale, strip, roomy),
+    annotations: roomy ? levelLabels(levels, model.metric, scale, strip) : [],
   };
 }
 
@@ -191,8 +191,8 @@ function levelsOf({ report }) {
   ].filter(({ value }) => isNumber(value));
 }
 
-// Beside their lines where there is room, else over them; pushed apart where lines are close.
-function levelLabels(levels, metric, scale, strip, roomy) {
+// Beside their lines, pushed apart where lines are close; where there is no room for them, the legend has them.
+function levelLabels(levels, metric, scale, strip) {
   const room = (HEIGHT - MARGIN.top - MARGIN.bottom) * (strip ? 0.9 : 1);
   const placed = levels
     .map((level) => ({ ...level, y: (1 - scale.part(level.value)) * room }))
@@ -206,12 +206,12 @@ function levelLabels(levels, metric, scale, strip, roomy) {
   return placed.map(({ name, value, tone, shown }, place) => ({
     xref: "paper",
     x: 1,
-    xanchor: roomy ? "left" : "right",
-    xshift: roomy ? 8 : 0,
+    xanchor: "left",
+    xshift: 8,
     yref: "paper",
     y: 1,
     yanchor: "middle",
-    yshift: -(over && place === placed.length - 1 ? shown - over : shown) - (roomy ? 0 : -9),
+    yshift: -(over && place === placed.length - 1 ? shown - over : shown),
     text: plain(`${name} ${metric.text(value)}`),
     showarrow: false,
     font: { size: 12, color: colour(tone) },
@@ -260,7 +260,8 @@ function selected({ index }) {
   };
 }
 
-function legend(groups, { report }) {
+function legend(groups, model, roomy) {
+  const { report, metric } = model;
   const high = (report.precision ?? "fp32").toUpperCase();
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
@@ -272,5 +273,7 @@ function legend(groups, { report }) {
     ["none", "not tried", untried],
   ].filter(([, , size]) => size > 0);
   const item = ([mark, words, size]) => h("li", {}, h("i", { class: mark, "aria-hidden": true }), `${words} (${size})`);
-  show(byId("curve-legend"), entries.map(item));
+  const line = ({ name, value, tone }) =>
+    h("li", {}, h("i", { class: `line ${tone}`, "aria-hidden": true }), `${name} ${metric.text(value)}`);
+  show(byId("curve-legend"), [...(roomy ? [] : levelsOf(model).map(line)), ...entries.map(item)]);
 }

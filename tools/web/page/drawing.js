@@ -16,6 +16,7 @@ const NAMED = 3;
 const CLOSEST = 2.5;
 const LEAST = 0.3;
 const HIGHEST = 640;
+const PAPER = { width: 690, height: 340 };
 export const READABLE = 0.62;
 const paths = [curveMonotoneY, curveMonotoneX].map((curve) =>
   line(
@@ -50,13 +51,15 @@ export function makeCanvas(element, minimap, { pick, toggle }) {
   Object.assign(canvas, {
     zoomBy: (factor) => view.call(behaviour.scaleBy, factor),
     fit: () => show(fitted(canvas)),
-    wholeScale: () => whole(canvas).k,
+    scale: (isWhole) => (isWhole ? whole(canvas) : across(canvas)).k,
     room: () => room(canvas),
     begin: (row) => show(beginning(canvas, row)),
     reveal: (row) => revealed(canvas, row, show),
     keep: (id) => kept(canvas, id, show),
     size: (nodes) => nodes.forEach(sized),
     mark: (store) => mark(canvas, store),
+    toPaper: () => toPaper(canvas),
+    toScreen: () => toScreen(canvas),
   });
   element.addEventListener("click", (event) => act(canvas, event.target.closest("[data-id]"), event));
   element.addEventListener("keydown", (event) => onKey(canvas, event));
@@ -75,12 +78,25 @@ function room({ element }) {
   return { width: element.clientWidth || 800, height: Math.min(HIGHEST, Math.max(280, 0.7 * window.innerHeight)) };
 }
 
+// Whole, as wide as the paper.
+function toPaper({ element, world, extent }) {
+  world.removeAttribute("transform");
+  element.setAttribute("viewBox", `0 0 ${extent.width} ${extent.height}`);
+  element.style.height = `${Math.min(PAPER.height, (PAPER.width * extent.height) / extent.width)}px`;
+}
+
+function toScreen({ element, world, height }) {
+  world.setAttribute("transform", transformOf({ element }));
+  element.removeAttribute("viewBox");
+  element.style.height = `${height}px`;
+}
+
 // The canvas is as high as what is drawn, if that is less than it may be.
 function grow(canvas) {
   const { k } = whole(canvas);
   const scale = k >= LEAST ? k : 1;
   const most = room(canvas).height;
-  canvas.height = Math.max(200, Math.min(most, scale * canvas.extent.height + 16));
+  canvas.height = Math.max(120, Math.min(most, scale * canvas.extent.height + 16));
   canvas.element.style.height = `${canvas.height}px`;
 }
 

@@ -11,6 +11,7 @@ import { wrapped } from "./wrap.js";
 
 const MOST = 500;
 const AT_FIRST = [60, 40, 25, 16, 10, 0];
+const NARROW_AT_FIRST = [16, 10, 0];
 const WIDE = 720;
 
 export function startGraph(store) {
@@ -56,14 +57,17 @@ function controls(graph) {
   }
   byId("zoom-fit").addEventListener("click", () => state.canvas.fit());
   window.addEventListener("beforeprint", () => printed(graph));
-  window.addEventListener("afterprint", () => paint(graph));
+  window.addEventListener("afterprint", () => {
+    paint(graph);
+    state.canvas.toScreen();
+  });
 }
 
 // Paper shows what was shown at first, whole.
 function printed(graph) {
   if (!graph.state.first) return;
   paint(graph, graph.state.first);
-  graph.state.canvas.fit();
+  graph.state.canvas.toPaper();
 }
 
 // A new model: the same network keeps its folding and layout, another one starts afresh.
@@ -89,13 +93,17 @@ function renew(graph) {
   begin(graph);
 }
 
+function isWide() {
+  return byId("graph").clientWidth >= WIDE;
+}
+
 // As much unfolded as can be read at once.
 async function begin(graph) {
   const { state } = graph;
-  for (const most of AT_FIRST) {
+  for (const most of isWide() ? AT_FIRST : NARROW_AT_FIRST) {
     state.open = openAtFirst(state.tree, most);
     if (!(await refresh(graph, {}))) return;
-    if (state.canvas.wholeScale() >= READABLE) break;
+    if (state.canvas.scale(isWide()) >= READABLE) break;
   }
   state.first = { visible: state.visible, laid: state.laid };
   performance.mark("graph");
@@ -135,8 +143,7 @@ async function refresh(graph, { reveal = false, anchor = null }) {
   state.canvas.size(wanted.nodes);
   byId("graph-state").textContent = "Laying out …";
   try {
-    const isWide = byId("graph").clientWidth >= WIDE;
-    const inARow = await laidOut(wanted.nodes, wanted.edges, isWide);
+    const inARow = await laidOut(wanted.nodes, wanted.edges, isWide());
     if (!inARow) return false;
     const laid = wrapped(inARow, wanted.nodes, state.canvas.room(), READABLE);
     state.visible = wanted;

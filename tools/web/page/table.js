@@ -6,7 +6,7 @@ import { columnsFor, sorted } from "./columns.js";
 
 const ROW = 30;
 const SPARE = 12;
-const PRINTED = 25;
+const PRINTED = 12;
 const NAME = { least: 160, most: 420, letter: 7.9, padding: 20 };
 const PHONE = window.matchMedia("(max-width: 640px)");
 
@@ -212,7 +212,7 @@ function kindOf(column) {
 }
 
 function cell(row, column) {
-  const text = column.text(row);
+  const text = column.key === "name" ? h("bdi", {}, row.name) : column.text(row);
   return h(
     "div",
     {

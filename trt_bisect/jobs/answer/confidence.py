@@ -123,14 +123,18 @@ def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
 
 def _followers(grounds: Grounds, rule: Rule) -> Iterator[str]:
     if grounds.followers_round:
-        yield "Layers that only follow rounded too: what they make between INT8 layers, as TensorRT's weak typing may do."
+        yield (
+            "Layers that only follow rounded too: what they make between INT8 layers, as TensorRT's weak typing may do."
+        )
     if grounds.followers is None:
         return
     similarity = None if not math.isfinite(grounds.followers) else rule.metric.value(grounds.followers)
     holds = grounds.followers <= rule.budget
+    too = " too" if holds is grounds.meets else ""
     text = (
-        f"With followers in INT8 it {'holds' if holds else 'misses'}{' too' if holds is grounds.meets else ''}: TensorRT's weak typing may also round what layers that only follow make between INT8 layers: then the worst "
-        f"input has {figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
+        f"With followers in INT8 it {'holds' if holds else 'misses'}{too}: TensorRT's weak typing may also round what "
+        "layers that only follow make between INT8 layers: then the worst input has "
+        f"{figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
     )
     yield text if holds or not grounds.meets else f"{text} --followers int8 searches a recipe that meets it there too."
 

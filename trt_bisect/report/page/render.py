@@ -21,7 +21,8 @@ _SCRIPTS = ("page.js", "plotly.js")
 _WORKER = "layout.js"
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
-    '<path d="M2 4h5l2 7h5" fill="none" stroke="#fff" stroke-width="2"/><path d="M8 4l3 3-3 3-3-3z" fill="#ff6b5e"/></svg>'
+    '<path d="M2 4h5l2 7h5" fill="none" stroke="#fff" stroke-width="2"/>'
+    '<path d="M8 4l3 3-3 3-3-3z" fill="#ff6b5e"/></svg>'
 )
 
 
