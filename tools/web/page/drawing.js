@@ -240,7 +240,10 @@ function nodeElement(node, box, shade) {
             tabindex: -1,
             "data-id": node.id,
             "data-layer": layer?.name,
-            "aria-label": spoken(node, words),
+            "aria-label": spoken(
+              node,
+              words.map((text) => shortened(text, width)),
+            ),
           }),
     },
     svg("title", {}, layer ? layer.name : words.join(", ")),
@@ -267,7 +270,7 @@ function culpritElements(node, box) {
           transform: `translate(${box.x - box.width / 2 + 6},${box.y - box.height / 2 + HEIGHT.layer + place * HEIGHT.culprit})`,
           "data-id": hiddenId(row),
           "data-layer": row.name,
-          "aria-label": spoken({ node: { layer: row } }),
+          "aria-label": spoken({ node: { layer: row } }, [shortened(row.name, box.width - 8)]),
         },
         svg("title", {}, row.name),
         svg("rect", { width: box.width - 12, height: HEIGHT.culprit - 2, rx: 4, class: "box" }),
@@ -280,10 +283,11 @@ function culpritElements(node, box) {
     );
 }
 
+// What is read out begins with what is seen.
 function spoken(node, words) {
   const { layer } = node.node;
-  if (!layer) return `Unfold ${words.join(", ").replace("▸ ", "")}`;
-  return [layer.name, layer.op_type, verdictWord(layer), layer.precision].filter(Boolean).join(", ");
+  if (!layer) return `${words.join(" ").replace("▸ ", "")}, unfold`;
+  return [words.join(" "), layer.name, verdictWord(layer), layer.precision].filter(Boolean).join(", ");
 }
 
 function aroundElement({ x, y, width, height }) {
@@ -301,7 +305,7 @@ function foldElement(node, { x, y, width, height }) {
       role: "button",
       tabindex: -1,
       "data-id": node.id,
-      "aria-label": `Fold ${node.node.label}`,
+      "aria-label": `${shortened(title, width).replace("▾ ", "")}, fold`,
     },
     svg("rect", { width: Math.min(width, title.length * LETTER + 16), height: 20, rx: 6, class: "box" }),
     svg("text", { x: 8, y: 10, class: "title" }, shortened(title, width)),
