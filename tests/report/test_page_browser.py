@@ -417,7 +417,7 @@ def test_figures_have_the_digits_that_matter(browser, report, tmp_path, value):
 
 
 def test_a_wide_graph_goes_from_left_to_right_in_rows(opened, folder):
-    """Along each edge within a row it goes to the right; no row is longer than the canvas at a scale that can be read."""
+    """An edge within a row goes to the right; no row is longer than the canvas at a scale that can be read."""
     boxes = dict(
         opened.page.locator("#graph [data-layer]").evaluate_all(
             """nodes => nodes.map(node => {

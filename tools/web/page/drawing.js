@@ -250,7 +250,7 @@ function nodeElement(node, box, shade) {
     svg("rect", { width: width + 10, height: height + 10, x: -5, y: -5, rx: 10, class: "halo" }),
     svg("rect", { width, height, rx: kind === "end" ? height / 2 : 6, class: "box" }),
     kind === "group" ? svg("rect", { width: width - 6, height: height - 6, x: 3, y: 3, rx: 4, class: "inner" }) : null,
-    lines,
+    lines.flatMap((line, place) => (place ? [" ", line] : [line])),
   );
 }
 
