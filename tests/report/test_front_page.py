@@ -15,7 +15,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.browser import open_page
-from tests.support.pages import Elements
+from tests.support.pages import Elements, percent
 from tests.support.view_server import QUERY, serving
 from trt_bisect import Report
 from trt_bisect.report.notebook.front_plot import front
@@ -84,7 +84,7 @@ def test_the_page_of_a_run_has_the_front_too(both):
     data = data_of(both)
     assert data["recovery"] == json.loads((both / RECOVERY).read_text())
     assert data["report"] == json.loads((both / "report.json").read_text())
-    assert data["headline"].startswith("In full INT8")
+    assert data["headline"].startswith("Full INT8 misses")
 
 
 def test_a_run_after_it_keeps_the_front(both, model, tmp_path):
@@ -225,10 +225,10 @@ def test_the_section_is_there(browser, both):
         cells = page.locator("#best-high tbody tr").first.locator("td").all_inner_texts()
         first = found.high[0]
         assert cells[:4] == [first.layer, first.op_type, first.precision, f"{100 * first.cost:.2f}%"]
-        assert cells[4] == f"{100 * first.back:.4f}%"
+        assert cells[4] == percent(first.back, found.target["least"])
         assert listed(page) == [row.layer for row in found.high]
         labels = page.locator("#best-plot .annotation-text").all_text_contents()
-        assert {"all INT8", "all high", "target 99.9990%"} <= set(labels)
+        assert {"all INT8", "all high", "target 99.999%"} <= set(labels)
         assert any("recipe" in label for label in labels)
         words = page.locator("#recipe-words").inner_text()
         assert words == f"These are the files of the best recipe: {len(found.high)} layers left high."
@@ -339,7 +339,8 @@ def test_view_tells_the_same(alone, both):
 def test_the_list_has_a_folder_without_a_run(alone, found):
     (entry,) = Runs(alone.parent).entries()
     assert entry.snapshot.status == FINISHED
-    assert entry.verdict == "INT8 misses the threshold, the recipe meets it"
+    assert entry.command == "recover"
+    assert entry.verdict == f"INT8 misses the target; {len(found.high)} layers high meet it"
     assert entry.value("recipe") == repr(found.measured["recipe"])
     assert entry.snapshot.when > 0
 

@@ -119,7 +119,7 @@ class Entry:
         if not report.recipe.get("meets"):
             return f"INT8 misses the {goal}, and so does the recipe"
         high = len(report.recipe["high"])
-        return f"INT8 misses the {goal}, the recipe meets it with {high} {'layer' if high == 1 else 'layers'} high"
+        return f"INT8 misses the {goal}; {'1 layer high meets' if high == 1 else f'{high} layers high meet'} it"
 
     @property
     def tone(self) -> str:
