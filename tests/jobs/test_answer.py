@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import onnxruntime as ort
@@ -15,10 +16,11 @@ from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.holdout import split
 from trt_bisect.jobs.answer import answer as answer_module
 from trt_bisect.jobs.answer import plans as plans_module
-from trt_bisect.jobs.answer.validation import PLAIN
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import integer_sums_are_exact
+from trt_bisect.results.answer import PLAIN
 
+OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}
 
 
@@ -154,3 +156,32 @@ def test_the_report_of_schema_2_is_read_again(two_kinds, tmp_path):
     read = trt_bisect.Report.from_json(record)
     assert read.answer == report.answer
     assert [row.gain for row in read.layers] == [row.gain for row in report.layers]
+
+
+def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
+    model, data = two_kinds
+    threads = set()
+
+    def metric(reference, output):
+        threads.add(threading.get_ident())
+        return 1.0 - float(np.abs(reference - output).max() / np.abs(reference).max())
+
+    trt_bisect.run(model, data, metric=metric, threshold=0.99, **HOW)
+    assert threads == {threading.get_ident()}
+
+
+def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
+    """The unseen inputs are a thousand times as large: full INT8 clips them, as ONNX Runtime shows on its own file."""
+    model = networks.chain(depth=2)
+    data = networks.samples(model, 4)
+    path = networks.save(model, tmp_path)
+    loud = {name: 1000 * values[:2] for name, values in data.items()}
+    options = {"validation": loud, "threshold": 0.995, "calibrator": "minmax", **HOW}
+    found = trt_bisect.run(path, data, output=tmp_path / "run", **options)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    assert min(cosines(path, recipe, data["x"], OFF)) >= 0.995
+    assert max(cosines(path, recipe, loud["x"], OFF)) < 0.995
+    assert (found.answer.given.holds, found.answer.unseen.holds) == (4, 0)
+    assert any("2 of 2" in doubt for doubt in found.answer.doubts)
+    assert found.exit_code == 1
+    assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0

@@ -94,7 +94,7 @@ def assemble(
         summary=summary(network, rule, measured, similarity, filled.by_input, answer),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured, rule, accept=accept),
+        exit_code=exit_code(measured, doubted=bool(answer.doubts) and not accept),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )
