@@ -174,7 +174,7 @@ def test_only_the_pages_own_scripts_may_run(report):
 def test_no_address_in_the_page_is_loaded(report):
     page = render_page(page_data(report))
     assert not re.search(
-        r"<(link|script|img|iframe)[^>]+(src|href)\s*=", page.split('<script type="application/json"')[0]
+        r"<(link|script|img|iframe)[^>]+(src|href)\s*=\s*(?!.data:)", page.split('<script type="application/json"')[0]
     )
     assert "@import" not in asset("page.css")
     assert "url(" not in asset("page.css")
