@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,6 +19,11 @@ ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("page.js", "plotly.js")
 """The scripts in the order in which they run: the text of the page appears before Plotly is loaded."""
 _WORKER = "layout.js"
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
+    '<path d="M2 4h5l2 7h5" fill="none" stroke="#fff" stroke-width="2"/>'
+    '<path d="M8 4l3 3-3 3-3-3z" fill="#ff6b5e"/></svg>'
+)
 
 
 def render_page(data: Mapping[str, Any], live: str = "") -> str:
@@ -34,6 +40,7 @@ def render_page(data: Mapping[str, Any], live: str = "") -> str:
         .render(
             report=data["report"],
             headline=data["headline"],
+            icon=icon(),
             policy=_policy(scripts, live),
             live=live,
             style=Markup(asset("page.css")),
@@ -55,6 +62,12 @@ def json_in_html(value: Any) -> Markup:
 def asset(name: str) -> str:
     """Returns the text of a bundled file; ``make assets`` makes these files."""
     return (ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def icon() -> str:
+    """Returns the page's icon as an address that holds it: a falling curve and its culprit."""
+    return f"data:image/svg+xml,{quote(_ICON)}"
 
 
 @cache

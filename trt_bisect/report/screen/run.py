@@ -81,6 +81,8 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         if table is not None:
             yield Text("")
             yield table
+    if report.answer is not None and report.answer.confidence:
+        yield Text(f"Confidence: {report.answer.rests_on}")
     yield from (Text(line) for line in latency_lines(report))
 
 
