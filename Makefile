@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
 
-.PHONY: demo test quick coverage lint audit assets package clean
+.PHONY: demo test quick coverage lint site audit assets package clean
 
 demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -26,7 +26,10 @@ coverage: $(STAMP)  ## all tests, and which lines of the package they reach in t
 	tools/get_browser.sh
 	$(BIN)/python -m pytest $(PARALLEL) --cov=trt_bisect --cov-report=term:skip-covered
 
-package: $(STAMP)  ## sdist and wheel, tried in an empty environment
+site: $(STAMP)  ## the documentation as a website, in build/site; a test builds it too
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+package: $(STAMP)  ## sdist and wheel, checked, and tried in an empty environment
 	rm -rf dist
 	$(BIN)/python tools/package.py dist
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 LOCK = Path(__file__).parent.parent / "requirements-dev.lock"
+BUNDLED = Path(__file__).parent.parent / "trt_bisect" / "report" / "page" / "assets" / "LICENSES.txt"
 EXTRAS = ("cluster", "history", "notebook", "rtx", "tensorboard", "tensorrt", "view")
 ALLOWED = ("0BSD", "Apache", "BSD", "CC0", "ISC", "MIT", "MPL", "Mozilla Public License", "PSF", "Zlib", "Unlicense")
 """Licences that oblige those who use trt-bisect to nothing but to keep the notices."""
@@ -83,11 +84,30 @@ def is_allowed(row: dict[str, str]) -> bool:
     return all(any(known in choice for choice in part.split(" OR ") for known in ALLOWED) for part in parts)
 
 
+def bundled() -> list[tuple[str, str]]:
+    """Name and licence of each script that the page bundles, from the titles of its notices."""
+    return re.findall(r"^(\S+) [\d.]+ \(([\w.-]+)\)$", BUNDLED.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def as_markdown(rows: list[dict[str, str]]) -> str:
     """The list for ``docs``; without versions, which the lock has."""
     lines = [f"| {row['Name']} | {row['License']} |" for row in rows]
     head = [
         "# Licences",
+        "",
+        "trt-bisect itself is under Apache-2.0 (`LICENSE`). The licences of the samples stand beside them",
+        "(`samples/README.md`).",
+        "",
+        "## Bundled with the package",
+        "",
+        "The scripts of `report.html`. The full notices are in `trt_bisect/report/page/assets/LICENSES.txt`, in the",
+        "wheel and in every page.",
+        "",
+        "| script | licence |",
+        "| --- | --- |",
+        *(f"| {name} | {licence} |" for name, licence in bundled()),
+        "",
+        "## Required packages",
         "",
         "What `pip install trt-bisect` with all its extras brings along, and under which licence, as the packages say",
         "themselves. `make audit` writes this; a test fails where `tools/audit.py` does not allow one of them.",

@@ -1,26 +1,31 @@
-"""Writes what follows from the declared options: ``docs/options.md`` and ``trt_bisect/jobs/options/keywords.py``.
+"""Writes what follows from the declared options: the tables of docs/commands, and trt_bisect/jobs/options/keywords.py.
 
 python tools/make_options.py
+
+Each command has a page ``docs/commands/<command>.md``. Its options stand between two comments; all else on the page is
+written by hand. A page that is missing is begun; it needs a line in ``mkdocs.yml``.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
+from typer.main import get_command
+
+from trt_bisect.cli.app import app
 from trt_bisect.jobs.options.commands import COMMANDS, OF_THE_COMMAND_LINE
 from trt_bisect.jobs.options.declare import OptionInfo, Options
 from trt_bisect.jobs.options.signatures import described
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "options.md"
+PAGES = ROOT / "docs" / "commands"
 KEYWORDS = ROOT / "trt_bisect" / "jobs" / "options" / "keywords.py"
 
-_HEAD = """# Options
-
-Made by `python tools/make_options.py` from the declarations in `trt_bisect/jobs/options/`. The same option has the same
-name on the command line (`--class-axis`), in Python (`class_axis=`), and in TOML (`class_axis =`, in a suite and in a
-file for `--config`), and the same unit. Where the flag is another than the name, the table shows both.
-"""
+_BEGIN = "<!-- options: made by tools/make_options.py -->"
+_END = "<!-- end of options -->"
+_BLOCK = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
 _MODULE = '''"""The keywords of the Python functions, for type checkers. Made by tools/make_options.py: do not edit."""
 
 from __future__ import annotations
@@ -34,26 +39,34 @@ from trt_bisect.support.progress import Progress
 '''
 
 
-def document() -> str:
-    """The content of ``docs/options.md``."""
-    return "\n".join(
-        [_HEAD, *(_section(name, options) for name, options in {**COMMANDS, **OF_THE_COMMAND_LINE}.items())]
-    )
+def pages() -> dict[Path, str]:
+    """The content of each command's page, with its options as they are declared now."""
+    declared = {**COMMANDS, **OF_THE_COMMAND_LINE}
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    return {
+        PAGES / f"{name}.md": _with_options(PAGES / f"{name}.md", name, _tables(command, declared.get(name)))
+        for name, command in commands.items()
+    }
 
 
-def _section(command: str, options: type[Options]) -> str:
-    lines = [f"## {command}", ""]
-    panel = ""
-    for info in options.declared():
-        if info.panel != panel:
-            panel = info.panel
-            lines += [f"{panel}", "", "| option | Python, TOML | default | |", "| --- | --- | --- | --- |"]
-        lines.append(_row(info))
-        following = options.declared()
-        at = following.index(info) + 1
-        if at == len(following) or following[at].panel != panel:
-            lines.append("")
-    return "\n".join(lines)
+def _with_options(page: Path, command: str, tables: str) -> str:
+    begun = f"# {command}\n\n## Options\n\n{_BEGIN}\n{_END}\n"
+    text = page.read_text(encoding="utf-8") if page.exists() else begun
+    return _BLOCK.sub(lambda _: f"{_BEGIN}\n\n{tables}\n{_END}", text)
+
+
+def _tables(command: Any, options: type[Options] | None) -> str:
+    """The declared options by panel, then those of the command line alone."""
+    declared = options.declared() if options else ()
+    lines: list[str] = []
+    for panel in dict.fromkeys(info.panel for info in declared):
+        lines += [f"**{panel}**", "", "| option | Python, TOML | default | |", "| --- | --- | --- | --- |"]
+        lines += [_row(info) for info in declared if info.panel == panel] + [""]
+    names = {info.name for info in declared}
+    others = [each for each in command.params if each.name not in names and each.param_type_name == "option"]
+    title = ["**Command line alone**", ""] if declared else []
+    table = [*title, "| option | default | |", "| --- | --- | --- |", *(_plain_row(each) for each in others)]
+    return "\n".join([*lines, *(table if others else [])]) + "\n" if declared or others else "None.\n"
 
 
 def _row(info: OptionInfo) -> str:
@@ -62,6 +75,13 @@ def _row(info: OptionInfo) -> str:
     words = described(info).replace(f"default: {info.otherwise}", "") if info.otherwise else described(info)
     words = words.replace(" ()", "").replace("; )", ")").replace("|", "\\|")
     return f"| {flags} | `{info.name}` | {default} | {words} |"
+
+
+def _plain_row(parameter: Any) -> str:
+    flags = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
+    has_default = parameter.show_default is not False and parameter.default not in (None, False, "", [])
+    default = f"`{parameter.default}`" if has_default else ""
+    return f"| {flags} | {default} | {(parameter.help or '').replace('|', chr(92) + '|')} |"
 
 
 def keywords() -> str:
@@ -78,8 +98,9 @@ def _keywords(command: str, options: type[Options]) -> str:
 
 
 def main() -> None:
-    """Writes both files."""
-    DOCUMENT.write_text(document(), encoding="utf-8")
+    """Writes the pages and the keywords."""
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
     KEYWORDS.write_text(keywords(), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Takes the README's and the guide's pictures of ``report.html``, from a finished run, in Chromium.
+"""Takes the documentation's pictures of ``report.html``, from a finished run, in Chromium.
 
 python tools/make_page_pictures.py demo-run docs
 """

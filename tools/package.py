@@ -1,4 +1,4 @@
-"""Builds sdist and wheel, installs the wheel into an empty environment and runs ``trt-bisect`` there on a sample.
+"""Builds sdist and wheel, checks both with twine, installs the wheel into an empty environment and runs it on a sample.
 
     python tools/package.py DIST [--linked]
 
@@ -34,6 +34,8 @@ def build(dist: Path) -> Path:
             copy(ROOT / name, Path(folder, name))
         command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), folder]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    files = [str(file) for file in sorted(dist.glob("trt_bisect-*"))]
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True, stdout=subprocess.DEVNULL)
     return max(dist.glob("*.whl"), key=lambda file: file.stat().st_mtime_ns)
 
 

@@ -18,6 +18,7 @@ from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.data.datasets import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
+from trt_bisect.model.layers import Layer
 
 
 class CudaError(Exception):
@@ -197,7 +198,10 @@ def make_engine(monkeypatch):
                 TensorSpec("y", np.dtype(np.float32), (None, 3)),
                 TensorSpec("count", np.dtype(np.int64), (None,)),
             ),
-            layers=(SimpleNamespace(name="double", index=0), SimpleNamespace(name="count", index=1)),
+            layers=tuple(
+                Layer(k, name, "Mul", (name,), (f"{name}_out",), None, None)
+                for k, name in enumerate(("double", "count"))
+            ),
         )
         rt = TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
         shapes = {"x": ((1, 3), (2, 3), (4, 3))}

@@ -1,16 +1,35 @@
-"""What is read off the engine inspector's JSON, on samples in the formats of TensorRT 8, 10 and 11."""
+"""What is read off the engine inspector's JSON, on samples in the formats of TensorRT 8, 10 and 11.
+
+``tests/files/inspector`` has reports in the forms that real engines write; ``SOURCES.md`` there names the public
+reports that they follow.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from trt_bisect.builder.inspector import engine_layers, named_in, onnx_layers_in, precision_of, ran_in
+from trt_bisect.model.layers import Layer
 
 INT8 = "Thirty-two wide channel vectorized row major Int8 format"
 FP32 = "Row major linear FP32"
-INDICES = {"conv1": 0, "relu1": 1, "pool1": 2, "conv2": 3, "add": 4, "fc": 5}
+FILES = Path(__file__).parents[1] / "files" / "inspector"
+
+
+def chain(**ops):
+    """A network of layers in a row, each reading what the layer before it makes."""
+    names = ["x", *ops]
+    return [
+        Layer(k, name, op, (f"{names[k]}_out",), (f"{name}_out",), None, None)
+        for k, (name, op) in enumerate(ops.items())
+    ]
+
+
+NETWORK = chain(conv1="Conv", relu1="Relu", pool1="MaxPool", conv2="Conv", add="Add", fc="Gemm")
 
 
 def layer(name, kind, inputs, outputs, metadata="", tactic="", key="Format/Datatype"):
@@ -28,7 +47,7 @@ def layer(name, kind, inputs, outputs, metadata="", tactic="", key="Format/Datat
 
 
 def ran(*layers):
-    return ran_in(engine_layers(json.dumps({"Layers": list(layers), "Bindings": ["x", "y"]})), INDICES)
+    return ran_in(engine_layers(json.dumps({"Layers": list(layers), "Bindings": ["x", "y"]})), NETWORK)
 
 
 def test_tensorrt_8_names_fused_layers_by_their_parts():
@@ -84,15 +103,129 @@ def test_the_kernel_tells_where_dynamic_shapes_hide_the_formats():
     assert ran(layer("conv1", "CaskConvolution", [hidden], [hidden], tactic=half)) == {}
 
 
-def test_blocks_that_name_only_their_ends_tell_of_nothing():
-    assert ran(layer("{ForeignNode[conv1...fc]}", "Myelin", [FP32], [FP32])) == {}
+def region(first="conv1", last="fc", kind="Myelin", metadata=""):
+    return layer(f"{{ForeignNode[{first}...{last}]}}", kind, [FP32], [FP32], metadata)
 
 
-def test_a_region_is_not_taken_for_obeyed_where_its_metadata_lists_it():
-    """What it reads is FP32; in what its nodes ran nothing says. Their time is theirs together."""
-    region = layer("{ForeignNode[conv1...fc]}", "Myelin", [FP32], [FP32], "[ONNX Layer: conv1]\x1e[ONNX Layer: fc]")
-    assert ran(region) == {}
-    assert engine_layers(json.dumps({"Layers": [region]}))[0].network_layers == ("conv1", "fc")
+def test_a_region_that_names_only_its_ends_holds_what_lies_between():
+    """What it reads is FP32; in what its layers ran nothing says."""
+    assert ran(region()) == dict.fromkeys(range(6), "region")
+    before = layer("conv1 + relu1", "CaskConvolution", [INT8], [INT8])
+    after = layer("fc", "gemm", [FP32], [FP32])
+    assert ran(before, region("pool1", "add"), after) == {
+        0: "int8", 1: "int8", 2: "region", 3: "region", 4: "region", 5: "fp32",
+    }  # fmt: skip
+
+
+def test_a_layer_that_has_a_kernel_of_its_own_is_not_in_the_region_around_it():
+    assert ran(region("conv1", "fc"), layer("pool1", "Pooling", [INT8], [INT8])) == {
+        **dict.fromkeys((0, 1, 3, 4, 5), "region"),
+        2: "int8",
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "inside"),
+    [
+        ("fc.weight + (Unnamed Layer* 5) [Shuffle]", "fc", range(6)),
+        ("pool1 + conv2", "(Unnamed Layer* 9) [Shuffle]", range(2, 6)),
+        ("conv2 + add", "PWN(pool1)", range(2, 5)),
+    ],
+)
+def test_an_end_that_is_no_layer_of_the_network_leaves_the_side_open(first, last, inside):
+    assert ran(region(first, last)) == dict.fromkeys(inside, "region")
+
+
+def test_a_region_of_one_layer():
+    assert ran(layer("{ForeignNode[conv2]}", "DLA", [INT8], [INT8])) == {3: "dla"}
+
+
+def test_a_region_whose_metadata_lists_its_layers_holds_these():
+    listed = region(metadata="[ONNX Layer: conv1]\x1e[ONNX Layer: fc]")
+    assert ran(listed) == {0: "region", 5: "region"}
+    assert engine_layers(json.dumps({"Layers": [listed]}))[0].network_layers == ("conv1", "fc")
+
+
+def test_a_change_of_format_before_a_region_is_none():
+    name = "Reformatting CopyNode for Input Tensor 0 to {ForeignNode[conv1...fc]}"
+    assert ran(layer(name, "Reformat", [FP32], [INT8])) == {}
+
+
+def test_the_second_product_in_one_kernel_shows_no_precision():
+    """Attention as one kernel: the second MatMul reads what the Softmax made, which no input shows."""
+    network = chain(scores="MatMul", softmax="Softmax", mixed="MatMul")
+    metadata = "[ONNX Layer: scores][ONNX Layer: softmax][ONNX Layer: mixed]"
+    kernel = layer("_gemm_mha_v2_myl0_59", "kgen", ["Int8"] * 3, ["Int8"], metadata)
+    assert ran_in(engine_layers(json.dumps({"Layers": [kernel]})), network) == {0: "int8", 1: "int8"}
+
+
+def read_report(name, network):
+    layers = engine_layers((FILES / name).read_text())
+    names = {layer.index: layer.name for layer in network}
+    return layers, {names[index]: precision for index, precision in ran_in(layers, network).items()}
+
+
+def test_report_of_8_names_only():
+    """Regions, copies, shape copies and synchronisations beside the layers; no precision of any."""
+    network = chain(
+        conv="Conv", pool="MaxPool", const="Shape", head_a="Sub", head_b="Unsqueeze", nms="NonMaxSuppression",
+        split="Split", concat="Concat",
+    )  # fmt: skip
+    layers, said = read_report("names_only.json", network)
+    assert said == {
+        "const": "region", "head_a": "region", "head_b": "region", "split": "region", "concat": "region",
+    }  # fmt: skip
+    assert [layer.network_layers for layer in layers if layer.name.startswith("PWN")] == [("act",)]
+
+
+def test_report_of_8_with_explicit_quantization():
+    """Q nodes are Reformat layers of their own, weights and their Q nodes are in the name, the Relu has no name."""
+    network = chain(Conv_9="Conv", Relu_10="Relu", MaxPool_12="MaxPool", Conv_22="Conv", Conv_34="Conv", Add_42="Add",
+                    Relu_43="Relu", Gemm_50="Gemm")  # fmt: skip
+    _, said = read_report("explicit_8.json", network)
+    assert said == {
+        "Conv_9": "int8", "MaxPool_12": "int8", "Conv_22": "int8", "Conv_34": "int8", "Add_42": "int8",
+        "Relu_43": "int8", "Gemm_50": "fp32",
+    }  # fmt: skip
+
+
+def test_report_of_8_with_two_convolutions_side_by_side():
+    network = chain(cv2="Conv", cv2_relu="Relu", cv3="Conv", cv3_relu="Relu")
+    network[2] = replace(network[2], inputs=network[0].inputs)
+    assert read_report("side_by_side_8.json", network)[1] == {layer.name: "int8" for layer in network}
+
+
+def test_report_of_10_with_implicit_quantization():
+    """Reformat layers with an origin and empty metadata; batch norm, activation and pooling in one layer's name."""
+    network = chain(conv0="Conv", batchnorm0="BatchNormalization", relu0="Relu", pool0="MaxPool", dense="Gemm")
+    assert read_report("implicit_10.json", network)[1] == {
+        **dict.fromkeys(("conv0", "batchnorm0", "relu0", "pool0"), "int8"),
+        "dense": "fp16",
+    }
+
+
+def test_report_of_10_of_a_transformer():
+    """Kernels of the compiler, named by their operators, with the ONNX nodes in the metadata, no separator between."""
+    network = chain(query="MatMul", scores="MatMul", div="Div", mask="Add", softmax="Softmax", mixed="MatMul",
+                    dense="MatMul", dense_add="Add", norm="LayerNormalization", pos_ff="MatMul")  # fmt: skip
+    assert read_report("transformer_10.json", network)[1] == {
+        "query": "int8", "scores": "fp16", "div": "fp16", "mask": "fp16", "softmax": "fp16", "dense": "fp16",
+        "dense_add": "fp16", "norm": "fp16", "pos_ff": "fp16",
+    }  # fmt: skip
+
+
+def test_report_of_11():
+    network = chain(conv="Conv", act="Relu")
+    assert read_report("split_format_11.json", network)[1] == {"conv": "int8", "act": "int8"}
+
+
+def test_report_of_a_dla_with_gpu_fallback():
+    network = chain(
+        conv1_1="Conv", relu1_1="Relu", pool5="MaxPool", fc6="Conv", relu6="Relu", fc8="Conv", prob="Softmax"
+    )
+    assert read_report("dla_8.json", network)[1] == {
+        "conv1_1": "dla", "relu1_1": "dla", "pool5": "dla", "fc6": "int8", "relu6": "dla", "fc8": "dla", "prob": "fp32",
+    }  # fmt: skip
 
 
 def test_layers_fused_side_by_side_are_all_read():
@@ -117,7 +250,7 @@ def test_a_change_of_format_does_no_layers_work():
 def test_an_engine_without_detailed_verbosity_lists_names():
     layers = engine_layers(json.dumps({"Layers": ["conv1 + relu1", "fc"], "Bindings": ["x"]}))
     assert [part.network_layers for part in layers] == [("conv1", "relu1"), ("fc",)]
-    assert ran_in(layers, INDICES) == {}
+    assert ran_in(layers, NETWORK) == {}
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", "{}", '{"Layers": []}'])

@@ -97,7 +97,8 @@ class FakeTensorRT:
             DataType=DataType,
             IConstantLayer=FakeLayer,
             IInt8EntropyCalibrator2=Calibrator,
-            BuilderFlag=names("TF32", "INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES"),
+            BuilderFlag=names("TF32", "INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES", "GPU_FALLBACK"),
+            DeviceType=names("GPU", "DLA"),
             ProfilingVerbosity=names("DETAILED"),
             MemoryPoolType=names("WORKSPACE"),
             TacticSource=SimpleNamespace(__members__={"CUBLAS": 0, "CUDNN": 2, "JIT_CONVOLUTIONS": 4}),
@@ -138,7 +139,7 @@ def weak(network, monkeypatch):
     def make(options=None, rt=None, **more):
         rt = rt or FakeTensorRT()
         started = TensorRT("tensorrt", rt.module, rt.logger, rt)
-        monkeypatch.setattr(tensorrt_weak, "start_tensorrt", lambda engine: started)
+        monkeypatch.setattr(tensorrt_weak, "start_tensorrt", lambda engine, plugins: started)
         scales = {name: np.float32(0.1) for name in network.activations}
         return TensorRTWeakBuilder(network, scales, options or BuildOptions(), SHAPES, **more), rt
 
@@ -257,7 +258,7 @@ def test_tensorrt_11_has_no_weak_typing(weak):
 
 def test_tensorrt_8_has_no_strong_typing(network, monkeypatch):
     rt = FakeTensorRT("8.6.0")
-    monkeypatch.setattr(tensorrt_strong, "start_tensorrt", lambda engine: TensorRT(engine, rt.module, rt.logger, rt))
+    monkeypatch.setattr(tensorrt_strong, "start_tensorrt", lambda engine, _: TensorRT(engine, rt.module, rt.logger, rt))
     scales = {name: np.float32(0.1) for name in network.activations}
     with pytest.raises(EngineUnavailable, match=r"8\.6\.0 has no strong typing"):
         TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
@@ -291,3 +292,15 @@ def test_the_cache_is_for_the_tensorrt_in_use(weak):
     assert cache_version(SimpleNamespace(trt_version="8.6.1"), builder).header == "TRT-8601-EntropyCalibration2"
     emulated = SimpleNamespace(engine="onnxruntime", versions={"onnxruntime": "1.20.0"})
     assert cache_version(request, emulated).header == "TRT-100300-EntropyCalibration2"
+
+
+def test_the_dla_takes_plans_but_not_the_fp32_reference(weak):
+    builder, rt = weak(BuildOptions(dla=1))
+    rt.num_DLA_cores = 2
+    builder.build(prefix(8, 3))
+    config = rt.configs[-1]
+    assert config.flags == {"INT8", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"}
+    assert (config.default_device_type, config.DLA_core) == ("DLA", 1)
+    builder.reference()
+    assert rt.configs[-1].flags == set()
+    assert builder.versions["dla"] == "1"

@@ -25,7 +25,7 @@ class Invented:
 
     def __init__(self, at_once=2):
         self.at_once = at_once
-        self.ran = []
+        self.calls = []
 
     @contextmanager
     def opened(self, plan):
@@ -34,10 +34,13 @@ class Invented:
 
         def infer(feeds):
             place = int(feeds["x"][0])
-            self.ran.append((plan, place))
+            self.calls.append((plan, place))
             return {"y": np.float64(LOSSES[plan][place])}
 
         yield infer
+
+    def ran(self, plan):
+        return {0: "int8", 1: "region"} if plan == PLANS[1] else {}
 
 
 def judge(_, outputs):
@@ -62,9 +65,9 @@ def test_a_plan_that_misses_on_one_input_is_not_run_on_the_others():
     runner = Invented(at_once=1)
     each = evaluator(runner)
     each.losses(PLANS[1:2], range(4))
-    assert runner.ran == [(PLANS[1], 0), (PLANS[1], 1)]
+    assert runner.calls == [(PLANS[1], 0), (PLANS[1], 1)]
     each.losses(PLANS[2:3], range(4))
-    assert runner.ran[2:] == [(PLANS[2], place) for place in (1, 0, 2, 3)]  # where others missed, first
+    assert runner.calls[2:] == [(PLANS[2], place) for place in (1, 0, 2, 3)]  # where others missed, first
 
 
 def test_no_inference_is_done_twice():
@@ -73,7 +76,7 @@ def test_no_inference_is_done_twice():
     for _ in range(2):
         each.losses(PLANS[:3], range(4))
         each.losses(PLANS[:3], [3, 1])
-    assert len(runner.ran) == len(set(runner.ran))
+    assert len(runner.calls) == len(set(runner.calls))
 
 
 def test_a_plan_that_cannot_be_built_has_no_loss_and_is_not_tried_again():
@@ -101,4 +104,13 @@ def test_a_resumed_search_asks_in_the_same_order_and_runs_nothing_again(tmp_path
         each = evaluator(runner, journal)
         assert (each.losses(PLANS[:3], range(4)), each.by_place(PLANS[1])) == first
         assert each.losses(PLANS[1:2], range(4), to_the_end=True) == [0.3]
-        assert runner.ran == []
+        assert runner.calls == []
+
+
+def test_what_an_engine_said_of_its_layers_is_kept():
+    store = MemoryStore()
+    evaluator(Invented(), store).losses(PLANS[:2], range(4))
+    assert {trial.plan.split()[-1]: dict(trial.ran) for trial in store.trials.values()} == {
+        PLANS[0].key(): {},
+        PLANS[1].key(): {0: "int8", 1: "region"},
+    }

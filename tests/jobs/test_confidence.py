@@ -14,6 +14,7 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
+from trt_bisect.results.answer import AnswerFacts
 
 SURE = {
     "given": 26, "judged": 8, "unseen": 6, "engine": "onnxruntime 1.2.3", "arithmetic": "emulated", "meets": True,
@@ -53,6 +54,16 @@ def test_the_margin_against_the_noise(losses, meets, could):
     text = said(losses=losses, meets=meets)
     assert ("Noise could reverse it" in text) is could
     assert (f"It {'holds' if meets else 'misses'} by more than the noise" in text) is not could
+
+
+def test_the_words_before_the_colon_say_it_in_short():
+    grounds = Grounds(**{**SURE, "followers": 0.05})
+    sentences = confidence(grounds, make_rule(find_metric("cosine", "higher"), 0.99, 0.5))
+    assert AnswerFacts(8, None, None, 0.0, confidence=sentences).rests_on == (
+        "It rests on 26 inputs given and 6 unseen. No engine has confirmed this. It holds by more than the noise. "
+        "'conv5' is a culprit by less than the noise. With followers in INT8 it misses."
+    )
+    assert AnswerFacts(8, None, None, 0.0, confidence=("No colon here.",)).rests_on == "No colon here."
 
 
 def test_culprits_whose_loss_taken_back_is_within_the_noise_are_named():

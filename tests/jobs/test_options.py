@@ -30,7 +30,10 @@ from trt_bisect.precision import Precision
 
 def test_what_is_made_of_the_options_is_up_to_date():
     """python tools/make_options.py"""
-    assert make_options.DOCUMENT.read_text(encoding="utf-8") == make_options.document()
+    pages = make_options.pages()
+    assert {page.stem for page in pages} == set(get_command(app).commands)
+    for page, text in pages.items():
+        assert page.read_text(encoding="utf-8") == text, page
     assert make_options.KEYWORDS.read_text(encoding="utf-8") == make_options.keywords()
 
 

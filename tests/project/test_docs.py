@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOR_MAINTAINERS = ("docs/architecture.md", "CONTRIBUTING.md")
 PAGES = tuple(
     str(page.relative_to(ROOT))
-    for place in ("", "docs/", "samples/", "samples/ci/")
-    for page in ROOT.glob(f"{place}*.md")
+    for place in ("*.md", "docs/**/[a-z]*.md", "samples/*.md", "samples/ci/*.md")
+    for page in ROOT.glob(place)
 )
 _CODE = re.compile(r"`([^`\n]+)`")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

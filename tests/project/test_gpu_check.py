@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import subprocess
@@ -27,6 +28,7 @@ import bench  # noqa: E402
 import fault_checks  # noqa: E402
 import measures  # noqa: E402
 import plan_checks  # noqa: E402
+import rehearse  # noqa: E402
 import subjects  # noqa: E402
 
 
@@ -379,3 +381,72 @@ def test_the_streaming_calibrator_hands_over_every_sample_once():
     streaming.write_calibration_cache(memoryview(b"TRT-8600-EntropyCalibration2\n"))
     assert streaming.cache == b"TRT-8600-EntropyCalibration2\n"
     assert streaming.read_calibration_cache() is None
+
+
+@pytest.fixture
+def pack(tmp_path):
+    """A folder as pack.sh leaves it, of two parts."""
+    folder = tmp_path / ".gpu"
+    lines = []
+    for number, content in enumerate((b"one" * 1000, b"two" * 2000)):
+        part = folder / f"p{number:02}" / f"part-{number:02}"
+        part.parent.mkdir(parents=True)
+        part.write_bytes(content)
+        lines.append(f"{hashlib.sha256(content).hexdigest()}  {part.name}")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "zstd").write_bytes(b"z" * 500)
+    (folder / "MANIFEST").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_the_rehearsal_measures_what_travels(pack, monkeypatch):
+    assert rehearse.sizes(pack, 1 << 20).startswith("2 calls, the largest 1.0 of 64 MiB")
+    with pytest.raises(ValueError, match="too large: p00, p01"):
+        rehearse.sizes(pack, 64 << 20)
+    with pytest.raises(ValueError, match="no parts"):
+        rehearse.sizes(pack / "bin", 0)
+    assert rehearse.tree_bytes() > 1 << 20
+
+
+def test_the_rehearsal_notices_a_part_that_is_not_whole(pack):
+    assert rehearse.manifest(pack) == "2 parts are whole"
+    (pack / "p01" / "part-01").write_bytes(b"cut")
+    with pytest.raises(ValueError, match="part-01"):
+        rehearse.manifest(pack)
+
+
+def test_the_rehearsal_imports_in_the_environment_that_was_unpacked(tmp_path, monkeypatch):
+    environment = tmp_path / "env"
+    environment.write_text(f'python() {{ {sys.executable} "$@"; }}\n')
+    monkeypatch.setattr(rehearse, "ENVIRONMENT", str(environment))
+    assert rehearse.imports("numpy").strip() == np.__version__
+    with pytest.raises(ValueError, match="no_such_module"):
+        rehearse.imports("no_such_module")
+    assert "no_such_module" in rehearse.imports("no_such_module", may_lack="no_such_module")
+
+
+def test_a_step_that_fails_is_told_and_the_next_one_runs(capsys):
+    def fails():
+        raise ValueError("what went wrong\nmore of it")
+
+    assert not rehearse.step("first", fails)
+    assert rehearse.step("second", lambda: "fine")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in printed if not line.startswith(" ")] == [["first", "FAILS"], ["second", "ok"]]
+    assert "more of it" in printed[1]
+
+
+@pytest.mark.parametrize(("rehearsing", "outcome"), [(True, 77), (False, 1)])
+def test_a_check_that_comes_to_the_driver_is_told_apart(command, tmp_path, rehearsing, outcome, capsys):
+    def run(_bench):
+        raise EngineUnavailable("No NVIDIA GPU answers: libcuda.so.1: no such file", "Get one.")
+
+    check = bench.Check("start", "", run, 60)
+    assert command._run_here(check, tmp_path, "tensorrt", rehearse=rehearsing) == outcome
+
+
+def test_a_check_that_breaks_before_the_driver_has_crashed(command, tmp_path, capsys):
+    def run(_bench):
+        raise EngineUnavailable("PyCUDA, which runs TensorRT's engines, does not import.", "Install it.")
+
+    assert command._run_here(bench.Check("start", "", run, 60), tmp_path, "tensorrt", rehearse=True) == 1

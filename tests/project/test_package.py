@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import trt_bisect
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,3 +33,8 @@ def test_the_wheel_runs_on_a_sample_in_an_environment_with_what_it_requires_alon
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert sources | {"LICENSE", "README.md", "pyproject.toml"} <= held
+
+
+def test_the_version_of_the_citation_is_that_of_the_package():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {trt_bisect.__version__}\n" in citation

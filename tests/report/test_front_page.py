@@ -15,7 +15,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.browser import open_page
-from tests.support.pages import Elements
+from tests.support.pages import Elements, percent
 from tests.support.view_server import QUERY, serving
 from trt_bisect import Report
 from trt_bisect.report.notebook.front_plot import front
@@ -84,7 +84,7 @@ def test_the_page_of_a_run_has_the_front_too(both):
     data = data_of(both)
     assert data["recovery"] == json.loads((both / RECOVERY).read_text())
     assert data["report"] == json.loads((both / "report.json").read_text())
-    assert data["headline"].startswith("In full INT8")
+    assert data["headline"].startswith("Full INT8 misses")
 
 
 def test_a_run_after_it_keeps_the_front(both, model, tmp_path):
@@ -135,19 +135,15 @@ def test_without_a_run_the_page_has_the_networks_layers(alone, found, model):
 def test_its_headline(found):
     said = recovered_headline(found)
     high = len(found.high)
-    assert f"with {high} layers in FP32" in said
-    assert f"{100 * found.measured['int8']:.4f}%" in said
-    assert f"{100 * found.measured['recipe']:.4f}%" in said
-    assert "which meets the target of 99.9990%" in said
-    assert f"gives up {100 * found.cost:.2f}%" in said
+    assert said.startswith(f"With {high} layers in FP32 the network")
+    assert "meets the target of 99.999%" in said
+    assert f"for {100 * found.cost:.2g}% of INT8's gain" in said
     accuracy = replace(found, figure="accuracy", meets=False, measured={"int8": 0.5, "recipe": None, "high": 1.0})
-    assert "the accuracy is 50.0000%" in recovered_headline(accuracy)
-    assert "it is - " in recovered_headline(accuracy)
-    assert "which misses the target of 99.9990%" in recovered_headline(accuracy)
+    assert "misses the target of 99.999%" in recovered_headline(accuracy)
     fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0))
-    assert fine.endswith("which meets the target of 99.9990%: nothing has to be left high.")
+    assert fine == "Full INT8 meets the target of 99.999%: nothing has to be left high."
     moved = recovered_headline(replace(found, high=(), moves=(Move("x", "minmax", 1.0, 2.0),)))
-    assert "with 1 other scale and all layers in INT8 it is" in moved
+    assert moved.startswith("With 1 other scale and all layers in INT8 the network meets")
 
 
 def test_strange_names_stay_text_in_the_file(alone, both):
@@ -229,10 +225,10 @@ def test_the_section_is_there(browser, both):
         cells = page.locator("#best-high tbody tr").first.locator("td").all_inner_texts()
         first = found.high[0]
         assert cells[:4] == [first.layer, first.op_type, first.precision, f"{100 * first.cost:.2f}%"]
-        assert cells[4] == f"{100 * first.back:.4f}%"
+        assert cells[4] == percent(first.back, found.target["least"])
         assert listed(page) == [row.layer for row in found.high]
         labels = page.locator("#best-plot .annotation-text").all_text_contents()
-        assert {"all INT8", "all high", "target 99.9990%"} <= set(labels)
+        assert {"all INT8", "all high", "target 99.999%"} <= set(labels)
         assert any("recipe" in label for label in labels)
         words = page.locator("#recipe-words").inner_text()
         assert words == f"These are the files of the best recipe: {len(found.high)} layers left high."
@@ -343,7 +339,8 @@ def test_view_tells_the_same(alone, both):
 def test_the_list_has_a_folder_without_a_run(alone, found):
     (entry,) = Runs(alone.parent).entries()
     assert entry.snapshot.status == FINISHED
-    assert entry.verdict == "INT8 misses the threshold, the recipe meets it"
+    assert entry.command == "recover"
+    assert entry.verdict == f"INT8 misses the target; {len(found.high)} layers high meet it"
     assert entry.value("recipe") == repr(found.measured["recipe"])
     assert entry.snapshot.when > 0
 

@@ -39,6 +39,7 @@ def crowded() -> Report:
         calibrators=tuple(CalibratorRow(kind, 0.9, 17, False, 0.05, 3, kind == "mse") for kind in kinds),
         settings={"optimisations off": 0.96, "own engine": 0.961},
         doubts=("output 'y' is clipped at 25.0%",),
+        confidence=("It rests on 26 inputs given: the search judged 8.", "No engine has confirmed this: emulated."),
     )
     return replace(
         Report.from_json(json.loads(OLD.read_text())),
@@ -71,6 +72,7 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
         "Suspect conv24",
         "Calibrator",
         "Recipe on",
+        "Confidence: It rests on 26 inputs given. No engine has confirmed this.",
         "Note",
     )
     places = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in starts]

@@ -10,7 +10,7 @@ import pytest
 from tests.support import wording
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
-from trt_bisect.results.precision_check import disobeyed, obedience_notes
+from trt_bisect.results.precision_check import disobeyed, dla_notes, obedience_notes, unproven
 
 NETWORK = SimpleNamespace(
     layers=[SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")], quantizable=(0, 2, 3)
@@ -50,3 +50,29 @@ def test_few_layers_are_named():
     (note,) = obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {})
     assert note.count(wording.WAS_ASKED_FOR) == 5
     assert note.endswith(", and 4 more")
+
+
+def test_layers_in_a_region_are_unproven_and_neither_obeyed_nor_disobeyed():
+    inside = Trial("8*3.f*1", "measured", ran={0: "int8", 2: "region", 3: "region"})
+    assert disobeyed(NETWORK, inside) == {}
+    assert unproven(NETWORK, inside) == {2: "region", 3: "region"}
+    told = Trial("8*4", "measured", ran={0: "int8", 2: "int8", 3: "int8"})
+    region, culprit = obedience_notes(NETWORK, [inside, told], {2: inside, 0: told})
+    assert "1 of 2 trials" in region
+    assert "'conv2', 'fc'" in region
+    assert "'conv1'" not in region
+    assert "'conv2'" in culprit
+
+
+def test_what_an_engine_does_not_tell_of_is_unproven_too():
+    trial = Trial("8*4", "measured", ran={0: "dla", 2: "int8"})
+    assert unproven(NETWORK, trial) == {0: "dla", 3: ""}
+    assert len(obedience_notes(NETWORK, [trial], {})) == 2
+    assert unproven(NETWORK, Trial("8*4", "measured")) == {}, "of an engine that says nothing there is no such list"
+
+
+def test_what_the_dla_took_and_what_fell_back():
+    (note,) = dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "dla", 1: "fp32", 2: "int8", 3: "fp16"}))
+    assert "1 of 3 layers" in note
+    assert "'conv2', 'fc' ran on the GPU" in note
+    assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -86,6 +87,16 @@ def long_report(report: Report, layers: int) -> Report:
             for place, row in enumerate(repeated)
         ),
     )
+
+
+def percent(value: float, threshold: float) -> str:
+    """A similarity as the page writes it: two digits of its distance to 0 or 100 %, on its side of the threshold."""
+    distance = 100 * min(abs(value), abs(1 - value))
+    digits = 1 if distance == 0 else max(1, min(4, 1 - math.floor(math.log10(distance))))
+    while digits < 6 and (round(100 * value, digits) >= round(100 * threshold, 10)) != (value >= threshold):
+        digits += 1
+    text = f"{100 * value:.{digits}f}"
+    return f"{float(text):g}%" if abs(float(text) - 100 * value) < 1e-9 else f"{text}%"
 
 
 def similarities(report: Report) -> np.ndarray:

@@ -20,9 +20,9 @@ def to_blame(*names: str) -> str:
     return f"'{names[0]}' is to blame" if len(names) == 1 else f"{len(names)} layers are to blame"
 
 
-def recipe_gives(layers: int, figure: str) -> str:
+def restores(layers: int) -> str:
     """Returns the clause of a headline on a recipe with some layers in FP32."""
-    return f"with {layers} {'layer' if layers == 1 else 'layers'} in FP32 it is {figure}"
+    return f"{layers} layer in FP32 restores it" if layers == 1 else f"{layers} layers in FP32 restore it"
 
 
 def more_layers(count: int) -> str:

@@ -491,7 +491,57 @@ def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tm
     assert entries["c"].points == [(4.0, 18.0), (48.0, 11.0), (92.0, 4.0)]
     page = client(tmp_path).get("/rows", params={"token": TOKEN}).text
     assert page.count("<polyline") == 2
-    assert "INT8 misses the threshold, the recipe meets it" in page
+    assert "INT8 misses the threshold; 1 layer high meets it" in page
+
+
+def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
+    for name in ("b/deep/est", "b/deep/est/too deep", ".hidden/run", "demo", "demo/lenet"):
+        shutil.copytree(finished, tmp_path / name)
+    (tmp_path / "link").symlink_to(tmp_path / "demo")
+    assert sorted(entry.name for entry in Runs(tmp_path).entries()) == ["b/deep/est", "demo", "demo/lenet"]
+    web = client(tmp_path)
+    page = web.get("/", params={"token": TOKEN}).text
+    for address in re.findall(r'<a href="([^"]*)"', page):
+        assert web.get(f"/{address}").status_code == 200
+        assert web.get(f"/{address}data.json").json()["report"]["culprits"] == ["ip2"]
+    for outside in ("run/demo/../", "run/b/", "run//", "run/../demo/", "run/demo/recipe/"):
+        assert web.get(f"/{outside}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "tone"),
+    [
+        ({}, "repaired"),
+        ({"exit_code": 0}, "good"),
+        ({"exit_code": 3}, "bad"),
+        ({"recipe": {"high": [], "added": [], "meets": False}}, "bad"),
+    ],
+)
+def test_the_verdict_has_a_colour(run, change, tone):
+    report = json.loads((run / REPORT).read_bytes())
+    (run / REPORT).write_text(json.dumps({**report, **change}))
+    [entry] = Runs(run.parent).entries()
+    assert entry.tone == tone
+    interrupted(run)
+    [entry] = Runs(run.parent).entries()
+    assert entry.tone == ""
+
+
+def test_a_recovery_beside_a_run_has_its_own_row_and_times_are_told_in_utc(run, lenet):
+    found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", samples=4, threshold=0.9)
+    record = {**found.to_json(), "started": 86400.0 * 365, "seconds": 150.0}
+    (run / "recovery.json").write_text(json.dumps(record))
+    entries = {entry.command: entry for entry in Runs(run.parent).entries()}
+    assert set(entries) == {"run", "recover"}
+    recovered = entries["recover"]
+    assert recovered.name == entries["run"].name == "lenet"
+    assert recovered.address == "run/lenet/#best"
+    assert recovered.value("recipe") == repr(found.measured["recipe"])
+    assert recovered.began == "1971-01-01T00:00:00+00:00"
+    assert (recovered.took, entries["run"].took.endswith(" s")) == ("2 min", True)
+    assert entries["run"].history != ()
+    (run / "recovery.json").write_text(json.dumps({**record, "model": "another.onnx"}))
+    assert [entry.command for entry in Runs(run.parent).entries()] == ["run"]
 
 
 def test_a_line_of_equal_figures_is_level():

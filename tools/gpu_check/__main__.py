@@ -3,8 +3,10 @@
     python tools/gpu_check --json gpu_check.json
 
 It needs this checkout, a Python with the project's dependencies, and TensorRT or TensorRT-RTX; PyCUDA and a GPU for
-most of it. Each check has a process and a time limit of its own. The JSON is written anew after every check. Exit code
-0: nothing failed, though checks may have needed a GPU that is not here; 1: something did; 2: no engine is installed.
+most of it. Each check has a process and a time limit of its own. The JSON is written anew after every check. With
+``--rehearse`` every check is started without a GPU too, and must come to the first call that needs the driver. Exit
+code 0: nothing failed, though checks may have needed a GPU that is not here; 1: something did; 2: no engine is
+installed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,19 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")  # every check is a process
 import basic_checks  # noqa: E402
 import fault_checks  # noqa: E402
 import plan_checks  # noqa: E402
-from bench import CRASHED, FAILED, NEEDS_GPU, NO_TIME, NOT_HERE, PASSED, TIMED_OUT, Check, Experiment, write_json  # noqa: E402
+from bench import (  # noqa: E402
+    CRASHED,
+    FAILED,
+    NEEDS_GPU,
+    NO_TIME,
+    NOT_HERE,
+    PASSED,
+    REACHED,
+    TIMED_OUT,
+    Check,
+    Experiment,
+    write_json,
+)
 
 from trt_bisect._version import __version__, versions  # noqa: E402
 from trt_bisect.builder.engines import choose_typing  # noqa: E402
@@ -64,6 +78,9 @@ CHECKS = (
     Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
     Check("ocr", "a published network, bisected", plan_checks.ocr, 240),
 )
+_REACHED = 77
+"""The exit code of a check that came to a call of the driver, where there is none."""
+_NO_DRIVER = "No NVIDIA GPU answers"
 BY_NAME = {check.name: check for check in CHECKS}
 
 
@@ -71,7 +88,7 @@ def main() -> int:
     """Runs the checks asked for."""
     asked = _parsed()
     if asked.check:
-        return _run_here(BY_NAME[asked.check], Path(asked.folder), asked.engine[0])
+        return _run_here(BY_NAME[asked.check], Path(asked.folder), asked.engine[0], rehearse=asked.rehearse)
     engines = asked.engine or [engine for engine in (TENSORRT, RTX) if not _why_not(engine)]
     if not engines:
         print("gpu_check: neither tensorrt nor tensorrt-rtx is installed.", file=sys.stderr)
@@ -94,7 +111,8 @@ def main() -> int:
         for check in CHECKS:
             if asked.only and check.name not in asked.only:
                 continue
-            made = _run_apart(check, engine, has_gpu=bool(gpu), left=ends - monotonic())
+            left = ends - monotonic()
+            made = _run_apart(check, engine, has_gpu=bool(gpu), left=left, rehearse=asked.rehearse)
             record["checks"].append(made)
             print(_line(made), flush=True)
             if asked.json:
@@ -111,6 +129,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--engine", action="append", choices=(TENSORRT, RTX), help="may be repeated; all by default")
     parser.add_argument("--only", action="append", choices=BY_NAME, help="a check; may be repeated")
     parser.add_argument("--seconds", type=float, default=470.0, help="for all checks together")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="without a GPU: start every check, up to the first call of the driver"
+    )
     parser.add_argument("--check", choices=BY_NAME, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -131,7 +152,7 @@ def _why_not(engine: str) -> str:
     return ""
 
 
-def _run_apart(check: Check, engine: str, *, has_gpu: bool, left: float) -> dict[str, Any]:
+def _run_apart(check: Check, engine: str, *, has_gpu: bool, left: float, rehearse: bool = False) -> dict[str, Any]:
     """Runs a check in a process of its own and returns its record, however it ends."""
     made: dict[str, Any] = {"engine": engine, "name": check.name, "what": check.what, "seconds": 0.0}
     why_not = _why_not(engine)
@@ -139,22 +160,22 @@ def _run_apart(check: Check, engine: str, *, has_gpu: bool, left: float) -> dict
         return {**made, "outcome": NOT_HERE, "message": why_not}
     if choose_typing(engine) not in check.typings:
         return {**made, "outcome": NOT_HERE, "message": f"only with {' or '.join(check.typings)} typing"}
-    if not has_gpu and (check.needs_gpu or engine == TENSORRT):
+    if not has_gpu and not rehearse and (check.needs_gpu or engine == TENSORRT):
         return {**made, "outcome": NEEDS_GPU, "message": ""}
     limit = min(check.seconds, left)
     if limit < 1:
         return {**made, "outcome": NO_TIME, "message": ""}
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
-        outcome, message = _ended(check, engine, folder, limit)
+        outcome, message = _ended(check, engine, folder, limit, *(["--rehearse"] if rehearse else []))
         recorded = _recorded(Path(folder))
     if outcome == PASSED and not all(expectation["holds"] for expectation in recorded["expectations"]):
         outcome = FAILED
     return {**made, "seconds": round(monotonic() - began, 2), "outcome": outcome, "message": message, **recorded}
 
 
-def _ended(check: Check, engine: str, folder: str, limit: float) -> tuple[str, str]:
-    command = [sys.executable, __file__, "--check", check.name, "--engine", engine, "--folder", folder]
+def _ended(check: Check, engine: str, folder: str, limit: float, *more: str) -> tuple[str, str]:
+    command = [sys.executable, __file__, "--check", check.name, "--engine", engine, "--folder", folder, *more]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
         try:
@@ -169,6 +190,8 @@ def _ended(check: Check, engine: str, folder: str, limit: float) -> tuple[str, s
         message = "\n".join(said.read().decode(errors="replace").splitlines()[-25:])
     if code is None:
         return TIMED_OUT, f"after {limit:.0f} s\n{message}".strip()
+    if code == _REACHED:
+        return REACHED, message
     return (PASSED, message) if code == 0 else (CRASHED, f"exit code {code}\n{message}".strip())
 
 
@@ -177,11 +200,14 @@ def _recorded(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {"expectations": [], "figures": {}}
 
 
-def _run_here(check: Check, folder: Path, engine: str) -> int:
+def _run_here(check: Check, folder: Path, engine: str, *, rehearse: bool = False) -> int:
     work = folder / "work"
     work.mkdir()
     try:
         check.run(Experiment(engine, work, folder / "results.json", gpu=bool(_gpu())))
+    except EngineUnavailable as error:
+        traceback.print_exc()
+        return _REACHED if rehearse and _NO_DRIVER in str(error) else 1
     except Exception:
         traceback.print_exc()
         return 1

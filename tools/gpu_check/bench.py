@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 PASSED, FAILED, CRASHED, TIMED_OUT = "passed", "failed", "crashed", "timed out"
+REACHED = "reached the driver"
 NEEDS_GPU, NOT_HERE, NO_TIME = "needs a GPU", "not here", "no time left"
 
 

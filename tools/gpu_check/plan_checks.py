@@ -23,7 +23,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.precision import all_but
-from trt_bisect.results.precision_check import disobeyed
+from trt_bisect.results.precision_check import disobeyed, unproven
 from trt_bisect.results.run_report import LayerRow, Report
 from trt_bisect.support.progress import Silent
 
@@ -87,6 +87,7 @@ def _side_by_side(bench: Experiment, subject: subjects.TrialSpec) -> None:
     bench.expect("the engine tells what ran in every trial", all(trial["told of"] for trial in told))
     wrong = [trial for trial in told if trial["disobeyed"]]
     bench.expect("precisions were obeyed in every trial", not wrong, f"not in {len(wrong)} of {len(told)}")
+    bench.figure("unproven", sorted({name for trial in told for name in trial["unproven"]}))
     ratio = fidelity[MEDIAN_RATIO]
     bench.expect(
         f"the emulation is near: 1 - cosine differs by less than {NEAR:.0%} in the median",
@@ -190,6 +191,7 @@ def _told(record: dict[str, Any], subject: subjects.TrialSpec) -> dict[str, Any]
         "outcome": trial.outcome,
         "message": trial.message,
         "told of": len(set(trial.ran) & set(subject.network.quantizable)),
+        "unproven": [subject.network.layers[k].name for k in unproven(subject.network, trial)],
         "disobeyed": [
             {"layer": subject.network.layers[k].name, "asked": asked, "ran": ran} for k, (asked, ran) in wrong.items()
         ],

@@ -1,7 +1,7 @@
-// Bundles tools/web/page and its libraries into trt_bisect/report/page/assets (make assets).
+// Bundles tools/web/page and its libraries into trt_bisect/report/page/assets (make assets), and axe-core for the tests.
 
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -17,6 +17,7 @@ const bundles = [
   ["layout_worker.js", "layout.js"],
   ["page.css", "page.css"],
 ];
+const axe = join(here, "..", "..", "tests", "support", "axe");
 const PLOTLY = "plotly.js-basic-dist-min";
 
 function write(name, text) {
@@ -77,3 +78,6 @@ write(
     .join(`\n${"-".repeat(80)}\n\n`),
 );
 write("SOURCES.sha256", digestOfSources() + "\n");
+mkdirSync(axe, { recursive: true });
+copyFileSync(join(modules, "axe-core", "axe.min.js"), join(axe, "axe.min.js"));
+writeFileSync(join(axe, "LICENSE.txt"), licence("axe-core"));

@@ -23,6 +23,16 @@ ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
 EMULATED = "emulated"
 MEASURED = "measured"
 
+IN_REGION = "region"
+"""In place of a precision: the layer ran with others in a region that TensorRT compiled as one; in which precision is
+unknown, and TensorRT may have ignored what was asked for."""
+
+ON_DLA = "dla"
+"""In place of a precision: the layer ran in a region on the DLA, in INT8 or FP16."""
+
+UNPROVEN = frozenset({IN_REGION, ON_DLA})
+"""What an engine says of layers of which it does not say in which precision they ran."""
+
 DEFAULT_TIMEOUT = 1800.0
 """Seconds."""
 
@@ -41,6 +51,9 @@ class BuildOptions:
         threads: of ONNX Runtime in one inference; None for ONNX Runtime's default.
         followers_round: ONNX Runtime only: tensors of layers that only follow are rounded too, see
             ``model.followers``.
+        plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
+        operators: ONNX Runtime only: libraries with operators of the user's.
+        dla: weak typing only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
     """
 
@@ -52,6 +65,9 @@ class BuildOptions:
     tactic_sources: tuple[str, ...] | None = None
     threads: int | None = None
     followers_round: bool = False
+    plugins: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    dla: int | None = None
     timeout: float | None = None
 
 
@@ -59,7 +75,8 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: by layer index, the precision that the layer ran in; only for layers of which the engine reports it.
+        ran: by layer index, the precision that the layer ran in, or one of ``UNPROVEN``; only for layers that the
+            engine reports.
         messages: the builder's warnings.
     """
 

@@ -1,6 +1,6 @@
 """The engines that can be used on this machine, the choice between them, and their builders.
 
-An engine's module is imported only when it is used: TensorRT's libraries are large. DLA is not supported.
+An engine's module is imported only when it is used: TensorRT's libraries are large.
 """
 
 from __future__ import annotations
@@ -196,9 +196,11 @@ def make_builder(
         profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
 
     Raises:
-        BadInput: a dynamic input has no shapes.
+        BadInput: a dynamic input has no shapes, or the engine has no DLA.
         EngineUnavailable: the engine does not start here.
     """
+    if options.dla is not None and engine != TENSORRT:
+        raise BadInput(f"The engine '{engine}' has no DLA.", "Use '--engine tensorrt', or leave out --dla.")
     if engine == ONNXRUNTIME:
         from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 

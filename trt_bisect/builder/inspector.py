@@ -4,15 +4,23 @@ The JSON's format, as NVIDIA documents it ("Engine Inspector", and "Migrating IE
 to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
 "Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. An engine built without detailed verbosity lists names
 only. One with dynamic shapes reports formats only through an execution context whose input shapes are set.
+
+A region that TensorRT's compiler made of many layers (Myelin: attention, chains of pointwise layers) or that runs on
+the DLA is one layer, ``{ForeignNode[first...last]}``. It says neither which layers are in it nor in which precision
+they ran, and precisions asked for may be ignored in it (TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels
+of such regions instead (``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from trt_bisect.builder.base import IN_REGION, ON_DLA
+from trt_bisect.model.layers import Layer
 
 _NOT_COMPUTE = frozenset({"Reformat", "NoOp", "Constant", "Signal", "Wait", "Shape", "HostToDeviceCopy"})
 _FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
@@ -35,7 +43,11 @@ _INT8_KERNEL = re.compile(r"i8i8|i8f32|i8i32|int8|imma", re.IGNORECASE)
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*)\]$", re.DOTALL)
 _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 _REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
-_REGION = "ForeignNode["
+_REGION = re.compile(r"\{ForeignNode\[(.*)\]\}$", re.DOTALL)
+_DLA = "dla"
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""The operators whose inputs' precision decides in what they compute."""
+
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
 _JOINED = re.compile(r" \+ | \|\| |, ")
@@ -63,6 +75,18 @@ class EngineLayer:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tactic: str
+
+    @property
+    def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """The layers at the two ends of a region that TensorRT compiled as one; None for any other layer.
+
+        A region of one layer has it at both ends: ``{ForeignNode[a]}``.
+        """
+        found = _REGION.match(self.name)
+        if found is None:
+            return None
+        first, _, last = found.group(1).partition("...")
+        return named_in(first), named_in(last or first)
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
@@ -113,7 +137,7 @@ def named_in(name: str) -> tuple[str, ...]:
     >>> named_in("Reformatting CopyNode for Input Tensor 0 to conv + relu")
     ()
     """
-    if _REGION in name or _REFORMAT.match(name):
+    if _REGION.match(name) or _REFORMAT.match(name):
         return ()
     return tuple(part for part in (part.strip() for part in _parts(name)) if part)
 
@@ -153,30 +177,68 @@ def _precisions(tensors: list[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(precision for precision in map(precision_of, described) if precision)
 
 
-def ran_in(layers: tuple[EngineLayer, ...], indices: Mapping[str, int]) -> dict[int, str]:
+def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns by index the precision that each layer of the network ran in, as far as the engine's layers show it.
 
-    A layer's precision is that of the tensors that it reads. If a fused engine layer reads INT8 and float tensors, only
-    its first network layer is returned: the inspector does not say which of the others read the float tensors. Layers
-    in a region that TensorRT compiled as one, ``{ForeignNode[a...b]}``, are left out: its inputs do not show them.
+    A layer's precision is that of the tensors that it reads. Where an engine layer fuses several, they may read tensors
+    that the inspector does not show: these layers are left out, see ``_shown``. A layer in a region that TensorRT
+    compiled as one has no precision but ``IN_REGION``, or ``ON_DLA``: the region's inputs do not show it.
 
     Args:
-        layers: of the engine.
-        indices: the index of each layer of the network by name.
+        engine: its layers.
+        network: the layers of the network.
     """
+    by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
-    for layer in layers:
-        if layer.kind in _NOT_COMPUTE or _REGION in layer.name:
-            continue
-        inside = sorted({indices[name] for name in layer.network_layers if name in indices})
-        precision = _precision(layer)
+    for part in engine:
+        precision = None if part.kind in _NOT_COMPUTE or part.ends else _precision(part)
         if precision is None:
             continue
-        mixed = "int8" in layer.inputs and set(layer.inputs) != {"int8"}
-        for index in inside[:1] if mixed else inside:
-            if ran.get(index) != "int8":
-                ran[index] = precision
-    return ran
+        inside = sorted((by_name[name] for name in {*part.network_layers} & by_name.keys()), key=lambda one: one.index)
+        for layer in _shown(part, inside):
+            if ran.get(layer.index) != "int8":
+                ran[layer.index] = precision
+    return {**_in_regions(engine, network), **ran}
+
+
+def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
+    """Returns the layers in an engine layer whose precision the engine layer's inputs show.
+
+    - If it reads INT8 and float tensors, only the first: which of the others read the float tensors is not said.
+    - Not a product, such as a MatMul, that reads what another layer in it makes: attention in one kernel multiplies
+      twice, and the inspector shows no tensor between.
+    """
+    if "int8" in part.inputs and set(part.inputs) != {"int8"}:
+        return inside[:1]
+    made: set[str] = set()
+    shown = []
+    for layer in inside:
+        if layer.op_type not in _PRODUCTS or made.isdisjoint(layer.inputs):
+            shown.append(layer)
+        made.update(layer.outputs)
+    return shown
+
+
+def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
+    """Returns the layers that ran in regions, by index.
+
+    A region's metadata may list its layers. Without such a list they are the layers from one end of it to the other
+    that no other part of the engine names; an end that is no layer of the network, such as a constant, leaves that
+    side open.
+    """
+    indices = {layer.name: layer.index for layer in network}
+    named = {indices[name] for part in engine if not part.ends for name in part.network_layers if name in indices}
+    found: dict[int, str] = {}
+    for part in engine:
+        if part.ends is None:
+            continue
+        first, last = ([indices[name] for name in end if name in indices] for end in part.ends)
+        both = [*first, *last]
+        low, high = min(both) if first else 0, max(both) if last else len(network) - 1
+        listed = [indices[name] for name in part.network_layers if name in indices]
+        inside = listed or [k for k in range(low, high + 1) if k not in named]
+        found.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
+    return found
 
 
 def _precision(layer: EngineLayer) -> str | None:

@@ -15,6 +15,7 @@ from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
+from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session
@@ -120,11 +121,13 @@ class OnnxRuntimeBuilder:
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
         self._options = options
         self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
+        use_libraries(options.operators)
         self.versions: Mapping[str, str] = {
             "onnxruntime": ort.__version__,
             "device": self.provider,
             "processor": processor(),
             "numpy": np.__version__,
+            **({"operators": digests_of(options.operators)} if options.operators else {}),
         }
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:

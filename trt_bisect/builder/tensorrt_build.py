@@ -19,6 +19,7 @@ import onnx
 
 from trt_bisect.builder.base import BuildOptions, ProfileShapes
 from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.tensorrt_loading import load_plugins
 from trt_bisect.builder.tensorrt_module import (
     RTX,
     drain,
@@ -32,8 +33,9 @@ from trt_bisect.builder.tensorrt_module import (
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
+from trt_bisect.model.operators import digests_of
 
-_RULES = "2"
+_RULES = "3"
 """Increased when weak typing's constraints or ranges change, or the reading of the engine inspector. It is part of a
 run's fingerprint: trials that were measured under other rules are not used."""
 
@@ -81,10 +83,15 @@ class Serialized:
     messages: tuple[str, ...]
 
 
-def start_tensorrt(engine: str) -> TensorRT:
+def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
     """Imports and starts ``tensorrt`` or ``tensorrt-rtx``. TensorRT-RTX starts and builds without a GPU.
 
+    Args:
+        engine: the one of the two.
+        plugins: libraries with plugins.
+
     Raises:
+        BadInput: a library with plugins does not load.
         EngineUnavailable: it is not installed, or does not start here.
     """
     trt = import_tensorrt(engine)
@@ -92,6 +99,7 @@ def start_tensorrt(engine: str) -> TensorRT:
         find_gpu()
     logger = logger_of(trt)
     drain(logger)
+    load_plugins(trt, logger, plugins)
     try:
         builder = trt.Builder(logger)
     except (TypeError, RuntimeError) as error:
@@ -100,9 +108,13 @@ def start_tensorrt(engine: str) -> TensorRT:
     return TensorRT(engine, trt, logger, builder)
 
 
-def versions_of(rt: TensorRT) -> dict[str, str]:
-    """Returns all that the figures of an engine depend on: its version, our rules, NumPy, the GPU and the driver."""
+def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
+    """Returns all that the figures of an engine depend on: its version, our rules, NumPy, plugins, GPU and driver."""
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
+    if options.plugins:
+        ours["plugins"] = digests_of(options.plugins)
+    if options.dla is not None:
+        ours["dla"] = str(options.dla)
     try:
         gpu = find_gpu()
     except EngineUnavailable:

@@ -67,13 +67,21 @@ class TensorRTEngine:
         messages: the builder's warnings.
     """
 
-    def __init__(self, rt: TensorRT, serialized: Serialized, network: Network, shapes: ProfileShapes) -> None:
+    def __init__(
+        self,
+        rt: TensorRT,
+        serialized: Serialized,
+        network: Network,
+        shapes: ProfileShapes,
+        dla: int | None = None,
+    ) -> None:
         self.serialized = serialized
         self.ran: Mapping[int, str] = {}
         self.messages = serialized.messages
         self._rt = rt
         self._network = network
         self._shapes = shapes
+        self._dla = dla
         self._loaded: _Loaded | None = None
         self._layers: tuple[EngineLayer, ...] = ()
         self._profiler: Any = None
@@ -198,9 +206,8 @@ class TensorRTEngine:
             with device.current():
                 if self._loaded is None:
                     self._loaded = self._load(device)
-                    indices = {layer.name: layer.index for layer in self._network.layers}
                     self._layers = engine_layers(self._inspect(self._loaded))
-                    self.ran = ran_in(self._layers, indices)
+                    self.ran = ran_in(self._layers, self._network.layers)
                 yield self._loaded
         except device.cuda.Error as error:
             raise self._failed(str(error)) from error
@@ -209,6 +216,8 @@ class TensorRTEngine:
         trt = self._rt.module
         drain(self._rt.logger)
         runtime = trt.Runtime(self._rt.logger)
+        if self._dla is not None:
+            runtime.DLA_core = self._dla
         engine = runtime.deserialize_cuda_engine(self.serialized.data)
         if engine is None:
             raise self._failed("The engine cannot be loaded.")

@@ -18,7 +18,7 @@ from trt_bisect.builder.tensorrt_build import (
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import TENSORRT
-from trt_bisect.errors import EngineUnavailable
+from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
@@ -53,19 +53,22 @@ class TensorRTStrongBuilder:
 
         Raises:
             BadInput: a dynamic input has no shapes.
+            BadInput: a DLA core is asked for.
             EngineUnavailable: the engine is not installed, does not start here, or has no strong typing.
         """
+        if options.dla is not None:
+            raise BadInput("The DLA takes no strongly typed network here.", "Use '--typing weak', or leave out --dla.")
         self.engine = engine
         self._network = network
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
-        self._rt = start_tensorrt(engine)
+        self._rt = start_tensorrt(engine, options.plugins)
         if engine == TENSORRT and self._rt.version[0] < _FIRST_MAJOR:
             raise EngineUnavailable(
                 f"TensorRT {self._rt.module.__version__} has no strong typing.", "Use '--typing weak'."
             )
-        self.versions: Mapping[str, str] = versions_of(self._rt)
+        self.versions: Mapping[str, str] = versions_of(self._rt, options)
 
     def network_definition(self, plan: PrecisionPlan) -> Definition:
         """Returns the network of one plan as TensorRT parsed it.

@@ -25,6 +25,7 @@ from trt_bisect.builder.tensorrt_build import (
     versions_of,
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.builder.tensorrt_loading import use_dla
 from trt_bisect.builder.tensorrt_module import TENSORRT
 from trt_bisect.builder.tensorrt_walk import constrain, constraints, scales_set, set_ranges, steps_of
 from trt_bisect.builder.weak_plan import WeakPlan
@@ -72,12 +73,12 @@ class TensorRTWeakBuilder:
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
         self._cache = calibration_cache
-        self._rt = start_tensorrt(TENSORRT)
+        self._rt = start_tensorrt(TENSORRT, options.plugins)
         if self._rt.version[0] > _LAST_MAJOR:
             raise EngineUnavailable(
                 f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
             )
-        self.versions: Mapping[str, str] = versions_of(self._rt)
+        self.versions: Mapping[str, str] = versions_of(self._rt, options)
         self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
         self._file = Path(self._folder.name) / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
@@ -137,6 +138,8 @@ class TensorRTWeakBuilder:
             config.set_flag(trt.BuilderFlag.FP16)
         if Precision.BF16 in plan.precisions:
             config.set_flag(trt.BuilderFlag.BF16)
+        if self._options.dla is not None:
+            use_dla(trt, self._rt.builder, config, self._options.dla)
         calibrator = None
         if self._writer is None:
             config.set_flag(obey_flag(trt))
@@ -155,7 +158,7 @@ class TensorRTWeakBuilder:
             TrialFailed: the build failed.
         """
         serialized = self._serialize_fp32() if {*plan.precisions} == {Precision.FP32} else self.serialize(plan)
-        return TensorRTEngine(self._rt, serialized, self._network, self._shapes)
+        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options.dla)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.

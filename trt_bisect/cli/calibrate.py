@@ -19,14 +19,13 @@ def calibrate_command(model: Model, options: CalibrateOptions) -> None:
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.calibration.ranges import notes_on_unusable
     from trt_bisect.data.datasets import open_dataset
-    from trt_bisect.model.network import load_network
     from trt_bisect.support.files import write_whole
     from trt_bisect.support.progress import RichProgress
 
     if options.calibration is None:
         raise BadInput("There is no data to calibrate with.", "Give --calibration.")
     version = parse_version(options.trt_version) if options.trt_version else DEFAULT_VERSION
-    network = load_network(model, options.shapes)
+    network = options.network(model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs)
     with closing(RichProgress()) as progress:
         progress.stage("Calibrating", samples.length)

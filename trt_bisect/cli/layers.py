@@ -23,9 +23,7 @@ def layers_command(
     from rich.table import Table
     from rich.text import Text
 
-    from trt_bisect.model.network import load_network
-
-    network = load_network(model, options.shapes)
+    network = options.network(model, options.shapes)
     if json_output:
         rows = [
             {

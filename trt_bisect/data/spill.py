@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Spill:
-    """Keeps arrays until it is closed.
+    """Keeps arrays until it is closed. It keeps copies: an array of ONNX Runtime keeps its session's arena alive.
 
     Args:
         memory: bytes of arrays that stay in memory. Arrays of objects, such as texts, always do.
@@ -27,9 +27,11 @@ class Spill:
         return {name: self._kept(array) for name, array in arrays.items()}
 
     def _kept(self, array: np.ndarray) -> np.ndarray:
-        if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.nbytes <= self._left:
-            self._left -= getattr(array, "nbytes", 0)
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             return array
+        if array.nbytes <= self._left:
+            self._left -= array.nbytes
+            return np.array(array)
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="trt-bisect-", ignore_cleanup_errors=True)
         path = Path(self._folder.name) / f"{self._files}.npy"

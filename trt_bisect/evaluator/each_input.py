@@ -22,7 +22,6 @@ from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.machine import cores
 
 Infer = Callable[[Feeds], Outputs]
 Judged = tuple[Mapping[str, OutputFigures], float]
@@ -46,6 +45,10 @@ class Runner(Protocol):
         """Opens a plan; raises TrialFailed if it cannot be built."""
         ...
 
+    def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
+        """Returns what the engine of a plan that was opened and closed said of its layers, see ``Engine.ran``."""
+        ...
+
 
 class WholeRunner:
     """Runs plans on whole engines, each built for it."""
@@ -54,12 +57,20 @@ class WholeRunner:
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
+        self._ran: dict[PrecisionPlan, Mapping[int, str]] = {}
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
         """Builds the engine of a plan."""
         with self._builder.build(plan) as engine:
-            yield engine.infer
+            try:
+                yield engine.infer
+            finally:
+                self._ran[plan] = dict(engine.ran)
+
+    def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
+        """Returns what the engine of a plan said of its layers; empty if it was not built."""
+        return self._ran.get(plan, {})
 
 
 class SwitchRunner:
@@ -69,11 +80,11 @@ class SwitchRunner:
         session: shared by the runners of all scales.
         scales: of the activations.
         builder: makes the builder with these scales, for plans of precisions that the session does not have.
+        at_once: so many inferences may run at a time.
     """
 
-    at_once = cores()
-
-    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder]) -> None:
+    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
+        self.at_once = at_once
         self._session = session
         self._scales = scales
         self._make_builder = builder
@@ -90,6 +101,10 @@ class SwitchRunner:
         else:
             with self._builder.build(plan) as engine:
                 yield engine.infer
+
+    def ran(self, _plan: PrecisionPlan) -> Mapping[int, str]:
+        """Returns nothing: the emulation runs every layer as the plan says."""
+        return {}
 
 
 @dataclass
@@ -239,8 +254,8 @@ class EachInput:
         return one
 
     def _run(self, pending: Sequence[_Pending], inputs: int, to_the_end: bool) -> None:
-        """Runs plans on their inputs, as many inferences at a time as there are cores."""
-        at_once = cores() if self._runner.at_once > 1 else 1
+        """Runs plans on their inputs, as many inferences at a time as the runner allows."""
+        at_once = self._runner.at_once
         with ThreadPoolExecutor(at_once) as pool:
             while active := [one for one in pending if one.left and one.failure is None]:
                 share = max(1, at_once // len(active))
@@ -295,7 +310,8 @@ class EachInput:
         if one.inferences:
             before = self._store.find(key) or Trial(key, MEASURED)
             cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + one.inferences, 0)
-            trial = Trial.judged(key, one.outputs or before.outputs, {}, cost)
+            ran = self._runner.ran(one.plan) or before.ran
+            trial = Trial.judged(key, one.outputs or before.outputs, ran, cost)
             losses = {**one.stored, **one.losses}
             self._store.keep(replace(trial, losses={str(place): loss for place, loss in losses.items()}))
 

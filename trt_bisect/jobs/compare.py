@@ -24,7 +24,7 @@ from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.signatures import takes
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -75,7 +75,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
     fp32, int8, threshold = options.fp32, options.int8, options.threshold
     with closing(options.progress or default_progress()) as shown:
-        network = model if model is None or isinstance(model, Network) else load_network(model, options.shapes)
+        network = None if model is None else options.network(model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")

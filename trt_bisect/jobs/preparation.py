@@ -325,7 +325,7 @@ class Preparation:
                 reference = []
                 for place, sample in enumerate(feeds):
                     self.progress.step(f"input {place}")
-                    reference.append(engine.infer(sample))
+                    reference.append({name: copy(value) for name, value in engine.infer(sample).items()})
         except TrialFailed as failure:
             raise NothingMeasured(
                 f"The FP32 network cannot be run: {failure.message}",

@@ -21,7 +21,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import ProfileOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.layers import Layer, TensorTypes
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
@@ -68,7 +68,7 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    network = model if isinstance(model, Network) else load_network(model, options.shapes)
+    network = options.network(model, options.shapes)
     layers = _chosen(network, options.prefix, options.op_types)
     with closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs

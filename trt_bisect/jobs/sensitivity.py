@@ -21,7 +21,7 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, all_but, only
 from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
@@ -62,7 +62,7 @@ def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -
     """Does what ``sensitivity`` does."""
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     with working_in(folder, options.progress or default_progress()) as shown:
-        network = model if isinstance(model, Network) else load_network(model, options.shapes)
+        network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown, judgement=_AnythingGoes)
         with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
             found = measure_alone(experiment, shown)

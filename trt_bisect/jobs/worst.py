@@ -22,7 +22,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import WorstOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import Network
 from trt_bisect.results.worst import WorstReport, without_infinities
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import default_progress
@@ -66,7 +66,7 @@ def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstRepor
     options = replace(options, metric=metric, direction=direction)
     if options.output is not None:
         make_folder(Path(content_of(options.output)))
-    network = model if isinstance(model, Network) else load_network(model, options.shapes)
+    network = options.network(model, options.shapes)
     with closing(options.progress or default_progress()) as shown:
         report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
     if options.output is not None:

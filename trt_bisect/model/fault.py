@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
+from trt_bisect.model.operators import new_options
 
 
 @contextmanager
@@ -42,8 +43,7 @@ def refusal_of(path: Path) -> str | None:
     """The first line of the error of ONNX's checker, else of ONNX Runtime, for a file; None if both accept it."""
     try:
         onnx.checker.check_model(str(path), full_check=True)
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
+        options = new_options()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:

@@ -21,6 +21,7 @@ from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import FP8, INT8, LowPrecision
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
@@ -40,6 +41,7 @@ class Network:
         low: the low precision in question.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
+        per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
 
@@ -53,6 +55,7 @@ class Network:
     low: LowPrecision = INT8
     notes: tuple[str, ...] = ()
     has_file: bool = True
+    per_tensor: bool = False
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -186,6 +189,17 @@ class Network:
         )
         return replace(self, layers=tuple(layers))
 
+    def with_one_scale_a_weight(self) -> Network:
+        """Returns this network with one scale for each whole weight, instead of one for each output channel.
+
+        Weights that have quantizers in the file keep them.
+        """
+        layers = (
+            replace(layer, roundings=tuple(r if r.fixed else replace(r, axis=None) for r in layer.roundings))
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers), per_tensor=True)
+
     def digest(self) -> str:
         """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded."""
         if "weights" not in self.memo:
@@ -194,6 +208,8 @@ class Network:
         sha.update(self.memo["weights"].encode())
         if self.low is not INT8:
             sha.update(self.low.title.encode())
+        if self.per_tensor:
+            sha.update(b"one scale a weight")
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             for rounding in layer.roundings:
@@ -209,7 +225,9 @@ def _weights_digest(weights: Weights) -> str:
     return sha.hexdigest()
 
 
-def load_network(path: str | Path, shapes: Shapes | None = None, low: LowPrecision = INT8) -> Network:
+def load_network(
+    path: str | Path, shapes: Shapes | None = None, part: str = BEFORE, low: LowPrecision = INT8
+) -> Network:
     """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
     Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
@@ -218,30 +236,20 @@ def load_network(path: str | Path, shapes: Shapes | None = None, low: LowPrecisi
     Args:
         path: the file; its external data is in the same folder.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
+        part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
         low: the low precision in question.
 
     Raises:
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path), low)
+        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low)
 
 
-def network_of(model: str | Path | Network, shapes: Shapes | None, low: LowPrecision) -> Network:
-    """Returns the network of a file, or a loaded network, with a low precision.
-
-    Raises:
-        BadInput: the file cannot be used, or the network cannot have that low precision.
-    """
-    if not isinstance(model, Network):
-        return load_network(model, shapes, low)
-    return model if low in (INT8, model.low) else model.with_low(low)
-
-
-def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, low: LowPrecision) -> Network:
+def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision) -> Network:
     dropped = _drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph = prepare(model, shapes, source, low.opset)
+    graph, cut = prepare(model, shapes, source, part, low.opset)
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = _low_of_pairs(pairs, low, source)
@@ -260,7 +268,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, low: LowPreci
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
-        notes=(*_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        notes=(*cut, *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
     )
 
 

@@ -70,6 +70,16 @@ class Boundaries:
             found.append(tuple(alive))
         return tuple(found)
 
+    def most_bytes(self, facts: TensorFacts) -> int:
+        """Returns the bytes of the tensors that are alive together at most in one inference: live and just read."""
+        return max(
+            (
+                sum(map(facts.size, {*self.live[layer.index], *layer.inputs, *layer.outputs} & self.made.keys()))
+                for layer in self.layers
+            ),
+            default=0,
+        )
+
     def piece(self, start: int, stop: int) -> Piece:
         """The piece of layers ``start`` to ``stop - 1``."""
         inside = self.layers[start:stop]

@@ -20,6 +20,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import attach_weights, detach_weights, subgraphs_of_attribute
+from trt_bisect.model.unknown_ops import BEFORE, add_types, cut_around
 
 MIN_OPSET = 11
 QDQ_OPSET = 13
@@ -33,14 +34,20 @@ _ONLY_ERRORS = 3
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def prepare(model: onnx.ModelProto, shapes: Shapes, source: str, opset: int = 0) -> gs.Graph:
+def prepare(
+    model: onnx.ModelProto, shapes: Shapes, source: str, part: str = BEFORE, opset: int = 0
+) -> tuple[gs.Graph, tuple[str, ...]]:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
         model: as read from the file; it is changed and must not be used again.
         shapes: fixed shapes of inputs, by name.
         source: the file's name, for messages.
+        part: that is kept where ONNX Runtime cannot run a node, see ``model.unknown_ops``.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
+
+    Returns:
+        The graph, and notes on what was cut off.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -48,8 +55,10 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str, opset: int = 0)
     weights = detach_weights(model)
     use_default_domain(model)
     model = inline_functions(model)
-    _fix_shapes(model.graph, shapes, source)
     name_nodes(model.graph)
+    model, notes = cut_around(model, weights, part, source)
+    _fix_shapes(model.graph, shapes, source)
+    add_types(model, weights)
     model = _convert_opset(model, source, max(opset, QDQ_OPSET))
     name_nodes(model.graph)
     spell_out_partial_shapes(model.graph)
@@ -68,7 +77,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes, source: str, opset: int = 0)
     ).cleanup()
     bypass_identities(graph)
     fold_batch_normalization(graph)
-    return graph.cleanup()
+    return graph.cleanup(), notes
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:

@@ -14,6 +14,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.model.operators import new_options
 from trt_bisect.model.qdq import Written
 from trt_bisect.support.machine import give_back_memory, session_threads
 
@@ -67,8 +68,7 @@ def make_session(
 
 
 def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
+    options = new_options()
     if shares_arena:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")

@@ -83,7 +83,8 @@ class AnswerFacts:
             ``followers in INT8`` tells and does not decide.
         doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
-        confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
+        confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow. Of each
+            sentence the words before the first colon say it in short.
     """
 
     judged: int
@@ -96,6 +97,11 @@ class AnswerFacts:
     aim: float | None = None
     doubts: tuple[str, ...] = ()
     confidence: tuple[str, ...] = ()
+
+    @property
+    def rests_on(self) -> str:
+        """The sentences of ``confidence``, each in short; empty without any."""
+        return "".join(f"{said.partition(':')[0].rstrip('.')}. " for said in self.confidence).rstrip()
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> AnswerFacts:

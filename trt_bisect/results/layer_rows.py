@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.driver.culprits.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
@@ -44,17 +44,16 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     )
 
 
-def exit_code(measured: Measured, rule: Rule, *, accept: bool = False) -> int:
+def exit_code(measured: Measured, *, doubted: bool) -> int:
     """Returns 0 if full INT8 meets the threshold on all inputs, 1 if not, 3 if it could not be measured.
 
-    A pass that is doubted is 1 as well, unless the user said to ``accept`` it. Trials of pieces that are other engines
-    than the whole network do not count.
+    A pass that is doubted is 1 as well. Trials of pieces that are other engines than the whole network do not count.
     """
     wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
     passes = measured.recipe.meets and not measured.recipe.kept
-    return 0 if passes and (accept or not doubts(rule, measured.full)) else 1
+    return 0 if passes and not doubted else 1
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:
@@ -140,7 +139,7 @@ def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, roun
         outcome=judged.outcome,
         asked=asked,
         ran=ran,
-        obeyed=ran == asked if row.quantizable and ran else None,
+        obeyed=ran == asked if row.quantizable and ran and ran not in UNPROVEN else None,
         sqnr=_worst_sqnr(rule, trial),
         output=_deciding_output(rule, trial),
         recipe=row.recipe if is_kept else low,

@@ -164,18 +164,34 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:
     """Returns the commands of each tool that reads the recipe."""
-    folder = setting.path("recipe")
-    strong = Command(
-        TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{network_file(setting.low)}", "--stronglyTyped"])
+    return tuple(
+        recipe_commands(setting.path("recipe"), setting.high, setting.low, has_pairs=setting.has_pairs).values()
     )
-    if setting.has_pairs or setting.low is Precision.FP8:
-        return (strong,)
-    kinds = [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in (setting.low, setting.high)]
-    cache = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"] if setting.low is Precision.INT8 else []
+
+
+def recipe_commands(folder: str, high: Precision, low: Precision, *, has_pairs: bool) -> dict[str, Command]:
+    """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
+
+    Args:
+        folder: of the recipe.
+        high: the precision of the layers that are not low.
+        low: the low precision.
+        has_pairs: the network came with Q/DQ pairs, so that the recipe is a network alone.
+    """
+    network = network_file(low)
+    strong = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{network}", "--stronglyTyped"]))
+    if has_pairs or low is Precision.FP8:
+        return {network: strong}
+    kinds = [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in (low, high)]
+    cache = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"] if low is Precision.INT8 else []
     script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", f"{folder}/{SCRIPT}"]
     convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *cache, *kinds, *script]
     weak = f"cd {shlex.quote(folder)} && grep -v '^#' {FLAGS} | xargs trtexec --onnx={FLOAT_NETWORK}"
-    return (strong, Command(POLYGRAPHY, shlex.join(convert)), Command(TRTEXEC, f"({weak})"))
+    return {
+        network: strong,
+        SCRIPT: Command(POLYGRAPHY, shlex.join(convert)),
+        FLAGS: Command(TRTEXEC, f"({weak})"),
+    }
 
 
 def _run(setting: Setting, changed: Options, *, network: str = "", command: str = "run") -> Command:

@@ -63,7 +63,8 @@ class LayerRow:
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
             ``not tried`` where the strategy did not need it.
         asked: the precision that the trial requested.
-        ran: the precision that the engine reports; empty where it reports none.
+        ran: the precision that the engine reports; empty where it reports none; ``region`` or ``dla`` where the layer
+            ran in a region that TensorRT compiled as one.
         obeyed: true if the engine ran the requested precision; None where that is not known.
         recipe: the layer's precision in the recipe.
         why_not: the reason why the layer is not quantizable; empty for one that is.

@@ -23,7 +23,7 @@ FindState = Callable[[Request], State]
 
 
 def make_app(folder: Path) -> Starlette:
-    """Returns the application for a run folder, or for the run folders directly under a folder.
+    """Returns the application for a run folder, or for the run folders under a folder.
 
     It checks no token; ``TokenAuth`` does. A run's state is made on the event loop, once for all viewers.
     """
@@ -72,7 +72,7 @@ def _index_routes(runs: Runs) -> list[Route]:
         body = rows()
         return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
 
-    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name}/", state)]
+    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name:path}/", state)]
 
 
 def _unless_cached(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:

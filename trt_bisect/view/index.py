@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -14,20 +14,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect.history.sparkline import heights
-from trt_bisect.report.page.render import asset
+from trt_bisect.report.page.render import asset, icon
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.manifest import MANIFEST
-from trt_bisect.results.recovery import RECOVERY
-from trt_bisect.results.run_report import REPORT
+from trt_bisect.results.recovery import ACCURACY, RECOVERY
+from trt_bisect.results.run_report import RECOVER, REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
 from trt_bisect.view.snapshot import Gone, Snapshot
 from trt_bisect.view.throttle import Throttled
 
 _COLUMNS = (
-    ("Run", ""),
-    ("Model", ""),
+    ("Folder", ""),
+    ("Network", ""),
+    ("Command", ""),
     ("Began", "number"),
+    ("Took", "number"),
     ("Status", ""),
     ("Verdict", ""),
     ("INT8", "number"),
@@ -38,6 +40,10 @@ _COLUMNS = (
 )
 """The titles of the columns, each with the CSS class of its cells."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
+_DEEPEST = 3
+"""Run folders are looked for so many levels below the folder that is listed,"""
+_MOST_FOLDERS = 5000
+"""and in so many folders at most."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Entry:
     """One run in the list.
 
     Attributes:
+        name: of its folder, relative to the folder that is listed.
         history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
 
@@ -55,7 +62,13 @@ class Entry:
     @property
     def address(self) -> str:
         """The address of its page, relative to the list."""
-        return f"run/{quote(self.name, safe='')}/"
+        return f"run/{quote(self.name)}/{'#best' if self.command == RECOVER else ''}"
+
+    @property
+    def command(self) -> str:
+        """The command that made it: ``run`` or ``recover``; empty if not known yet."""
+        strategy = self.snapshot.report.strategy
+        return RECOVER if strategy == RECOVER else "run" if strategy else ""
 
     @property
     def model(self) -> str:
@@ -64,11 +77,31 @@ class Entry:
 
     @property
     def began(self) -> str:
-        """The start, in this machine's local time; empty if not known."""
+        """The start in UTC, in ISO 8601; empty if not known. The page shows it in the reader's own time."""
         try:
-            return datetime.fromtimestamp(self.snapshot.when).isoformat(" ", "minutes") if self.snapshot.when else ""
+            when = self.snapshot.when
+            return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="seconds") if when else ""
         except (OSError, OverflowError, ValueError):
             return ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The time that a finished run took; None if not known."""
+        return self.snapshot.report.seconds.get("total") if self.snapshot.status == FINISHED else None
+
+    @property
+    def took(self) -> str:
+        """The same as text."""
+        seconds = self.seconds
+        if seconds is None:
+            return ""
+        return (
+            f"{seconds:.1f} s"
+            if seconds < 90
+            else f"{seconds / 60:.0f} min"
+            if seconds < 5400
+            else f"{seconds / 3600:.1f} h"
+        )
 
     @property
     def verdict(self) -> str:
@@ -78,12 +111,25 @@ class Entry:
             return _stage(snapshot)
         if snapshot.status != FINISHED:
             return f"interrupted after {report.plans} plans"
+        goal = "target" if self.command == RECOVER else "threshold"
         if report.exit_code == 0:
-            return "INT8 meets the threshold"
+            return f"INT8 meets the {goal}"
         if report.exit_code != 1:
             return "nothing measured"
-        repaired = "the recipe meets it" if report.recipe.get("meets") else "and so does the recipe"
-        return f"INT8 misses the threshold, {repaired}"
+        if not report.recipe.get("meets"):
+            return f"INT8 misses the {goal}, and so does the recipe"
+        high = len(report.recipe["high"])
+        return f"INT8 misses the {goal}; {'1 layer high meets' if high == 1 else f'{high} layers high meet'} it"
+
+    @property
+    def tone(self) -> str:
+        """The colour of the verdict, a CSS class: good, repaired, bad, or empty without a verdict."""
+        if self.snapshot.status != FINISHED:
+            return ""
+        report = self.snapshot.report
+        if report.exit_code == 0:
+            return "good"
+        return "repaired" if report.exit_code == 1 and report.recipe.get("meets") else "bad"
 
     @property
     def engine(self) -> str:
@@ -99,7 +145,10 @@ class Entry:
     def figure(self, plan: str) -> str:
         """Returns the same with its unit, for the table."""
         report = self.snapshot.report
-        return figure_text(report.metric, report.similarity.get(plan)) if self.value(plan) else ""
+        value = report.similarity.get(plan)
+        if value is None:
+            return ""
+        return f"{100 * value:.4f}%" if report.metric == ACCURACY else figure_text(report.metric, value)
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -128,7 +177,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 class Runs:
-    """The run folders directly under ``folder``, without links and names that are not valid text."""
+    """The run folders under ``folder``, without links, hidden folders and names that are not valid text."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -140,33 +189,50 @@ class Runs:
         return self._search().get(name)
 
     def entries(self) -> list[Entry]:
-        """Returns the runs, the latest first."""
+        """Returns the runs, the latest first; a ``recover`` in the folder of a ``run`` is one of its own."""
         snapshots: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
             try:
-                snapshots.append((name, run.folder.snapshot()))
+                found = (run.folder.snapshot(), run.folder.recovered())
             except Gone:
                 continue
+            snapshots += [(name, snapshot) for snapshot in found if snapshot is not None]
         snapshots.sort(key=lambda found: found[1].when)
-        histories: dict[tuple[str, str], list[float]] = {}
+        histories: dict[tuple[str, str, bool], list[float]] = {}
         entries = []
         for name, snapshot in snapshots:
-            history = histories.setdefault((snapshot.report.model, snapshot.report.metric), [])
-            figure = snapshot.report.similarity.get("int8")
+            report = snapshot.report
+            history = histories.setdefault((report.model, report.metric, report.strategy == RECOVER), [])
+            figure = report.similarity.get("int8")
             if figure is not None:
                 history.append(figure)
             entries.append(Entry(name, snapshot, tuple(history)))
         return entries[::-1]
 
     def _find(self) -> dict[str, LiveRun]:
-        try:
-            with os.scandir(self.folder) as found:
-                names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-        except OSError:
-            names = []
-        kept = [name for name in sorted(names) if _is_text(name) and is_run_folder(self.folder / name)]
+        kept = sorted(name for name in _folders_under(self.folder) if is_run_folder(self.folder / name))
         self._found = {name: self._found.get(name) or LiveRun(self.folder / name) for name in kept}
         return self._found
+
+
+def _folders_under(folder: Path) -> Iterator[str]:
+    """Yields the folders below ``folder`` by their relative paths, those of a level before those below them."""
+    level, seen = [""], 0
+    for _ in range(_DEEPEST):
+        level = [f"{above}/{name}".lstrip("/") for above in level for name in _folders_in(folder / above)]
+        yield from level[: _MOST_FOLDERS - seen]
+        seen += len(level)
+        if seen >= _MOST_FOLDERS:
+            return
+
+
+def _folders_in(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [name for name in names if _is_text(name) and not name.startswith(".")]
 
 
 def _is_text(name: str) -> bool:
@@ -181,7 +247,7 @@ def render_index(runs: Runs, nonce: str) -> str:
     """Returns the page with the list of runs; its script and style have ``nonce``."""
     template = _templates().get_template("index.html.j2")
     title, style = runs.folder.resolve().name, Markup(asset("page.css"))
-    return template.render(title=title, entries=runs.entries(), columns=_COLUMNS, nonce=nonce, style=style)
+    return template.render(icon=icon(), title=title, entries=runs.entries(), columns=_COLUMNS, nonce=nonce, style=style)
 
 
 def render_rows(runs: Runs) -> str:

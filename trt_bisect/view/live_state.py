@@ -91,6 +91,7 @@ class LiveRun:
             status=snapshot.status,
             progress=snapshot.progress,
             command=snapshot.report.command,
+            folder=str(self.folder.path),
         )
         data |= {"graph": graph_for(graph, snapshot.report), "explanation": explanation}
         body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()

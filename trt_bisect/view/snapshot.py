@@ -74,13 +74,21 @@ class RunFolder:
         prepares = manifest is None or manifest.started < began - _AT_ONCE
         if manifest is None or (prepares and report is not None):
             status = FINISHED if running is None else RUNNING
-            return Snapshot(
-                report or empty_report(self.path.name), status, progress, began or self._ended(), report is not None
-            )
+            when = began or (report.started if report else 0.0) or self._ended()
+            return Snapshot(report or empty_report(self.path.name), status, progress, when, report is not None)
         if report is not None and manifest.answered_by(report) and (running is None or self._is_newer()):
             return Snapshot(report, FINISHED if running is None else RUNNING, progress, manifest.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
         return Snapshot(self._so_far(manifest), status, progress, manifest.started, whole=False)
+
+    def recovered(self) -> Snapshot | None:
+        """Returns the state of a finished ``recover`` in the folder of a ``run``; None without one or the other."""
+        found, report = self._recovered.content(), self._report.content()
+        if found is None or report is None or Path(found.model).name != Path(report.model).name:
+            return None
+        stamp = self._recovered.stamp
+        when = found.started or (stamp[0] / 1e9 if stamp else 0.0)
+        return Snapshot(found, FINISHED, None, when, whole=True)
 
     def _running(self) -> dict[str, Any] | None:
         """Returns the progress file of a running run, None if no run is running."""

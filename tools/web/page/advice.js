@@ -1,53 +1,120 @@
-// For each culprit the evidence and what to do, cheapest first; and what else was found abnormal.
+// What to do: the culprits grouped by their cause, with each cause what was measured against it, what else is known to
+// help, and the evidence on each culprit; then what else was found abnormal.
 
 import { byId, copyButton, h, offerSection, show } from "./dom.js";
-import { count, number, plural } from "./format.js";
+import { count, dropText, number, plural } from "./format.js";
+import { layerLink, plainTable } from "./plain_table.js";
+
+const NAMED = 40;
 
 export function showAdvice(store) {
-  const { culprits, data } = store.model;
-  const advice = new Map((data.explanation?.advice ?? []).map((one) => [one.culprit, one]));
-  const cards = culprits.map((row) => card(row, advice.get(row.name), store));
-  offerSection("advice", cards.length > 0 || findings(data).length > 0);
-  show(byId("advice-body"), [cards, others(data, store)]);
+  const { data } = store.model;
+  const causes = causesOf(store.model);
+  offerSection("advice", causes.length > 0 || findings(data).length > 0);
+  show(byId("advice-body"), [
+    everywhere(causes, store.model),
+    causes.map((cause) => card(cause, store)),
+    others(data, store),
+  ]);
 }
 
-function card(row, advice, { model, select }) {
+// Older explanations have no causes: then each culprit is a group of its own.
+function causesOf({ culprits, data }) {
+  if (data.explanation?.causes?.length) return data.explanation.causes;
+  const advice = adviceOf(data);
+  return culprits.map(({ name }) => {
+    const known = advice.get(name);
+    const remedies = known?.remedies ?? [];
+    const [words] = known?.reasons ?? [];
+    return {
+      culprits: [name],
+      words: words ?? "",
+      measured: remedies.flatMap(({ tried }) => tried ?? []),
+      remedies: remedies.filter(({ tried }) => !tried),
+    };
+  });
+}
+
+function adviceOf(data) {
+  return new Map((data.explanation?.advice ?? []).map((one) => [one.culprit, one]));
+}
+
+const ofNetwork = ({ culprits }) => culprits?.length === 0;
+
+// By what was tried, the commands that apply it.
+function commandsOf({ data }) {
+  const known = (data.explanation?.advice ?? []).flatMap(({ remedies }) => remedies ?? []);
+  return new Map(known.flatMap(({ tried, commands }) => (tried ? [[tried.what, commands]] : [])));
+}
+
+// What was measured for the whole network stands with every cause, and once on the page.
+function everywhere(causes, model) {
+  const measured = causes.flatMap((cause) => cause.measured).filter(ofNetwork);
+  const once = [...new Map(measured.map((tried) => [tried.what, tried])).values()];
+  if (!once.length) return null;
   return h(
     "article",
-    { class: "advice" },
-    h(
-      "h3",
-      {},
-      h("button", { type: "button", class: "link", on: { click: () => select(row.name) } }, row.name),
-      h("span", { class: "under" }, ` ${row.op_type}, drop ${model.metric.drop(row.drop)}`),
-    ),
-    h(
-      "p",
-      { class: "chips" },
-      reasons(advice).map((reason) => h("span", { class: "chip" }, reason)),
-    ),
-    h("p", {}, advice?.evidence || plainEvidence(row)),
-    advice?.remedies?.length
-      ? h(
-          "ol",
-          { class: "remedies" },
-          advice.remedies.map((remedy) => item(remedy, model.metric)),
-        )
-      : null,
+    { class: "advice everywhere" },
+    h("h3", {}, "Other ranges for the whole network"),
+    results(once, model),
   );
 }
 
-function reasons(advice) {
-  const blame = advice?.blame === "both" ? "weights and activations" : advice?.blame ? `${advice.blame}s` : "";
-  return [...(advice?.reasons ?? []), blame].filter(Boolean);
+function card({ culprits, words, measured, remedies }, store) {
+  const { data, culprits: all } = store.model;
+  const advice = adviceOf(data);
+  const who = all.length > 1 ? `${count(culprits.length)} of ${plural(all.length, "culprit")}` : "The culprit";
+  const names = remedies.map(({ remedy }) => remedy).join(", ");
+  const shown = culprits.slice(0, NAMED);
+  return h(
+    "article",
+    { class: "advice" },
+    h("h3", {}, who, words && `: ${words}`),
+    h(
+      "p",
+      { class: "chips" },
+      shown.map((name) => layerLink(store, name)),
+      more(culprits),
+    ),
+    results(
+      measured.filter((tried) => !ofNetwork(tried)),
+      store.model,
+    ),
+    folded(`Not measured: ${names}`, remedies.length && h("ul", { class: "remedies" }, remedies.map(item))),
+    folded(
+      "Evidence",
+      shown.map((name) => evidence(name, advice.get(name), store)),
+    ),
+  );
 }
 
-function plainEvidence(row) {
-  const rounded = (row.rounds ?? []).map((one) => `${one.tensor} (${one.kind}, scale ${number(one.scale)})`);
-  return rounded.length ? `INT8 rounds ${rounded.join(" and ")} here.` : "Nothing more is known of it.";
+function folded(title, content) {
+  return content ? h("details", {}, h("summary", {}, title), content) : null;
 }
 
-function item({ remedy, why, speed, commands, tried }, metric) {
+function more(names) {
+  return names.length > NAMED ? h("span", { class: "under" }, `and ${count(names.length - NAMED)} more`) : null;
+}
+
+// What was measured, those that meet the threshold first, each with what applies it.
+function results(measured, model) {
+  if (!measured.length) return null;
+  const commands = commandsOf(model);
+  const line = (tried) => [
+    tried.what.replace(" for the whole network", ""),
+    model.metric.text(tried.similarity),
+    h("span", { class: tried.meets ? "good" : null }, tried.meets ? "meets" : "misses"),
+    tried.high === undefined ? "" : count(tried.high),
+    tried.high === undefined ? "" : dropText(tried.cost),
+  ];
+  const known = measured.filter(({ what }) => commands.get(what)?.length);
+  return [
+    plainTable("", ["Measured", "gives", "threshold", "layers high", "cost"], 1, measured.map(line)),
+    known.map(({ what }) => folded(`Commands: ${what}`, commands.get(what).map(command))),
+  ];
+}
+
+function item({ remedy, why, speed, commands }) {
   return h(
     "li",
     {},
@@ -55,19 +122,10 @@ function item({ remedy, why, speed, commands, tried }, metric) {
       "p",
       {},
       h("strong", {}, remedy),
-      why ? ` — ${why}` : "",
+      why ? `: ${why}` : "",
       speed ? h("span", { class: "under" }, ` Speed: ${speed}.`) : null,
     ),
-    tried
-      ? h(
-          "p",
-          { class: tried.meets ? "tried good" : "tried" },
-          `Tried ${tried.what}: ${metric.text(tried.similarity)}, ${tried.meets ? "meets" : "misses"} the threshold.`,
-        )
-      : null,
-    commands?.length
-      ? h("details", {}, h("summary", {}, commands.map((one) => one.tool).join(", ")), commands.map(command))
-      : null,
+    commands?.map(command),
   );
 }
 
@@ -75,11 +133,34 @@ function command({ tool, text }) {
   return h("div", { class: "command" }, h("span", { class: "tool" }, tool), h("code", {}, text), copyButton(text));
 }
 
+function evidence(name, advice, store) {
+  const { byName, metric } = store.model;
+  const row = byName.get(name);
+  const blame = advice?.blame === "both" ? "weights and activations" : advice?.blame ? `${advice.blame}s` : "";
+  const reasons = [...(advice?.reasons ?? []), blame].filter(Boolean);
+  return h(
+    "section",
+    { class: "evidence" },
+    h("h4", {}, layerLink(store, name), row ? ` ${row.op_type}, drop ${metric.drop(row.drop)}` : ""),
+    h(
+      "p",
+      { class: "chips" },
+      reasons.map((reason) => h("span", { class: "chip" }, reason)),
+    ),
+    h("p", {}, advice?.evidence || plainEvidence(row)),
+  );
+}
+
+function plainEvidence(row) {
+  const rounded = (row?.rounds ?? []).map((one) => `${one.tensor} (${one.kind}, scale ${number(one.scale)})`);
+  return rounded.length ? `INT8 rounds ${rounded.join(" and ")} here.` : "Nothing more is known of it.";
+}
+
 function findings(data) {
   return data.explanation?.findings ?? [];
 }
 
-function others(data, { model, select }) {
+function others(data, store) {
   const found = findings(data);
   if (!found.length) return null;
   const line = ({ layer, tensor, reason, words }) =>
@@ -88,9 +169,7 @@ function others(data, { model, select }) {
       {},
       h("span", { class: "chip" }, reason),
       " ",
-      model.byName.has(layer)
-        ? h("button", { type: "button", class: "link", on: { click: () => select(layer) } }, layer)
-        : (layer ?? tensor ?? ""),
+      store.model.byName.has(layer) ? layerLink(store, layer) : (layer ?? tensor ?? ""),
       words ? `: ${words}` : "",
     );
   const title = `${plural(found.length, "abnormal tensor")}: explains, and does not convict`;

@@ -1,7 +1,7 @@
-// The answer: the verdict's lines and the next command, the culprits, the calibrators, the recipe on all inputs.
+// The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
-import { byId, copyButton, h, show } from "./dom.js";
-import { count, isNumber, percent, plural } from "./format.js";
+import { byId, h, show } from "./dom.js";
+import { count, dropText, inShort, isNumber, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
 
 const LISTED = 50;
@@ -11,10 +11,10 @@ export function showAnswer(store) {
   const { report } = store.model;
   const lines = report.answer ? (report.summary ?? "").split("\n") : [];
   const doubts = lines.filter((line) => line.startsWith("DOUBTED"));
-  show(byId("doubts"), doubts.map(labelled));
+  const inBrief = (line) => labelled(inShort(line, store.model.metric));
+  show(byId("doubts"), doubts.map(inBrief));
   show(byId("answer"), [
-    lines.filter((line) => !/^(DOUBTED|MISSES|PASSES)/.test(line)).map(labelled),
-    next(report.next_command),
+    lines.filter((line) => !/^(DOUBTED|MISSES|PASSES|CULPRIT)/.test(line)).map(inBrief),
     culprits(store),
     report.answer ? [calibrators(store.model), recipeOn(store.model), equals(report.answer)] : null,
   ]);
@@ -24,11 +24,6 @@ export function showAnswer(store) {
 function labelled(line) {
   const [, label, rest] = /^([A-Z][A-Z ]+): (.*)$/.exec(line) ?? [null, "", line];
   return h("p", {}, label && h("strong", {}, `${label[0]}${label.slice(1).toLowerCase()}: `), rest);
-}
-
-function next(command) {
-  if (!command) return null;
-  return [h("h3", {}, "Next"), h("div", { class: "command" }, h("code", {}, command), copyButton(command))];
 }
 
 function culprits(store) {
@@ -61,7 +56,7 @@ function calibrators({ report, metric }) {
     metric.text(row.similarity),
     count(row.inputs),
     row.meets ? "yes" : "no",
-    isNumber(row.cost) ? percent(row.cost, 1) : "\u2013",
+    isNumber(row.cost) ? dropText(row.cost) : "\u2013",
     isNumber(row.high) ? count(row.high) : "\u2013",
     row.chosen ? "chosen" : "",
   ];

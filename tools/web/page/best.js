@@ -22,7 +22,7 @@ function showBest(store, view) {
   offerSection("best", recovery !== null);
   if (recovery === null) return;
   view.recovery = recovery;
-  view.metric = metricOf(recovery.figure);
+  view.metric = metricOf(recovery.figure, recovery.target?.least);
   view.front = recovery.front ?? [];
   if (view.chosen === null || view.chosen >= view.front.length) view.chosen = named(view.front, "recipe");
   view.choose = (place) => choose(store, view, place);

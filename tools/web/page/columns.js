@@ -1,7 +1,7 @@
 // The columns of the table of layers: where a cell's value comes from, how it is written, how wide it is.
 
-import { NOTHING, fixed, isNumber, number, percent } from "./format.js";
-import { verdictWord } from "./model.js";
+import { NOTHING, dropText, fixed, isNumber, number } from "./format.js";
+import { rankOf, verdictWord } from "./model.js";
 
 const figure = (key, title, help, width = 92) => ({
   key,
@@ -36,7 +36,31 @@ export function columnsFor(model) {
       width: 0,
       value: (row) => row.name,
       text: (row) => row.name,
+      phone: true,
     },
+    {
+      key: "verdict",
+      title: "Verdict",
+      help: "Culprit, suspect, failure, or kept high in the recipe; sorted by what matters, then by the drop",
+      width: 108,
+      value: rankOf,
+      text: verdictWord,
+      numeric: true,
+      phone: true,
+    },
+    {
+      ...figure("drop", "Drop", "The loss that this layer added", 92),
+      text: (row) => (row.outcome === "follows" ? "" : metric.drop(row.drop)),
+      phone: true,
+    },
+    optional({
+      ...figure("gain", "Gain", "What full INT8 wins back when this layer alone stays high"),
+      text: (row) => (isNumber(row.gain) ? metric.drop(row.gain) : NOTHING),
+    }),
+    optional({
+      ...figure("taken_back", "Taken back", "Of a culprit: the recipe's figure with this layer in INT8 too", 112),
+      text: (row) => (isNumber(row.taken_back) ? metric.text(row.taken_back) : NOTHING),
+    }),
     {
       key: "op_type",
       title: "Op",
@@ -63,30 +87,13 @@ export function columnsFor(model) {
       ),
       text: (row) => metric.text(row.similarity),
     },
-    {
-      ...figure("drop", "Drop", "The loss that this layer added", 96),
-      text: (row) => (row.outcome === "follows" ? "" : metric.drop(row.drop)),
-    },
     optional({
       ...figure("sqnr", "SQNR", "Of the same trial, dB", 84),
       text: (row) => (isNumber(row.sqnr) ? fixed(row.sqnr, 1) : NOTHING),
     }),
-    {
-      key: "verdict",
-      title: "Verdict",
-      help: "Culprit, suspect, failure, or kept high in the recipe",
-      width: 116,
-      value: verdictWord,
-      text: verdictWord,
-    },
     optional(figure("activation", "Activ. alone", "Loss with only this layer's activations in INT8")),
     optional(figure("weight", "Weight alone", "Loss with only this layer's weights in INT8")),
     optional(figure("both", "Both alone", "Loss with only this layer in INT8")),
-    optional(figure("gain", "Gain", "What full INT8 wins back when this layer alone stays high")),
-    optional({
-      ...figure("taken_back", "Taken back", "Of a culprit: the recipe's figure with this layer in INT8 too", 112),
-      text: (row) => (isNumber(row.taken_back) ? metric.text(row.taken_back) : NOTHING),
-    }),
     optional(figure("mse", "MSE", "Of the layer's output, FP32 against full INT8")),
     optional(figure("fp32Min", "FP32 min", "Least value of the output in FP32")),
     optional(figure("fp32Max", "FP32 max", "Largest value of the output in FP32")),
@@ -94,7 +101,7 @@ export function columnsFor(model) {
     optional(figure("int8Max", "INT8 max", "Largest value of the output in full INT8")),
     optional({
       ...figure("share", "Cost", "Share of the network's multiply-adds", 76),
-      text: (row) => percent(row.share, 2),
+      text: (row) => dropText(row.share),
     }),
     optional(figure("int8Milliseconds", "ms INT8", "Time of the engine layers with it, full INT8")),
     optional(figure("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe")),
@@ -123,14 +130,14 @@ function values(row) {
   return row.shape ? sizes.reduce((product, size) => product * size, 1) : null;
 }
 
-// Sorted by a column; rows without a value stand last whichever way it goes.
+// Sorted by a column; rows without a value stand last whichever way it goes, equal ones by their drop.
 export function sorted(rows, column, descending) {
   const way = descending ? -1 : 1;
   const compare = (one, other) => {
     const [a, b] = [column.value(one), column.value(other)];
     const [hasA, hasB] = [filled(a), filled(b)];
     if (!hasA || !hasB) return hasA === hasB ? one.index - other.index : hasA ? -1 : 1;
-    if (a === b) return one.index - other.index;
+    if (a === b) return (other.drop ?? -Infinity) - (one.drop ?? -Infinity) || one.index - other.index;
     return way * (column.numeric ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   };
   return [...rows].sort(compare);

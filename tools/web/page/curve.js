@@ -2,11 +2,14 @@
 
 import { byId, h, offerSection, show } from "./dom.js";
 import { isNumber } from "./format.js";
-import { axis, draw, plain, targetLabel, targetLine } from "./plot.js";
+import { axis, draw, plain, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
 const RUG = [0, 0.07];
+const HEIGHT = 380;
+const MARGIN = { top: 12, bottom: 40, label: 16, wide: 150 };
+const ROOMY = 640;
 
 export function startCurve(store) {
   const element = byId("curve-plot");
@@ -32,13 +35,19 @@ function drawCurve(element, store, view) {
   byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
   element.hidden = !byId("curve-empty").hidden;
   offerSection("curve", !element.hidden || model.data.recovery == null);
-  legend(groups, model);
+  byId("curve-title").textContent = `${titled(metric.label)} of the final outputs, with layers 0 to k in INT8`;
+  const roomy = element.clientWidth >= ROOMY;
+  legend(groups, model, roomy);
   if (element.hidden) return;
-  draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0));
+  draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0, roomy));
   if (!view.bound) {
     view.bound = true;
     element.on("plotly_click", (event) => store.select(event.points[0].customdata));
   }
+}
+
+function titled(words) {
+  return words[0].toUpperCase() + words.slice(1);
 }
 
 function groupsOf(rows) {
@@ -153,11 +162,11 @@ function hover(row, { metric }) {
 }
 
 // Where layers failed, a strip under the curve marks them.
-function layoutOf(model, scale, store, strip) {
+function layoutOf(model, scale, store, strip, roomy) {
   const levels = levelsOf(model);
   return {
-    height: 380,
-    margin: { l: 88 },
+    height: HEIGHT,
+    margin: { l: 88, t: MARGIN.top, b: MARGIN.bottom, r: roomy ? MARGIN.wide : 12 },
     hovermode: "closest",
     uirevision: scale.axis.type ?? "linear",
     xaxis: axis("layer k, in execution order", {
@@ -168,7 +177,7 @@ function layoutOf(model, scale, store, strip) {
     yaxis: axis(model.metric.label, { ...scale.axis, domain: [strip ? 0.1 : 0, 1], zeroline: false }),
     yaxis2: { domain: RUG, range: [-1, 1], visible: false, fixedrange: true },
     shapes: shapesOf(model, store, levels, scale),
-    annotations: levels.map((level) => levelLabel(level, model.metric, scale)),
+    annotations: roomy ? levelLabels(levels, model.metric, scale, strip) : [],
   };
 }
 
@@ -177,13 +186,36 @@ function levelsOf({ report }) {
   const whole = report.answer ? report.similarity : {};
   return [
     { name: "threshold", value: report.threshold, tone: "good" },
-    { name: "full INT8", value: whole?.int8, tone: "culprit", dash: "dot", side: "center" },
-    { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot", side: "center" },
+    { name: "full INT8", value: whole?.int8, tone: "culprit", dash: "dot" },
+    { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot" },
   ].filter(({ value }) => isNumber(value));
 }
 
-function levelLabel({ name, value, tone, side }, metric, scale) {
-  return targetLabel(`${name} ${metric.text(value)}`, scale.at(value), scale, { tone, side });
+// Beside their lines, pushed apart where lines are close; where there is no room for them, the legend has them.
+function levelLabels(levels, metric, scale, strip) {
+  const room = (HEIGHT - MARGIN.top - MARGIN.bottom) * (strip ? 0.9 : 1);
+  const placed = levels
+    .map((level) => ({ ...level, y: (1 - scale.part(level.value)) * room }))
+    .sort((one, other) => one.y - other.y);
+  let above = -Infinity;
+  for (const label of placed) {
+    label.shown = Math.max(label.y, above + MARGIN.label);
+    above = label.shown;
+  }
+  const over = Math.max(0, above - room);
+  return placed.map(({ name, value, tone, shown }, place) => ({
+    xref: "paper",
+    x: 1,
+    xanchor: "left",
+    xshift: 8,
+    yref: "paper",
+    y: 1,
+    yanchor: "middle",
+    yshift: -(over && place === placed.length - 1 ? shown - over : shown),
+    text: plain(`${name} ${metric.text(value)}`),
+    showarrow: false,
+    font: { size: 12, color: colour(tone) },
+  }));
 }
 
 function shapesOf(model, store, levels, scale) {
@@ -228,7 +260,8 @@ function selected({ index }) {
   };
 }
 
-function legend(groups, { report }) {
+function legend(groups, model, roomy) {
+  const { report, metric } = model;
   const high = (report.precision ?? "fp32").toUpperCase();
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
@@ -240,5 +273,7 @@ function legend(groups, { report }) {
     ["none", "not tried", untried],
   ].filter(([, , size]) => size > 0);
   const item = ([mark, words, size]) => h("li", {}, h("i", { class: mark, "aria-hidden": true }), `${words} (${size})`);
-  show(byId("curve-legend"), entries.map(item));
+  const line = ({ name, value, tone }) =>
+    h("li", {}, h("i", { class: `line ${tone}`, "aria-hidden": true }), `${name} ${metric.text(value)}`);
+  show(byId("curve-legend"), [...(roomy ? [] : levelsOf(model).map(line)), ...entries.map(item)]);
 }

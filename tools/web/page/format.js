@@ -5,6 +5,7 @@ export const NOTHING = "–";
 const FRACTIONS = { cosine: "cosine similarity", top1: "top-1 agreement", agreement: "agreement with FP32" };
 const ACCURACY = "accuracy";
 const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
+const MOST_DECIMALS = 6;
 const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
 
 export function isNumber(value) {
@@ -27,6 +28,41 @@ export function fixed(value, digits) {
 
 export function percent(value, digits = 4) {
   return isNumber(value) ? `${fixed(100 * value, digits)}%` : NOTHING;
+}
+
+// With the digits that matter: two of the distance to the nearer end, four decimals at most, and as many as tell on
+// which side of the threshold it is. A figure that is exact has no zeros at its end.
+export function similarityText(value, threshold) {
+  if (!isNumber(value)) return NOTHING;
+  const wanted = 1 - Math.floor(Math.log10(100 * Math.min(Math.abs(value), Math.abs(1 - value)) || 100));
+  const isTold = (digits) =>
+    !isNumber(threshold) || Number(fixed(100 * value, digits)) >= shown(threshold) === value >= threshold;
+  let digits = Math.max(1, Math.min(4, wanted));
+  while (digits < MOST_DECIMALS && !isTold(digits)) digits += 1;
+  return `${shortened(100 * value, digits)}%`;
+}
+
+// Three digits, four decimals at most.
+export function dropText(value) {
+  if (!isNumber(value)) return NOTHING;
+  const wanted = 2 - Math.floor(Math.log10(100 * Math.abs(value) || 100));
+  return `${shortened(100 * value, Math.max(1, Math.min(4, wanted)))}%`;
+}
+
+function shown(share) {
+  return Number((100 * share).toPrecision(12));
+}
+
+function shortened(value, digits) {
+  const text = fixed(value, digits);
+  return Math.abs(Number(text) - value) < 1e-9 ? String(Number(text)) : text;
+}
+
+// The same in a sentence that was written with four decimals throughout.
+export function inShort(sentence, metric) {
+  return sentence.replace(/(\d+\.\d{4})%/g, (_, figure) =>
+    metric.fraction ? metric.text(figure / 100) : `${figure}%`,
+  );
 }
 
 export function decibels(value, digits = 1) {
@@ -61,17 +97,17 @@ export function duration(seconds) {
 }
 
 // How a metric is written and drawn: `loss` is what a logarithmic axis shows, null where the metric has no such axis.
-export function metricOf(name) {
+export function metricOf(name, threshold) {
   if (Object.hasOwn(FRACTIONS, name)) {
     return {
       name,
       label: FRACTIONS[name],
-      text: percent,
-      drop: percent,
+      fraction: true,
+      text: (value) => similarityText(value, threshold),
+      drop: dropText,
       loss: (value) => 1 - value,
       value: (loss) => 1 - loss,
       perfect: 1,
-      axis: percent,
     };
   }
   if (DECIBELS.has(name)) {
@@ -87,9 +123,11 @@ export function metricOf(name) {
       loss: (value) => value,
       value: (loss) => loss,
       perfect: 0,
-      axis: number,
     };
   }
-  if (name === ACCURACY) return { name, label: name, text: percent, drop: percent, loss: null };
+  if (name === ACCURACY) {
+    const text = (value) => similarityText(value, threshold);
+    return { name, label: name, fraction: true, text, drop: dropText, loss: null };
+  }
   return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
 }

@@ -38,7 +38,7 @@ export function frontPlot(element, { front, chosen, metric, recovery }, choose) 
 }
 
 function tickFormat(metric) {
-  return metric.text(1) === "100.0000%" ? ".1%" : "";
+  return metric.fraction ? ".1%" : "";
 }
 
 // Plotly keeps listeners when it draws again.

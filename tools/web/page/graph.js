@@ -2,31 +2,37 @@
 
 import { byId, h, show } from "./dom.js";
 import { plural } from "./format.js";
-import { drawGraph, makeCanvas } from "./drawing.js";
+import { READABLE, drawGraph, makeCanvas } from "./drawing.js";
 import { laidOut } from "./layout.js";
 import { SHADES, legendOf, shader } from "./shades.js";
 import { ancestorsOf, openAtFirst, treeOf } from "./tree.js";
 import { visibleGraph } from "./visible.js";
+import { wrapped } from "./wrap.js";
 
-const READABLE = 60;
 const MOST = 500;
+const AT_FIRST = [60, 40, 25, 16, 10, 0];
+const NARROW_AT_FIRST = [16, 10, 0];
+const WIDE = 720;
 
 export function startGraph(store) {
-  const state = { open: new Set(), shade: "precision", key: "", canvas: null, laid: null };
+  const state = { open: new Set(), shade: "precision", key: "", canvas: null, laid: null, revealed: null, first: null };
   const graph = { store, state };
-  state.canvas = makeCanvas(byId("graph"), {
+  state.canvas = makeCanvas(byId("graph"), byId("minimap"), {
     pick: (name) => store.select(name),
     toggle: (id) => toggle(graph, id),
   });
   controls(graph);
   store.on("model", () => renew(graph));
-  store.on("selection", () => requestAnimationFrame(() => refresh(graph, { reveal: true })));
+  store.on("selection", () => {
+    state.revealed = store.selected;
+    requestAnimationFrame(() => refresh(graph, { reveal: true }));
+  });
   store.on("search", () => state.canvas.mark(store));
   renew(graph);
 }
 
 function controls(graph) {
-  const { state, store } = graph;
+  const { state } = graph;
   show(
     byId("shade"),
     Object.entries(SHADES).map(([value, text]) => h("option", { value }, text)),
@@ -50,16 +56,18 @@ function controls(graph) {
     byId(id).addEventListener("click", () => state.canvas.zoomBy(factor));
   }
   byId("zoom-fit").addEventListener("click", () => state.canvas.fit());
-  window.addEventListener("beforeprint", () => state.canvas.fit());
-  byId("find-in-graph").addEventListener("click", () => findNext(store));
+  window.addEventListener("beforeprint", () => printed(graph));
+  window.addEventListener("afterprint", () => {
+    paint(graph);
+    state.canvas.toScreen();
+  });
 }
 
-// The next layer, after the selected one, whose name holds what is searched for.
-function findNext(store) {
-  const found = store.model.rows.filter((row) => store.search !== "" && store.matches(row));
-  if (!found.length) return;
-  const here = store.row()?.index ?? -1;
-  store.select((found.find((row) => row.index > here) ?? found[0]).name);
+// Paper shows what was shown at first, whole.
+function printed(graph) {
+  if (!graph.state.first) return;
+  paint(graph, graph.state.first);
+  graph.state.canvas.toPaper();
 }
 
 // A new model: the same network keeps its folding and layout, another one starts afresh.
@@ -80,14 +88,30 @@ function renew(graph) {
     paint(graph);
     return;
   }
-  state.open = openAtFirst(state.tree, READABLE);
   state.laid = null;
-  refresh(graph, {});
+  state.revealed = null;
+  begin(graph);
 }
 
-// Groups around the selected layer are open as long as it is selected.
-function opened({ state, store }) {
-  return new Set([...state.open, ...(state.ancestors.get(store.selected) ?? [])]);
+function isWide() {
+  return byId("graph").clientWidth >= WIDE;
+}
+
+// As much unfolded as can be read at once.
+async function begin(graph) {
+  const { state } = graph;
+  for (const most of isWide() ? AT_FIRST : NARROW_AT_FIRST) {
+    state.open = openAtFirst(state.tree, most);
+    if (!(await refresh(graph, {}))) return;
+    if (state.canvas.scale(isWide()) >= READABLE) break;
+  }
+  state.first = { visible: state.visible, laid: state.laid };
+  performance.mark("graph");
+}
+
+// Groups around a layer that was selected are open as long as it is selected.
+function opened({ state }) {
+  return new Set([...state.open, ...(state.ancestors.get(state.revealed) ?? [])]);
 }
 
 function visible(graph) {
@@ -98,28 +122,30 @@ function toggle(graph, id) {
   const { state, store } = graph;
   if (opened(graph).has(id)) {
     state.open.delete(id);
-    if ((state.ancestors.get(store.selected) ?? []).includes(id)) store.select(null);
+    if ((state.ancestors.get(state.revealed) ?? []).includes(id)) store.select(null);
   } else {
     state.open.add(id);
   }
   refresh(graph, { anchor: id });
 }
 
+// Draws what is unfolded; false where it could not, or where a newer request came in between.
 async function refresh(graph, { reveal = false, anchor = null }) {
   const { state, store } = graph;
-  if (byId("graph-box").hidden) return;
+  if (byId("graph-box").hidden) return false;
   const wanted = visible(graph);
   const ids = (of) => of.nodes.map((node) => node.id + node.frame).join("\n");
   if (state.laid && ids(wanted) === ids(state.visible)) {
     state.canvas.mark(store);
     if (reveal) state.canvas.reveal(store.row());
-    return;
+    return true;
   }
   state.canvas.size(wanted.nodes);
   byId("graph-state").textContent = "Laying out …";
   try {
-    const laid = await laidOut(wanted.nodes, wanted.edges);
-    if (!laid) return;
+    const inARow = await laidOut(wanted.nodes, wanted.edges, isWide());
+    if (!inARow) return false;
+    const laid = wrapped(inARow, wanted.nodes, state.canvas.room(), READABLE);
     state.visible = wanted;
     state.laid = laid;
     paint(graph);
@@ -128,14 +154,15 @@ async function refresh(graph, { reveal = false, anchor = null }) {
     else state.canvas.begin(store.row());
     byId("graph-state").textContent =
       `${plural(wanted.nodes.filter((node) => !node.frame).length, "node")} drawn of ${plural(store.model.rows.length, "layer")}`;
-    performance.mark("graph");
+    return true;
   } catch (error) {
     byId("graph-state").textContent = `This part could not be laid out (${error.message}); fold some groups.`;
+    return false;
   }
 }
 
-function paint({ state, store }) {
-  if (!state.laid) return;
+function paint({ state, store }, { visible: nodes, laid } = state) {
+  if (!laid) return;
   show(byId("graph-legend"), legendOf(state.shade, store.model));
-  drawGraph(state.canvas, state.visible, state.laid, shader(state.shade, store.model), store);
+  drawGraph(state.canvas, nodes, laid, shader(state.shade, store.model), store);
 }

@@ -170,7 +170,7 @@ function drawPoints(element, traces, title, report, metric) {
     height: 260,
     margin: { l: 80 },
     xaxis: axis(title, { zeroline: false }),
-    yaxis: axis(metric.label, { zeroline: false, tickformat: metric.text(1) === "100.0000%" ? ".1%" : "" }),
+    yaxis: axis(metric.label, { zeroline: false, tickformat: metric.fraction ? ".1%" : "" }),
     shapes: threshold,
   });
 }

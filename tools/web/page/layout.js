@@ -13,12 +13,13 @@ function startedWorker() {
   return worker;
 }
 
-// Boxes by node and points by edge, in the order of `edges`; null where a newer layout was asked for meanwhile.
-export function laidOut(nodes, edges) {
+// Boxes by node and points by edge, in the order of `edges`, from left to right where `isWide`, else downwards; null where a newer layout was asked for meanwhile.
+export function laidOut(nodes, edges, isWide) {
   const id = ++asked;
   const short = new Map(nodes.map((node, place) => [node.id, String(place)]));
   const request = {
     id,
+    direction: isWide ? "LR" : "TB",
     nodes: nodes.map(({ id: name, parent, width, height }) => ({
       id: short.get(name),
       parent: short.get(parent),
@@ -34,7 +35,7 @@ export function laidOut(nodes, edges) {
       machine.removeEventListener("message", answer);
       if (id !== asked) resolve(null);
       else if (data.error) reject(new Error(data.error));
-      else resolve({ ...data, boxes: new Map(data.boxes.map(([place, box]) => [nodes[place].id, box])) });
+      else resolve({ ...data, isWide, boxes: new Map(data.boxes.map(([place, box]) => [nodes[place].id, box])) });
     };
     machine.addEventListener("message", answer);
     machine.addEventListener("error", (event) => reject(new Error(event.message)), { once: true });

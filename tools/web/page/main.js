@@ -10,7 +10,9 @@ import { startGraph } from "./graph.js";
 import { startInputs } from "./inputs.js";
 import { startLive, tellStatus } from "./live.js";
 import { modelOf } from "./model.js";
+import { startPrint } from "./print.js";
 import { startRecipe } from "./recipe.js";
+import { startSearch } from "./search.js";
 import { makeStore } from "./store.js";
 import { startTable } from "./table.js";
 import { startTheme } from "./theme.js";
@@ -27,8 +29,10 @@ function start() {
     store.on("model", part);
   }
   startRecipe(store);
+  startPrint();
   startTable(store);
-  startKeys();
+  startKeys(startSearch(store));
+  startNextCulprit();
   performance.mark("usable");
   afterPaint(() => {
     startDetails(store);
@@ -50,32 +54,36 @@ function afterPaint(work) {
   else ready();
 }
 
-function startKeys() {
-  const search = byId("search");
-  search.addEventListener("input", () => store.find(search.value.trim()));
-  search.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") byId("find-in-graph").click();
-  });
+function startKeys(search) {
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches("input, select, textarea");
-    if (event.key === "/" && !typing) {
+    if (typing ? event.key !== "Escape" : event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") {
       event.preventDefault();
       search.focus();
-    } else if (event.key === "Escape") {
-      clear(search);
+    } else if (event.key === "n") {
+      nextCulprit();
+    } else if (event.key === "Escape" && !search.clear()) {
+      store.select(null);
+      closeDetails();
     }
   });
 }
 
-// What was searched for first, the selection then.
-function clear(search) {
-  if (search.value) {
-    search.value = "";
-    store.find("");
-  } else {
-    store.select(null);
-    closeDetails();
-  }
+// The culprit after the selected layer, and after the last one the first.
+function nextCulprit() {
+  const { culprits } = store.model;
+  const here = store.row()?.index ?? -1;
+  const next = culprits.find((row) => row.index > here) ?? culprits[0];
+  if (next) store.select(next.name);
+}
+
+function startNextCulprit() {
+  const buttons = [...document.querySelectorAll(".next-culprit")];
+  const offer = () => buttons.forEach((button) => (button.hidden = store.model.culprits.length < 2));
+  buttons.forEach((button) => button.addEventListener("click", nextCulprit));
+  store.on("model", offer);
+  offer();
 }
 
 start();

@@ -17,7 +17,7 @@ export function modelOf(data) {
   return {
     data,
     report,
-    metric: metricOf(report.metric),
+    metric: metricOf(report.metric, report.threshold),
     rows,
     byName: new Map(rows.map((row) => [row.name, row])),
     culprits: rows.filter((row) => row.culprit),
@@ -81,6 +81,14 @@ function layerTimes(report, plan) {
     for (const name of part.layers) times.set(name, (times.get(name) ?? 0) + part.milliseconds);
   }
   return times;
+}
+
+const STANDINGS = ["culprit", "suspect", "kept", "failed", "", "follows"];
+
+// Sorted by this, and then by the drop, what matters most comes first.
+export function rankOf(row) {
+  const standing = row.culprit ? "culprit" : row.suspect ? "suspect" : row.added ? "kept" : row.failed ? "failed" : "";
+  return STANDINGS.indexOf(!standing && !row.quantizable ? "follows" : standing);
 }
 
 export function verdictWord(row) {

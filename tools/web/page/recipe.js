@@ -3,23 +3,17 @@
 import { byId, copyButton, h, show } from "./dom.js";
 import { bytes, isNumber, plural } from "./format.js";
 
+const STRONG = "network.qdq.onnx";
+const WEAK = "trtexec.flags";
 const FORMS = [
-  ["trtexec.flags", "trtexec", "Flags for trtexec with weak typing."],
-  ["polygraphy_postprocess.py", "Polygraphy", "A script for --trt-network-postprocess-script."],
-  [
-    "modelopt_nodes_to_exclude.json",
-    "ModelOpt",
-    "nodes_to_exclude of modelopt.onnx.quantization, or of modelopt.onnx.autocast.",
-  ],
-  [
-    "network.qdq.onnx",
-    "Q/DQ ONNX",
-    "The network with Q/DQ pairs, the culprits left out: for strong typing, TensorRT 10, 11 and RTX.",
-  ],
+  [STRONG, "Strong typing", "The network with Q/DQ pairs, the culprits left out: for TensorRT 10, 11 and RTX."],
+  [WEAK, "Weak typing", "Flags for trtexec; TensorRT before 11 takes them, from 10.12 on they are deprecated."],
+  ["polygraphy_postprocess.py", "Polygraphy", "A script for Polygraphy with weak typing."],
+  ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude of modelopt.onnx.quantization."],
   ...["fp16", "bf16"].map((low) => [
     `network.${low}.onnx`,
-    "ONNX with Casts",
-    "The network with Casts, the culprits left in FP32: for strong typing, TensorRT 10, 11 and RTX.",
+    "Strong typing",
+    "The network with Casts, the culprits left in FP32: for TensorRT 10, 11 and RTX.",
   ]),
   ["plan.json", "Plan", "The precision of every layer, by name."],
   ["calibration.cache", "Scales", "The scales as TensorRT reads them."],
@@ -42,7 +36,7 @@ function showRecipe({ model: { data, report } }, view) {
   byId("recipe-words").textContent = isBest(files, data.recovery, report) ? bestWords(data.recovery) : words(report);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
-  if (!forms.some(([name]) => name === view.chosen)) view.chosen = forms[0][0];
+  if (!forms.some(([name]) => name === view.chosen)) view.chosen = firstForm(forms, report);
   const choose = (name) => {
     view.chosen = name;
     showRecipe({ model: { data, report } }, view);
@@ -61,8 +55,17 @@ function showRecipe({ model: { data, report } }, view) {
     content(
       forms.find(([name]) => name === view.chosen),
       files.get(view.chosen),
+      data.commands?.[view.chosen],
     ),
   ]);
+}
+
+// The form that the user's TensorRT takes: that of strong typing from 10.12 on, and where no TensorRT is known.
+function firstForm(forms, { engine, typing, versions }) {
+  const [major, minor] = (versions?.tensorrt ?? "").split(".").map(Number);
+  const isOld = engine === "tensorrt" && typing === "weak" && (major < 10 || (major === 10 && minor < 12));
+  const wanted = isOld ? WEAK : STRONG;
+  return (forms.find(([name]) => name === wanted) ?? forms[0])[0];
 }
 
 // `recover` writes its recipe where that of the run was: the plan tells whose the files are.
@@ -121,7 +124,7 @@ function tab([name, title], place, view, choose) {
   );
 }
 
-function content([name, , about], file) {
+function content([name, , about], file, command) {
   const text = typeof file === "string" ? file : null;
   return h(
     "div",
@@ -131,8 +134,9 @@ function content([name, , about], file) {
       { class: "bar-line" },
       h("code", {}, `recipe/${name}`),
       h("span", { class: "under" }, about),
-      text === null ? null : copyButton(text),
+      text === null ? null : copyButton(text, "Copy file"),
     ),
+    command ? h("div", { class: "command" }, h("code", {}, command), copyButton(command, "Copy command")) : null,
     text === null ? h("p", {}, `A file of ${bytes(file?.bytes)} in the run folder.`) : h("pre", { tabindex: 0 }, text),
   );
 }

@@ -1,4 +1,5 @@
-// From a figure to where it is drawn, and the axis that says so: plain, or the loss on a logarithm, downwards.
+// From a figure to where it is drawn, and the axis that says so: plain, or the loss on a logarithm, downwards. `part`
+// is the same as a share of the axis, from its lower end.
 
 import { isNumber, percent } from "./format.js";
 
@@ -6,7 +7,7 @@ const FLOAT_NOISE = 1e-9;
 const MOST_TICKS = 9;
 
 export function scaleOf(figures, metric, logarithmic) {
-  if (!logarithmic) return { at: (value) => value, axis: {} };
+  if (!logarithmic) return plainScale(figures.filter(isNumber));
   const losses = figures.filter(isNumber).map((figure) => metric.loss(figure));
   const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
   const positive = losses.filter((loss) => loss > noise);
@@ -19,14 +20,28 @@ export function scaleOf(figures, metric, logarithmic) {
     (_, place) => place % step === 0,
   );
   const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
+  const [least, most] = [high + 0.15, bottom - 0.15];
+  const at = (value) => Math.max(10 ** bottom, metric.loss(value));
   return {
-    at: (value) => Math.max(10 ** bottom, metric.loss(value)),
+    at,
+    part: (value) => (Math.log10(at(value)) - least) / (most - least),
     axis: {
       type: "log",
-      range: [high + 0.15, bottom - 0.15],
+      range: [least, most],
       tickvals: ticks.map((power) => 10 ** power),
       ticktext: words,
     },
+  };
+}
+
+function plainScale(figures) {
+  const [low, high] = [Math.min(...figures), Math.max(...figures)];
+  const spare = 0.06 * (high - low || Math.abs(high) || 1);
+  const [least, most] = [low - spare, high + spare];
+  return {
+    at: (value) => value,
+    part: (value) => (value - least) / (most - least),
+    axis: figures.length ? { range: [least, most] } : {},
   };
 }
 

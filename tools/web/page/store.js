@@ -7,7 +7,7 @@ export function makeStore(model) {
 
   store.on = (what, listener) => listeners[what].push(listener);
   store.select = (name) => {
-    if (name === store.selected) return;
+    if (name === null && store.selected === null) return;
     performance.mark("select");
     store.selected = name;
     tell("selection");

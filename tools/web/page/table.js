@@ -6,8 +6,11 @@ import { columnsFor, sorted } from "./columns.js";
 
 const ROW = 30;
 const SPARE = 12;
-const PRINTED = 300;
-const NAME = "minmax(var(--name), 1fr)";
+const PRINTED = 12;
+const NAME = { least: 160, most: 420, letter: 7.9, padding: 20 };
+const PHONE = window.matchMedia("(max-width: 640px)");
+
+const PRINTED_TOO = new Set(["gain", "taken_back"]);
 
 const FILTERS = {
   all: ["All layers", () => true],
@@ -22,9 +25,9 @@ const FILTERS = {
 export function startTable(store) {
   const parts = { scroller: byId("table"), head: byId("table-head"), body: byId("table-body") };
   const view = {
-    key: "index",
+    key: "verdict",
     descending: false,
-    filter: "all",
+    filter: "quantizable",
     op: "",
     cursor: 0,
     rows: [],
@@ -57,13 +60,14 @@ export function startTable(store) {
   parts.scroller.addEventListener("keydown", (event) => onKey(table, event));
   parts.body.addEventListener("click", (event) => onClick(table, event));
   window.addEventListener("resize", () => paint(table));
+  PHONE.addEventListener("change", reorder);
   for (const [event, printing] of [
     ["beforeprint", true],
     ["afterprint", false],
   ]) {
     window.addEventListener(event, () => {
       view.printing = printing;
-      paint(table);
+      reorder();
     });
   }
   fillFilters(table);
@@ -92,14 +96,13 @@ function fillFilters({ store, view }) {
 
 function arrange({ store, view, parts }) {
   const { rows } = store.model;
-  view.columns = columnsFor(store.model);
-  const by = view.columns.find((column) => column.key === view.key) ?? view.columns[0];
-  const [, test] = FILTERS[view.filter];
-  const kept = rows.filter((row) => test(row) && (view.op === "" || row.op_type === view.op) && store.matches(row));
+  const all = columnsFor(store.model);
+  view.columns = shownColumns(all, view);
+  const by = all.find((column) => column.key === view.key) ?? all[0];
+  const kept = rows.filter(store.search === "" ? filterOf(rows, view) : store.matches);
   view.rows = sorted(kept, by, view.descending);
   view.cursor = Math.max(0, Math.min(view.cursor, view.rows.length - 1));
-  const widths = view.columns.map((column) => (column.width ? `${column.width}px` : NAME));
-  parts.scroller.style.setProperty("--columns", widths.join(" "));
+  parts.scroller.style.setProperty("--columns", widths(view.columns, kept).join(" "));
   parts.scroller.setAttribute("aria-rowcount", String(view.rows.length + 1));
   parts.scroller.setAttribute("aria-colcount", String(view.columns.length));
   show(
@@ -113,6 +116,29 @@ function arrange({ store, view, parts }) {
   byId("table-empty").hidden = kept.length > 0;
 }
 
+// What is searched for is found whatever is shown.
+function filterOf(rows, { filter, op }) {
+  const [, wanted] = FILTERS[filter];
+  const test = rows.some(wanted) ? wanted : () => true;
+  return (row) => test(row) && (op === "" || row.op_type === op);
+}
+
+// A phone shows what fits beside each other, and paper the first columns.
+function shownColumns(columns, { printing }) {
+  if (printing) return columns.filter((column) => !column.optional || PRINTED_TOO.has(column.key));
+  return PHONE.matches ? columns.filter((column) => column.phone) : columns;
+}
+
+// The same in every row: a row is a grid of its own.
+function widths(columns, rows) {
+  const longest = rows.reduce((most, { name }) => Math.max(most, name.length), 0);
+  const name = Math.max(NAME.least, Math.min(NAME.most, longest * NAME.letter + NAME.padding));
+  return columns.map(({ width }) => {
+    if (width) return `${width}px`;
+    return PHONE.matches ? "minmax(0, 1fr)" : `minmax(${Math.ceil(name)}px, 1fr)`;
+  });
+}
+
 function headCell(column, view, click) {
   const state = view.key === column.key ? (view.descending ? "descending" : "ascending") : "none";
   const button = h(
@@ -120,12 +146,13 @@ function headCell(column, view, click) {
     { type: "button", title: column.help, "data-key": column.key, on: { click } },
     column.title,
   );
-  return h("div", { role: "columnheader", "aria-sort": state, class: column.numeric ? "number" : null }, button);
+  return h("div", { role: "columnheader", "aria-sort": state, class: kindOf(column) }, button);
 }
 
 function sortBy(table, column) {
   const { view, parts } = table;
-  view.descending = view.key === column.key ? !view.descending : Boolean(column.numeric) && column.key !== "index";
+  const downAtFirst = kindOf(column) === "number" && column.key !== "index";
+  view.descending = view.key === column.key ? !view.descending : downAtFirst;
   view.key = column.key;
   arrange(table);
   paint(table);
@@ -179,12 +206,20 @@ function rowElement(row, place, view) {
   );
 }
 
+function kindOf(column) {
+  if (["index", "name", "verdict"].includes(column.key)) return column.key;
+  return column.numeric ? "number" : null;
+}
+
 function cell(row, column) {
-  const text = column.text(row);
-  const kind = column.key === "name" ? "name" : column.key === "verdict" ? "verdict" : column.numeric ? "number" : null;
+  const text = column.key === "name" ? h("bdi", {}, row.name) : column.text(row);
   return h(
     "div",
-    { role: "gridcell", class: kind, title: column.key === "name" || column.key === "verdict" ? titleOf(row) : null },
+    {
+      role: "gridcell",
+      class: kindOf(column),
+      title: column.key === "name" || column.key === "verdict" ? titleOf(row) : null,
+    },
     text,
   );
 }

@@ -1,14 +1,16 @@
-// Groups of layers: by the prefixes of their names where those name stretches of the network, else by stretches alone.
+// Groups of layers: by the prefixes of their names where those name stretches of the network, by repeated blocks, else by
+// stretches alone.
+
+import { inBlocks } from "./blocks.js";
 
 const SEPARATORS = /[/.]+/;
-const MOST_CHILDREN = 60;
-const STRETCH = 40;
+const MOST_CHILDREN = 20;
+const STRETCHES = 12;
 
 // A tree of { id, label, first, last, size, children, layer }; leaves have `layer`, the row.
 export function treeOf(rows) {
   const entries = rows.map((row) => ({ row, path: row.name.split(SEPARATORS).filter(Boolean) }));
-  const root = { id: "", label: "", size: rows.length, children: inStretches(children(entries, 0, "g", ""), "g") };
-  return root;
+  return { id: "", label: "", size: rows.length, children: inParts(children(entries, 0, "g", ""), "g") };
 }
 
 // A part that is a number alone is named with the part before it: layer1.0.
@@ -52,7 +54,7 @@ function leafOf({ row }, depth) {
 }
 
 function group(id, label, made) {
-  const inside = inStretches(made, id);
+  const inside = inParts(made, id);
   return {
     id,
     label,
@@ -63,14 +65,16 @@ function group(id, label, made) {
   };
 }
 
-function inStretches(made, id) {
-  if (made.length <= MOST_CHILDREN) return made;
+function inParts(made, id) {
+  const blocks = inBlocks(made, id, group);
+  if (blocks.length <= MOST_CHILDREN) return blocks;
   const stretches = [];
-  for (let from = 0; from < made.length; from += STRETCH) {
-    const some = made.slice(from, from + STRETCH);
-    stretches.push(group(`${id}#${from}`, `${some[0].first} … ${some.at(-1).last}`, some));
+  const length = Math.ceil(blocks.length / STRETCHES);
+  for (let from = 0; from < blocks.length; from += length) {
+    const some = blocks.slice(from, from + length);
+    stretches.push(group(`${id}#${from}`, `layers ${some[0].first} to ${some.at(-1).last}`, some));
   }
-  return inStretches(stretches, `${id}#`);
+  return stretches;
 }
 
 // Every group's ancestors by layer name, outermost first.

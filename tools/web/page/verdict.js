@@ -1,7 +1,7 @@
-// The verdict, the three figures, and what they rest on.
+// The verdict, the three figures, what they rest on; and at the foot what the run was.
 
 import { byId, copyButton, h, show } from "./dom.js";
-import { bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
+import { bytes, count, duration, inShort, isNumber, number, plural, similarityText } from "./format.js";
 
 const NOTES_SHOWN = 5;
 
@@ -11,8 +11,32 @@ export function showVerdict({ model }) {
   document.title = `${report.model ?? "run"} · trt-bisect`;
   byId("headline").textContent = data.headline || report.summary || "Nothing has been measured yet.";
   show(byId("figures"), [card(model, "fp32"), card(model, "int8"), card(model, "recipe")]);
-  show(byId("basis"), [arithmetic(report), facts(data, report, metric), command(data.command)]);
+  show(byId("next"), next(report));
+  show(byId("basis"), [arithmetic(report)]);
+  show(byId("confidence"), confidence(report.answer, metric));
+  show(byId("about-body"), [facts(data, report, metric), command(data.command)]);
   show(byId("notes"), notes(report));
+}
+
+function next({ next_command: text, recipe }) {
+  if (!text) return null;
+  const what = text.startsWith("trt-bisect")
+    ? "Next: search on"
+    : recipe?.high?.length
+      ? "Next: build the recipe"
+      : "Next: build it";
+  return [h("h2", {}, what), command(text)];
+}
+
+// Each sentence begins with the words that say it in short.
+function confidence(answer, metric) {
+  const said = answer?.confidence ?? [];
+  if (!said.length) return null;
+  const item = (sentence) => {
+    const [short, ...rest] = inShort(sentence, metric).split(":");
+    return h("li", {}, h("strong", {}, short), rest.length ? `:${rest.join(":")}` : "");
+  };
+  return [h("h3", {}, "What this rests on"), h("ul", {}, said.map(item))];
 }
 
 const TITLES = { fp32: "FP32", int8: "Full INT8", recipe: "Recipe" };
@@ -45,17 +69,24 @@ function under(model, plan) {
     return isNumber(report.threshold)
       ? `the reference; the threshold is ${metric.text(report.threshold)}`
       : "the reference";
-  if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8`;
+  if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8${overInputs(report, plan)}`;
   const kept = (report.recipe?.high ?? []).length;
   if (!isNumber(report.similarity?.recipe)) return "";
-  if (!kept) return "the same: nothing is left high";
+  if (!kept) return `the same: nothing is left high${overInputs(report, plan)}`;
   const left = `${plural(kept, "layer")} left in ${(report.precision ?? "fp32").toUpperCase()}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
-  if (!shares.length || !shares.every(isNumber)) return left;
-  return `${left}, ${percent(
-    shares.reduce((sum, share) => sum + share, 0),
-    1,
-  )} of the multiply-adds in INT8`;
+  const inputs = overInputs(report, plan);
+  if (!shares.length || !shares.every(isNumber)) return left + inputs;
+  const share = similarityText(shares.reduce((sum, one) => sum + one, 0));
+  return `${left}, ${share} of the multiply-adds in INT8${inputs}`;
+}
+
+// The inputs that a figure is of, where it is of several.
+function overInputs({ by_input: byInput }, plan) {
+  const facts = byInput?.[plan];
+  if (!facts) return "";
+  const inputs = plural(facts.inputs, "input");
+  return facts.together ? `; over ${inputs} together` : `; on the worst of ${inputs}`;
 }
 
 function speed(report, plan) {

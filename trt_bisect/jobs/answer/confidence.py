@@ -60,7 +60,10 @@ class Grounds:
 
 
 def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
-    """Returns the sentences on which inputs, which arithmetic and which margins a verdict rests."""
+    """Returns the sentences on which inputs, which arithmetic and which margins a verdict rests.
+
+    Of each sentence the words before the first colon say it in short.
+    """
     said = [*_inputs(grounds), _arithmetic(grounds), *_margin(grounds, rule), *_culprits(grounds, rule)]
     return (*said, *_followers(grounds, rule))
 
@@ -68,7 +71,7 @@ def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
 def _inputs(grounds: Grounds) -> Iterator[str]:
     unseen = f"{grounds.unseen} unseen" if grounds.unseen else "no unseen input"
     yield (
-        f"It rests on {_counted(grounds.given, 'input')} given and {unseen}; "
+        f"It rests on {_counted(grounds.given, 'input')} given and {unseen}: "
         f"the search judged its plans on {grounds.judged} of those given."
     )
     if grounds.given < ENOUGH:
@@ -80,7 +83,7 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
 
 def _arithmetic(grounds: Grounds) -> str:
     if grounds.arithmetic != EMULATED:
-        return f"The outputs were measured on {grounds.engine}; another version or GPU may round otherwise."
+        return f"The outputs were measured on {grounds.engine}: another version or GPU may round otherwise."
     return (
         f"No engine has confirmed this: TensorRT's {grounds.low} was emulated with {grounds.engine}, "
         "and costs in speed are counted, not timed."
@@ -122,14 +125,18 @@ def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
 
 def _followers(grounds: Grounds, rule: Rule) -> Iterator[str]:
     if grounds.followers_round:
-        yield "Layers that only follow rounded what they make between INT8 layers, as TensorRT's weak typing may do."
+        yield (
+            "Layers that only follow rounded too: what they make between INT8 layers, as TensorRT's weak typing may do."
+        )
     if grounds.followers is None:
         return
     similarity = None if not math.isfinite(grounds.followers) else rule.metric.value(grounds.followers)
     holds = grounds.followers <= rule.budget
+    too = " too" if holds is grounds.meets else ""
     text = (
-        "TensorRT's weak typing may also round what layers that only follow make between INT8 layers: then the worst "
-        f"input has {figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
+        f"With followers in INT8 it {'holds' if holds else 'misses'}{too}: TensorRT's weak typing may also round what "
+        "layers that only follow make between INT8 layers: then the worst input has "
+        f"{figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
     )
     yield text if holds or not grounds.meets else f"{text} --followers int8 searches a recipe that meets it there too."
 

@@ -12,6 +12,7 @@ from trt_bisect.data.spill import Spill
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.model.session import give_back_arena
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
         feeds, labels = _distinct(experiment, spill)
         preparation.progress.stage("FP32 on all inputs", len(feeds))
         given = GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)
-        yield AnswerInputs(given, _counting(experiment, given), tuple(range(len(experiment.feeds))), spill)
+        counting = _counting(experiment, given)
+        give_back_arena()
+        yield AnswerInputs(given, counting, tuple(range(len(experiment.feeds))), spill)
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -22,10 +23,16 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.model.pieces import Boundaries
+from trt_bisect.model.session import give_back_arena
+from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.machine import cores
 
 _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
+_HELD = 2
+"""An inference that switches precisions holds a tensor and its rounded copy."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
 
@@ -218,6 +225,7 @@ class AnswerPlans:
         known = store.find(key)
         if known is None:
             self.preparation.progress.stage(f"Measuring on {name}", len(given))
+            give_back_arena()
             known = self._measured(key, build, given)
             store.keep(known)
         return known
@@ -243,8 +251,15 @@ class AnswerPlans:
 
     def _runner(self, ranges: Ranges) -> Runner:
         if self._session is not None:
-            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder)
+            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
         return WholeRunner(self.with_ranges(ranges).builder)
+
+    @cached_property
+    def _at_once(self) -> int:
+        """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
+        network, feeds = self.experiment.network, self.experiment.feeds[0]
+        each = _HELD * Boundaries.of(network).most_bytes(facts_for(network, feeds))
+        return max(1, min(cores(), 1 + self.preparation.options.memory_bytes // 2 // max(each, 1)))
 
     def _tell(self, plan: PrecisionPlan) -> None:
         high = len(self.experiment.network.quantizable) - len(plan.lowered)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import (
@@ -15,6 +15,7 @@ from trt_bisect.jobs.options.concerns import (
     EXPLAIN_NOTHING,
     FULL,
     NONE,
+    PER_TENSOR,
     CalibrationOptions,
     ClusterOptions,
     DataOptions,
@@ -28,7 +29,13 @@ from trt_bisect.jobs.options.concerns import (
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.judging import DIRECTIONS, JudgeOptions
 from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.precision import Precision
+
+if TYPE_CHECKING:
+    from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.model.low import LowPrecision
+    from trt_bisect.model.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +45,26 @@ class MeasuringOptions(
     JudgeOptions,
     CalibrationOptions,
     EngineOptions,
+    OperatorOptions,
     SearchOptions,
     ClusterOptions,
     OutputOptions,
 ):
     """The options that plans are prepared and measured with."""
+
+    def network(
+        self,
+        model: str | Path | Network,
+        shapes: Mapping[str, tuple[int, ...]] | None,
+        low: LowPrecision | None = None,
+    ) -> Network:
+        """Returns the network in a file, with the operators, the low precision and the scales of weights asked for."""
+        found = super().network(model, shapes, low or self.low_precision)
+        return found.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else found
+
+    def build_options(self) -> BuildOptions:
+        """The options as builders take them."""
+        return replace(super().build_options(), operators=tuple(self.ort_ops))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,6 +201,7 @@ class SensitivityOptions(MeasuringOptions):
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
     tactic_sources: Sequence[str] = fixed(())
+    dla: int | None = fixed(None)
     strategy: str = fixed(BRANCH)
     curve: str = fixed(FULL)
     cluster: str = fixed("")
@@ -230,6 +253,7 @@ class WorstOptions(MeasuringOptions):
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
     tactic_sources: Sequence[str] = fixed(())
+    dla: int | None = fixed(None)
     strategy: str = fixed(BRANCH)
     curve: str = fixed(FULL)
     cluster: str = fixed("")
@@ -242,7 +266,7 @@ class WorstOptions(MeasuringOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorOptions(DataOptions, CalibrationOptions, MemoryOptions, OutputOptions):
+class TensorOptions(DataOptions, CalibrationOptions, OperatorOptions, MemoryOptions, OutputOptions):
     """The options that ``compare`` and ``profile`` share."""
 
     inputs: Any = option(
@@ -306,7 +330,7 @@ class ProfileOptions(TensorOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(DataOptions, CalibrationOptions, MemoryOptions):
+class CalibrateOptions(DataOptions, CalibrationOptions, OperatorOptions, MemoryOptions):
     """The options of ``trt-bisect calibrate``."""
 
     panel: ClassVar[str] = "Output"
@@ -319,7 +343,7 @@ class CalibrateOptions(DataOptions, CalibrationOptions, MemoryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayersOptions(DataOptions):
+class LayersOptions(DataOptions, OperatorOptions):
     """The options of ``trt-bisect layers``."""
 
     calibration: Any = fixed(None)

@@ -42,6 +42,8 @@ PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
 LOWS = tuple(map(str, (Precision.INT8, Precision.FP16, Precision.BF16, Precision.FP8)))
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 FOLLOWERS = (FOLLOWERS_HIGH, FOLLOWERS_INT8)
+PER_CHANNEL, PER_TENSOR = "channel", "tensor"
+WEIGHT_SCALES = (PER_CHANNEL, PER_TENSOR)
 BESIDE, NONE = "beside", "none"
 MIB = 1 << 20
 
@@ -181,6 +183,25 @@ class EngineOptions(Options):
         help="The only sources that TensorRT may take kernels from, by their names in TacticSource; may be repeated.",
         otherwise="TensorRT's own choice",
     )
+    weight_scales: str = option(
+        PER_CHANNEL,
+        choices=WEIGHT_SCALES,
+        noun="choice of weight scales",
+        help="One scale for each output channel of a weight (channel), or one for the whole weight (tensor), as the "
+        "DLA has them. TensorRT's weak typing chooses by itself.",
+    )
+    plugins: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        flag=("--plugin", "--plugins"),
+        help="Libraries with TensorRT plugins, loaded before the network is parsed; may be repeated.",
+    )
+    dla: int | None = option(
+        None,
+        kind=WHOLE,
+        least=0,
+        help="Weak typing: the DLA core that runs what it can; the rest falls back to the GPU. Untried.",
+    )
     build_timeout: float | None = option(
         1800.0,
         kind=NUMBER,
@@ -225,6 +246,8 @@ class EngineOptions(Options):
             force_int8=self.force_int8,
             tactic_sources=tuple(self.tactic_sources) or None,
             followers_round=self.followers == FOLLOWERS_INT8,
+            plugins=tuple(self.plugins),
+            dla=self.dla,
             timeout=self.build_timeout,
         )
 

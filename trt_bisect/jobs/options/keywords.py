@@ -42,7 +42,12 @@ class RunKeywords(TypedDict, total=False):
     force_int8: bool
     followers: str
     tactic_sources: Sequence[str]
+    weight_scales: str
+    plugins: Sequence[str]
+    dla: int | None
     build_timeout: float | None
+    ort_ops: Sequence[str]
+    unknown_ops: str
     strategy: str
     curve: str
     memory: int
@@ -83,7 +88,12 @@ class RecoverKeywords(TypedDict, total=False):
     typing: str
     precision: str
     followers: str
+    weight_scales: str
+    plugins: Sequence[str]
+    dla: int | None
     build_timeout: float | None
+    ort_ops: Sequence[str]
+    unknown_ops: str
     memory: int
     cluster: str
     cluster_cpus: int
@@ -123,7 +133,11 @@ class SensitivityKeywords(TypedDict, total=False):
     typing: str
     precision: str
     followers: str
+    weight_scales: str
+    plugins: Sequence[str]
     build_timeout: float | None
+    ort_ops: Sequence[str]
+    unknown_ops: str
     memory: int
     output: str | Path | StagedFile | None
     progress: Progress | None
@@ -149,7 +163,11 @@ class WorstKeywords(TypedDict, total=False):
     engine: str
     typing: str
     followers: str
+    weight_scales: str
+    plugins: Sequence[str]
     build_timeout: float | None
+    ort_ops: Sequence[str]
+    unknown_ops: str
     memory: int
     output: str | Path | None
     progress: Progress | None
@@ -166,6 +184,8 @@ class CompareKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    ort_ops: Sequence[str]
+    unknown_ops: str
     memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int
@@ -186,6 +206,8 @@ class ProfileKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    ort_ops: Sequence[str]
+    unknown_ops: str
     memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int

@@ -29,7 +29,7 @@ from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.jobs.recover.build_report import Found, recovery_verdict, stopped_recovery
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
@@ -72,7 +72,7 @@ def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recove
     output = content_of(options.output)
     folder = None if output is None else make_folder(Path(output))
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
-        network = model if isinstance(model, Network) else load_network(model, options.shapes)
+        network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
         with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
             found = _recovered(preparation, experiment, options, most, lambda known: folder and known.save(folder))

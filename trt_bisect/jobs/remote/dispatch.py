@@ -32,6 +32,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first
 from trt_bisect.history.record_on_exit import BESIDE, recorded
 from trt_bisect.jobs.remote.worker import RunRequest
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.results.run_report import Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
@@ -40,7 +41,10 @@ from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder, write_whole
 
 _FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
-_NOT_ELSEWHERE = ("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries")
+_NOT_ELSEWHERE = (
+    *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
+    *("plugins", "ort_ops"),
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
-    network = model if isinstance(model, Network) else load_network(model, shapes)
+    network = model if isinstance(model, Network) else load_network(model, shapes, asked.get("unknown_ops", BEFORE))
     for name in ("calibration", "inputs", "dataset", "validation"):
         asked[name] = _carried(asked.get(name), network, keep_masks=asked.get("keep_mask_ranges", False))
     engine = _engine(job)

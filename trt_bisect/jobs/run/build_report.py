@@ -18,7 +18,7 @@ from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.overflow import Overflow
-from trt_bisect.results.precision_check import obedience_notes
+from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report, RoundedTensor
 from trt_bisect.results.search_result import Measured
@@ -98,7 +98,7 @@ def assemble(
         summary=summary(network, rule, measured, similarity, filled.by_input, answer),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured, rule, accept=accept),
+        exit_code=exit_code(measured, doubted=bool(answer.doubts) and not accept),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )
@@ -118,8 +118,12 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
 
 
 def _obedience(measured: Measured, network: Network) -> list[str]:
-    deciding = {step.layers[-1]: measured.whole_trial_of(step.plan) for step in measured.findings.steps if step.culprit}
-    return obedience_notes(network, measured.trials.values(), deciding)
+    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.culprit}
+    deciding = {
+        k: measured.taking_back(k) or (measured.whole_trial_of(steps[k]) if k in steps else None)
+        for k in measured.recipe.culprits
+    }
+    return [*obedience_notes(network, measured.trials.values(), deciding), *dla_notes(network, measured.full)]
 
 
 def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:

@@ -17,7 +17,7 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.explain import explained, setting_of
 from trt_bisect.jobs.run.find_culprits import announced, verdict, write_graph
 from trt_bisect.jobs.workspace import working_in
-from trt_bisect.model.network import Network, network_of
+from trt_bisect.model.network import Network
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
@@ -75,7 +75,7 @@ def run_with(
     folder = None if output is None else make_folder(Path(output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
-        network = network_of(model, options.shapes, options.low_precision)
+        network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
         with ExitStack() as stack:
             first = stack.enter_context(preparation.opened(options.calibration, options.inputs, options.dataset))

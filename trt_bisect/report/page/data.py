@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.precision import Precision
 from trt_bisect.report.page.headline import headline, recovered_headline
+from trt_bisect.results.recipe_files import FLOAT_NETWORK, FOLDER
 from trt_bisect.results.recovery import Recovery
+from trt_bisect.results.remedy_commands import recipe_commands
 from trt_bisect.results.run_report import RECOVER, Report
 from trt_bisect.support.plain_json import plain
 
@@ -24,6 +27,7 @@ def page_data(
     status: str = "finished",
     progress: Mapping[str, Any] | None = None,
     command: str = "",
+    folder: str = "",
 ) -> dict[str, Any]:
     """Returns the data for ``render_page``, in JSON's types: no NaN and no infinity.
 
@@ -36,6 +40,7 @@ def page_data(
         status: ``finished``, ``running`` or ``interrupted``.
         progress: of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
         command: the command line of the run.
+        folder: the run folder, as the commands on the recipe's files name it.
     """
     alone = recovery if report.strategy == RECOVER else None
     data: dict[str, Any] = plain(
@@ -49,9 +54,17 @@ def page_data(
             "recipe": recipe or {},
             "recovery": None if recovery is None else recovery.to_json(),
             "command": command,
+            "commands": _commands(recipe or {}, folder, report.precision, report.low),
         }
     )
     return data
+
+
+def _commands(recipe: Mapping[str, Any], folder: str, high: str, low: str) -> dict[str, str]:
+    """Returns by file of the recipe the complete command that uses it."""
+    place = f"{folder}/{FOLDER}" if folder else FOLDER
+    known = recipe_commands(place, Precision(high), Precision(low), has_pairs=FLOAT_NETWORK not in recipe)
+    return {name: command.text for name, command in known.items() if name in recipe}
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:

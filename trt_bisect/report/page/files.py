@@ -30,6 +30,7 @@ def write_page(report: Report, folder: Path) -> None:
         recipe_texts(folder / FOLDER),
         recovery=recovery_for(read_as(Recovery.from_json, folder / RECOVERY), report),
         command=report.command,
+        folder=str(folder),
     )
     write_whole(folder / PAGE, render_page(data).encode())
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trt_bisect.analyzer.metrics import FRACTIONS
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.recovery import Recovery
+from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.summary import FIGURES, over_inputs
 
 
 def headline(report: Report, status: str = "finished") -> str:
@@ -19,33 +19,29 @@ def headline(report: Report, status: str = "finished") -> str:
         return _so_far(report, status)
     if report.exit_code == 3:
         return "Nothing could be measured: no plan's engine was built and run."
-    figure, low = FIGURES.get(report.metric, report.metric), report.low.upper()
-    int8, threshold = _over_inputs(report, "int8"), _text(report, report.threshold)
+    threshold, low = _short(report.metric, report.threshold), report.low.upper()
     if report.exit_code == 0:
-        return f"In full {low} the {figure} is {int8}, within the threshold of {threshold}: no layer is to blame."
+        return f"Full {low} meets {threshold}: no layer is to blame."
     if report.similarity.get("int8") is None:
-        return f"Full {low} gives no figure: {_blame(report)}, and {_cure(report)}."
-    return f"In full {low} the {figure} is {int8}, which misses {threshold}: {_blame(report)}, and {_cure(report)}."
+        return f"Full {low} gives no figure: {_blame(report)}, {_cure(report)}."
+    if report.recipe.get("meets") and not report.recipe["high"]:
+        return f"Full {low} meets {threshold}, but this pass is doubted."
+    return f"Full {low} misses {threshold}: {_blame(report)}, {_cure(report)}."
 
 
 def recovered_headline(found: Recovery) -> str:
     """Returns the result of ``recover`` in one sentence."""
-    int8, recipe = (
-        found.text(found.measured.get(plan)) + over_inputs(found.by_input.get(plan), found.text)
-        for plan in ("int8", "recipe")
-    )
-    least = found.text(found.target.get("least"))
-    start = f"In full INT8 the {FIGURES.get(found.figure, found.figure)} is {int8}"
+    least = _short(found.figure, found.target.get("least"))
     if found.meets and not found.high and not found.moves:
-        return f"{start}, which meets the target of {least}: nothing has to be left high."
+        return f"Full INT8 meets the target of {least}: nothing has to be left high."
     scales, high = len(found.moves), len(found.high)
     changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
     left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
     changes.append(left if high else "all layers in INT8")
     ends = "meets" if found.meets else "misses"
     return (
-        f"{start}; with {' and '.join(changes)} it is {recipe}, which {ends} the target of {least} and gives up "
-        f"{found.cost:.2%} of INT8's gain in speed."
+        f"With {' and '.join(changes)} the network {ends} the target of {least}, for {100 * found.cost:.2g}% of INT8's "
+        "gain in speed."
     )
 
 
@@ -64,22 +60,15 @@ def _blame(report: Report) -> str:
 
 
 def _cure(report: Report) -> str:
-    restored, high = _text(report, report.similarity.get("recipe")), len(report.recipe.get("high", ()))
-    layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
+    high = len(report.recipe.get("high", ()))
     if report.recipe.get("meets"):
-        return f"with {layers} it is {restored}"
-    return f"no plan that was tried meets it, {layers} gave {restored}"
+        layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
+        return f"and {layers} {'restores' if high == 1 else 'restore'} it"
+    return "and no plan that was tried meets it"
 
 
-def _over_inputs(report: Report, plan: str) -> str:
-    """Returns a plan's figure and the inputs that it is of, without their mean, which stands below."""
-    facts = report.by_input.get(plan)
-    text = _text(report, report.similarity.get(plan))
-    if not facts:
-        return text
-    inputs = "over {} inputs together" if facts.get("together") else "on the worst of {} inputs"
-    return f"{text} {inputs.format(facts['inputs'])}"
-
-
-def _text(report: Report, value: float | None) -> str:
-    return figure_text(report.metric, value)
+def _short(metric: str, value: float | None) -> str:
+    """Returns a threshold with the digits that it was given with."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.6g}%" if metric in FRACTIONS or metric == ACCURACY else figure_text(metric, value)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,6 +21,11 @@ _SCRIPTS = ("page.js", "plotly.js")
 _WORKER = "layout.js"
 _OWN, _LOW = "page.js", "INT8"
 """The page's own script, and the word in its texts that stands for the low precision; it has it nowhere else."""
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
+    '<path d="M2 4h5l2 7h5" fill="none" stroke="#fff" stroke-width="2"/>'
+    '<path d="M8 4l3 3-3 3-3-3z" fill="#ff6b5e"/></svg>'
+)
 
 
 def render_page(data: Mapping[str, Any], live: str = "") -> str:
@@ -38,6 +44,7 @@ def render_page(data: Mapping[str, Any], live: str = "") -> str:
             report=data["report"],
             low=low,
             headline=data["headline"],
+            icon=icon(),
             policy=_policy(scripts, live),
             live=live,
             style=Markup(asset("page.css")),
@@ -59,6 +66,12 @@ def json_in_html(value: Any) -> Markup:
 def asset(name: str) -> str:
     """Returns the text of a bundled file; ``make assets`` makes these files."""
     return (ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def icon() -> str:
+    """Returns the page's icon as an address that holds it: a falling curve and its culprit."""
+    return f"data:image/svg+xml,{quote(_ICON)}"
 
 
 @cache

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
+from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
@@ -26,6 +27,7 @@ _ROWS = 8
 _SUSPECTS = 3
 _OUTPUTS = 4
 _LATENCIES = 10
+_UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 _PIPED = 100
 """Columns where the output is no terminal."""
 
@@ -79,6 +81,8 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         if table is not None:
             yield Text("")
             yield table
+    if report.answer is not None and report.answer.confidence:
+        yield Text(f"Confidence: {report.answer.rests_on}")
     yield from (Text(line) for line in latency_lines(report))
 
 
@@ -282,6 +286,8 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
     remark = "culprit" if row.culprit else "" if row.outcome in ("measured", FOLLOWS) else row.outcome
     if row.obeyed is False:
         remark = f"{remark} ran in {row.ran}".strip()
+    elif row.ran in _UNPROVEN:
+        remark = f"{remark} {_UNPROVEN[row.ran]}".strip()
     cells = [name, shape, figure_text(report.metric, row.similarity), "" if row.outcome == FOLLOWS else drop]
     if report.metric != "sqnr":
         cells.append("" if row.sqnr is None else f"{row.sqnr:.1f} dB")

@@ -31,6 +31,17 @@ for (const head of heads) {
   });
 }
 
+// Times are sent in UTC and shown in the reader's own.
+function showTimes() {
+  for (const time of rows.querySelectorAll("time[datetime]")) {
+    const when = new Date(time.dateTime);
+    if (!Number.isNaN(when.valueOf())) {
+      time.textContent = when.toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
+      time.title = when.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+    }
+  }
+}
+
 function tell(words, kind) {
   live.hidden = false;
   live.className = `live ${kind}`;
@@ -44,6 +55,7 @@ async function refresh() {
     const focused = document.activeElement?.getAttribute("href");
     rows.innerHTML = await answer.text();
     document.getElementById("none").hidden = rows.children.length > 0;
+    showTimes();
     sort();
     if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   } else if (answer.status !== 304) {
@@ -73,4 +85,5 @@ theme.addEventListener("click", () => {
 });
 
 paint(localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+showTimes();
 watch();

@@ -1,0 +1,134 @@
+"""Every name of TensorRT's Python interface that the code uses exists in the real modules.
+
+``tests/files/bindings`` has the names of the modules of TensorRT 8.5, 8.6, 10.3, 10.13, 11.4 and TensorRT-RTX, as
+``tools/binding_names.py`` wrote them. ``tests/support/api_names.py`` reads the names that the code uses off its source.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.support.api_names import BUILDER, CHECKS, COMMON, WEAK, cuda_names_used, names_in, names_used
+from tests.support.fake_tensorrt import Definition, FakeLayer, Kind, Tensor
+from trt_bisect.builder import tensorrt_walk, weak_plan
+from trt_bisect.builder.tensorrt_engine import _DTYPES
+
+BINDINGS = Path(__file__).parents[1] / "files" / "bindings"
+WITH_WEAK = ("tensorrt-8.5.3.1", "tensorrt-8.6.0", "tensorrt-10.3.0", "tensorrt-10.13.3.9")
+STRONG_ONLY = ("tensorrt-11.4.0.106", "tensorrt-rtx-1.7.1.116")
+ABSENT = {
+    "tensorrt-8.5.3.1": {
+        "tensorrt_build.py: IBuilderConfig.builder_optimization_level",  # asked for with hasattr
+        "tensorrt_walk.py: ILayer.metadata",  # asked for with getattr
+    }
+}
+"""The names that a version does not have, and that the code does not need there."""
+
+
+def names_of(version):
+    return names_in(BINDINGS / f"{version}.txt")
+
+
+def used_by(names):
+    return [BUILDER / name for name in names if (BUILDER / name).is_file()]
+
+
+def absent(version, files):
+    there = names_of(version)
+    return {
+        f"{file.name}: {kind}.{name}"
+        for file in files
+        for kind, names in names_used(file).items()
+        for name in names
+        if name not in there.get(kind, ())
+    }
+
+
+@pytest.mark.parametrize("version", WITH_WEAK)
+def test_with_weak_typing(version):
+    files = [*used_by((*COMMON, *WEAK)), *sorted(CHECKS.glob("*.py"))]
+    assert absent(version, files) == ABSENT.get(version, set())
+
+
+@pytest.mark.parametrize("version", STRONG_ONLY)
+def test_with_strong_typing_alone(version):
+    assert absent(version, used_by(COMMON)) == set()
+
+
+def test_the_names_are_found_in_the_source():
+    """A mistake in the search for names would make the tests above pass."""
+    build, walk = names_used(BUILDER / "tensorrt_build.py"), names_used(BUILDER / "tensorrt_walk.py")
+    assert {"clear_flag", "set_timing_cache", "builder_optimization_level"} <= build["IBuilderConfig"]
+    assert {"precision", "set_output_type", "metadata", "get_input"} <= walk["ILayer"]
+    assert walk["IElementWiseLayer"] == {"op"}
+    weak = names_used(BUILDER / "tensorrt_weak.py")
+    assert weak["IInt8EntropyCalibrator2"] >= {"get_batch", "read_calibration_cache"}
+    assert names_used(BUILDER / "tensorrt_engine.py")["IExecutionContext"] >= {"execute_async_v3", "infer_shapes"}
+
+
+def test_a_wrong_name_is_found(tmp_path):
+    wrong = tmp_path / "tensorrt_wrong.py"
+    wrong.write_text("def f(trt, config):\n    config.set_flags(trt.BuilderFlag.INT9)\n    return trt.Bilder()\n")
+    assert absent("tensorrt-8.6.0", [wrong]) == {
+        "tensorrt_wrong.py: IBuilderConfig.set_flags",
+        "tensorrt_wrong.py: BuilderFlag.INT9",
+        "tensorrt_wrong.py: *.Bilder",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("LayerType", tensorrt_walk._LEFT_ALONE | tensorrt_walk._HEAVY | tensorrt_walk._MOVES),
+        ("LayerType", frozenset(weak_plan._KINDS.values())),
+        ("DataType", tensorrt_walk._FLOATS | _DTYPES.keys()),
+        ("NetworkDefinitionCreationFlag", {"EXPLICIT_BATCH", "STRONGLY_TYPED"}),
+        ("BuilderFlag", {"OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES"}),
+        ("TacticSource", {"JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS"}),
+    ],
+)
+def test_names_in_texts_are_names_of_some_version(kind, names):
+    """The code compares the names of enums' members with these; no version has all of them."""
+    known = set().union(*(names_of(version)[kind] for version in (*WITH_WEAK, *STRONG_ONLY)))
+    assert set(names) <= known
+    assert "OBEY_PRECISION_CONSTRAINTS" in names_of("tensorrt-8.5.3.1")["BuilderFlag"]
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "kind"), [(FakeLayer, "ILayer"), (Tensor, "ITensor"), (Definition, "INetworkDefinition")]
+)
+def test_stand_ins_of_the_tests_have_no_invented_names(stand_in, kind):
+    """What the walk is tested on has the interface of TensorRT 8.6's own objects."""
+    helpers = {"inputs", "outputs", "weights", "op", "output_types", "tensors", "output_names", "layers"}
+    helpers |= {"add", "asked"}
+    public = {name for name in {*vars(stand_in), *getattr(stand_in, "__annotations__", ())} if not name.startswith("_")}
+    assert public - helpers <= names_of("tensorrt-8.6.0")[kind]
+    assert {member.name for member in Kind} <= names_of("tensorrt-8.6.0")["LayerType"]
+
+
+def test_pycuda():
+    there = names_in(BINDINGS / "pycuda-2026.1.txt")
+    found = {name if "." not in name else tuple(name.split(".")) for name in cuda_names_used()}
+    missing = {
+        name
+        for name in found
+        if (name not in there["*"] if isinstance(name, str) else name[1] not in there.get(name[0], ()))
+    }
+    assert missing == set()
+    assert {"memcpy_htod_async", ("Event", "time_since"), ("Device", "retain_primary_context")} <= found
+
+
+@pytest.mark.parametrize(("module", "version"), [("tensorrt_rtx_bindings", "tensorrt-rtx-1.7.1.116")])
+def test_the_committed_names_are_those_of_the_installed_module(module, version):
+    """TensorRT-RTX is installed where these tests run: the table of its version is as the tool writes it."""
+    rtx = pytest.importorskip(module)
+    if not version.endswith(rtx.__version__):
+        pytest.skip(f"{rtx.__version__} is installed")
+    root = Path(__file__).parents[2]
+    spec = importlib.util.spec_from_file_location("binding_names", root / "tools" / "binding_names.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.names_of(module) == (BINDINGS / f"{version}.txt").read_text()

@@ -1,0 +1,65 @@
+"""A run on an engine that compiles layers into one region: what the report says, and what it does not say."""
+
+from __future__ import annotations
+
+import pytest
+
+import trt_bisect
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.jobs import preparation
+from trt_bisect.report.screen.run import _cells
+
+
+class Regional:
+    """ONNX Runtime under the name of a foreign engine, which runs the layers from ``ip1`` on in one region."""
+
+    engine, typing, arithmetic = "foreign", "weak", "measured"
+
+    def __init__(self, builder, network):
+        self._builder, self.versions, self.reference = builder, {"foreign": "8.6"}, builder.reference
+        self._inside = [layer.index for layer in network.layers if layer.name in ("ip1", "ip2")]
+
+    def build(self, plan):
+        engine = self._builder.build(plan)
+        engine.ran = {**engine.ran, **dict.fromkeys(self._inside, "region")}
+        return engine
+
+
+@pytest.fixture
+def report(monkeypatch, lenet, tmp_path):
+    def opened(engine, typing, network, scales, options, shapes, workshop=None):
+        return Regional(OnnxRuntimeBuilder(network, scales, options), network)
+
+    monkeypatch.setattr(preparation, "choose_engine", lambda _: "foreign")
+    monkeypatch.setattr(preparation, "choose_typing", lambda *_: "weak")
+    monkeypatch.setattr(preparation, "open_builder", opened)
+    return trt_bisect.run(
+        lenet / "lenet_planted.onnx",
+        lenet / "calibration.npz",
+        lenet / "digits.npz",
+        strategy="bisect",
+        explain="none",
+        output=tmp_path / "run",
+    )
+
+
+def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path):
+    assert report.culprits == ("ip2",)
+    rows = {row.name: row for row in report.layers}
+    assert (rows["ip2"].ran, rows["ip2"].obeyed) == ("region", None)
+    assert (rows["conv1"].ran, rows["conv1"].obeyed) in [("int8", True), ("", None)]
+    about = [note for note in report.notes if "unproven" in note]
+    assert len(about) == 2
+    assert "'ip1', 'ip2'" in about[0]
+    assert "'ip2'" in about[1]
+    assert not any("did not obey" in note for note in report.notes)
+    assert "unproven" in _cells(report, rows["ip2"])[-1].plain
+    assert trt_bisect.Report.from_json(report.to_json()).layers == report.layers
+
+
+def test_the_trials_that_decide_a_culprit_say_what_ran(report, tmp_path):
+    """The answer stage measures on whole engines too: what these say of their layers is in the journal."""
+    lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
+    decided = [line for line in lines if '"plan": "inputs' in line and '"ran"' in line]
+    assert decided
+    assert all("region" in line for line in decided)

@@ -1,0 +1,180 @@
+"""Networks with operators that ONNX Runtime does not have: what is left of them, and what is said of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+import trt_bisect
+from tests.support.networks import Sketch
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.errors import BadInput
+from trt_bisect.model import operators, unknown_ops
+from trt_bisect.model.network import load_network
+
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+
+def save(model, folder):
+    """Writes a network that ONNX's checker need not know."""
+    path = folder / "network.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def with_unknown(domain="my.plugins", op="Wobble", typed=True):
+    """conv1, relu1, conv2, then a node of an unknown operator, then conv3 and a sum with what relu1 makes."""
+    sketch = Sketch(5)
+    relu = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
+    before = sketch.conv(relu, "conv2", 4, 4)
+    sketch.nodes.append(helper.make_node(op, [before], ["wobbled"], "wobble", domain=domain))
+    sketch.node("Add", [sketch.conv("wobbled", "conv3", 4, 4), relu], "add")
+    model = sketch.model({"x": ["n", 3, 8, 8]}, {"add_out": ["n", 4, 8, 8]})
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    if typed:
+        wobbled = helper.make_tensor_value_info("wobbled", TensorProto.FLOAT, ["n", 4, 8, 8])
+        model.graph.value_info.append(wobbled)
+    return model
+
+
+@pytest.mark.parametrize(("domain", "op"), [("my.plugins", "Wobble"), ("", "EfficientNMS_TRT")])
+def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
+    """The tensors that the rest would read are outputs; they are those of the same network without the rest."""
+    network = load_network(save(with_unknown(domain, op), tmp_path))
+    assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
+    assert {spec.name for spec in network.outputs} == {"conv2_out", "relu1_out"}
+    (note,) = network.notes
+    for word in (op, "'wobble'", "'conv2_out'", "'relu1_out'", "'conv3'", "--ort-ops"):
+        assert word in note
+    model = with_unknown(domain, op)
+    del model.graph.node[3:]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("conv2_out", "relu1_out"))
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    expected = ort.InferenceSession(model.SerializeToString()).run(["conv2_out", "relu1_out"], feeds)
+    found = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer(feeds)
+    for name, array in zip(("conv2_out", "relu1_out"), expected, strict=True):
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_what_comes_after_is_judged_from_data_at_the_cut(tmp_path):
+    path = save(with_unknown(), tmp_path)
+    network = load_network(path, part="after")
+    assert [layer.name for layer in network.layers] == ["conv3", "add"]
+    assert {spec.name: spec.shape for spec in network.inputs} == {
+        "wobbled": (None, 4, 8, 8),
+        "relu1_out": (None, 4, 8, 8),
+    }
+    assert [spec.name for spec in network.outputs] == ["add_out"]
+    random = np.random.default_rng(1)
+    data = {name: random.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in ("wobbled", "relu1_out")}
+    report = trt_bisect.run(path, data, unknown_ops="after", explain="none", strategy="bisect", calibrator="minmax")
+    assert {row.name for row in report.layers if row.quantizable} == {"conv3", "add"}
+    assert any("after it, 2 nodes" in note and "'wobbled'" in note for note in report.notes)
+
+
+def test_a_run_judges_what_comes_before(tmp_path):
+    data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
+    report = trt_bisect.run(
+        save(with_unknown(), tmp_path), data, explain="none", strategy="bisect", calibrator="minmax"
+    )
+    assert report.exit_code in (0, 1)
+    assert set(report.outputs["int8"]) == {"conv2_out", "relu1_out"}
+    assert any("'conv3'" in note for note in report.notes)
+
+
+def test_a_cut_at_a_tensor_of_unknown_shape_says_what_to_do(tmp_path):
+    with pytest.raises(BadInput, match="'wobbled'"):
+        load_network(save(with_unknown(typed=False), tmp_path), part="after")
+
+
+def test_a_network_of_nothing_else_is_refused(tmp_path):
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Wobble", ["x"], ["y"], "only", domain="my")], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("my", 1)]
+    path = tmp_path / "only.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    for part in ("before", "after"):
+        with pytest.raises(BadInput, match="nothing can be judged"):
+            load_network(path, part=part)
+
+
+def test_an_operator_that_onnx_runtime_has_is_not_cut(tmp_path):
+    """Gelu of com.microsoft is not ONNX's, and ONNX Runtime runs it: the layers after it stay, and can be in INT8."""
+    network = load_network(save(with_unknown("com.microsoft", "Gelu", typed=False), tmp_path))
+    assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]
+    assert network.notes == ()
+
+
+def test_two_unknown_operators_one_after_the_other(tmp_path):
+    model = with_unknown()
+    model.graph.node[-1].op_type, model.graph.node[-1].domain = "Blend", "other"
+    model.opset_import.append(helper.make_opsetid("other", 1))
+    network = load_network(save(model, tmp_path))
+    assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
+    assert "Wobble" in network.notes[0]
+
+
+def test_a_library_that_is_none_is_refused(tmp_path):
+    library = tmp_path / "ops.so"
+    library.write_bytes(b"no library")
+    with pytest.raises(BadInput, match=r"ops\.so"):
+        operators.use_libraries([library])
+    with pytest.raises(BadInput, match=r"gone\.so"):
+        operators.digests_of([tmp_path / "gone.so"])
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(COMPILER is None or sys.platform != "linux", reason="there is no C compiler for Linux")
+def test_every_session_gets_the_operators_of_a_library(tmp_path):
+    """A library that registers nothing and counts how often ONNX Runtime asks it to."""
+    source, library, count = tmp_path / "ops.c", tmp_path / "ops.so", tmp_path / "count"
+    source.write_text(
+        "#include <stdio.h>\n"
+        "void *RegisterCustomOps(void *options, const void *api) {\n"
+        f'  FILE *file = fopen("{count}", "a"); fputs("x", file); fclose(file); return 0;\n'
+        "}\n"
+    )
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, source], check=True)
+    path = save(with_unknown(), tmp_path)
+    script = (
+        "import sys, numpy as np, trt_bisect; "
+        "data = {'x': np.ones((8, 3, 8, 8), np.float32)}; "
+        "report = trt_bisect.run(sys.argv[1], data, ort_ops=[sys.argv[2]], explain='none', strategy='bisect', "
+        "calibrator='minmax'); "
+        "assert report.made_of['versions']['operators']"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path), str(library)], check=True, cwd=tmp_path)
+    assert len(count.read_text()) > 5
+
+
+def test_an_operator_from_a_library_leaves_the_shape_open_where_nobody_knows_it(monkeypatch):
+    """ONNX Runtime gives the type of what it makes, and an empty shape: that is no scalar."""
+    made = SimpleNamespace(name="wobbled", type="tensor(float)", shape=[])
+    session = SimpleNamespace(get_outputs=lambda: [made])
+    monkeypatch.setattr(unknown_ops, "open_unoptimised", lambda *_: session)
+    model = with_unknown(typed=False)
+    unknown_ops.add_types(model, {})
+    (value,) = [value for value in model.graph.value_info if value.name == "wobbled"]
+    assert value.type.tensor_type.elem_type == TensorProto.FLOAT
+    assert not value.type.tensor_type.HasField("shape")
+
+
+def test_a_network_runs_whole_with_the_operators_of_a_real_library(tmp_path):
+    """NegPos of onnxruntime-extensions splits a tensor by sign; the layer after it is quantizable."""
+    extensions = pytest.importorskip("onnxruntime_extensions")
+    model = with_unknown("ai.onnx.contrib", "NegPos", typed=False)
+    next(node for node in model.graph.node if node.op_type == "NegPos").output.append("positive")
+    operators.use_libraries([extensions.get_library_path()])
+    network = load_network(save(model, tmp_path))
+    assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]

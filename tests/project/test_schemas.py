@@ -1,0 +1,112 @@
+"""The JSON Schemas of the documentation: real files of each kind validate, and hold no key that is not described."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+import trt_bisect
+from tests.support import networks
+from tools import make_schemas
+from tools.schemas.files import FILES
+from trt_bisect.support.json_files import read_record
+
+ROOT = Path(__file__).resolve().parents[2]
+LENET = ROOT / "samples/lenet/lenet_planted.onnx"
+CALIBRATION = ROOT / "samples/lenet/calibration.npz"
+
+
+def test_schemas_and_page_are_those_of_the_dataclasses_now() -> None:
+    """python tools/make_schemas.py"""
+    for file in FILES:
+        written = json.loads(make_schemas.path_of(file).read_text(encoding="utf-8"))
+        assert written == make_schemas.schema(file), file
+    assert make_schemas.PAGE.read_text(encoding="utf-8") == make_schemas.page()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of each kind that has a schema."""
+    place = tmp_path_factory.mktemp("files")
+    with np.load(CALIBRATION) as data:
+        few = {"data": data["data"][:24]}
+    run = {"calibration": few, "engine": "onnxruntime", "output": place, "history": "none"}
+    trt_bisect.run(LENET, **run, samples=2, try_remedies=True, explain="full")
+    trt_bisect.recover(LENET, **run)
+    trt_bisect.sensitivity(LENET, calibration=few, output=place)
+    trt_bisect.worst(LENET, few, calibration=few, engine="onnxruntime").save(place)
+    trt_bisect.compare(LENET, calibration=few).save(place)
+    trt_bisect.profile(LENET, few).save(place)
+    trt_bisect.check(LENET).save(place)
+    suite = place / "suite.toml"
+    suite.write_text(
+        f'[[network]]\nname = "planted"\nmodel = "{LENET}"\ncalibration = "{CALIBRATION}"\nengine = "onnxruntime"\n'
+        "repeats = 1\ntarget = 0.9\n"
+    )
+    trt_bisect.regress(suite).save(place)
+    return place
+
+
+def closed(schema: Any) -> Any:
+    """The schema with no other keys allowed than those that it describes."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(each) for name, each in schema.items()}
+    return {**inner, "additionalProperties": False} if "properties" in schema else inner
+
+
+def validate(schema: dict[str, Any], record: Any) -> None:
+    Draft202012Validator.check_schema(schema)
+    problems = [
+        f"{error.json_path}: {error.message[:200]}" for error in Draft202012Validator(schema).iter_errors(record)
+    ]
+    assert problems == []
+
+
+@pytest.mark.parametrize("file", [name for name in FILES if name.endswith(".json")])
+def test_a_real_file_validates_and_every_key_of_it_is_described(folder: Path, file: str) -> None:
+    schema = json.loads(make_schemas.path_of(file).read_text(encoding="utf-8"))
+    record = read_record(folder / file)
+    assert record
+    validate(schema, record)
+    validate(closed(schema), record)
+
+
+def test_every_line_of_a_real_journal_validates(folder: Path) -> None:
+    schema = json.loads(make_schemas.path_of("journal.jsonl").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    assert any("trial" in line for line in lines)
+    for line in lines:
+        validate(closed(schema), line)
+
+
+def test_a_report_of_a_bisection_without_folder_and_explanation_validates(tmp_path: Path) -> None:
+    """Some keys are then left out, or null."""
+    model = networks.detector()
+    feeds = networks.samples(model, count=4)
+    path = networks.save(model, tmp_path)
+    report = trt_bisect.run(path, feeds, feeds, engine="onnxruntime", strategy="bisect", explain="none")
+    assert report.strategy == "bisect"
+    validate(closed(make_schemas.schema("report.json")), report.to_json())
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"schema": "two"}, "$.schema"),
+        ({"layers": [{"index": 0}]}, "$.layers[0]"),
+        ({"culprits": [3]}, "$.culprits[0]"),
+        ({"similarity": {"int8": "much"}}, "$.similarity.int8"),
+    ],
+)
+def test_a_spoiled_report_does_not_validate(folder: Path, change: dict[str, Any], path: str) -> None:
+    schema = json.loads(make_schemas.path_of("report.json").read_text(encoding="utf-8"))
+    spoiled = {**(read_record(folder / "report.json") or {}), **change}
+    assert path in {error.json_path for error in Draft202012Validator(schema).iter_errors(spoiled)}

@@ -1,0 +1,48 @@
+"""The documentation site: ``mkdocs build --strict`` finds no broken link, and no page fetches anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"' >]+)""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.subprocess
+def test_every_page_is_built_and_fetches_nothing(site: Path) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        place = page.relative_to(ROOT / "docs")
+        name = place.with_name("index.html") if place.name == "README.md" else place.with_suffix(".html")
+        assert (site / name).is_file() == (place.name != "architecture.md"), place
+    for page in site.rglob("*.html"):
+        assert _FETCHED.findall(page.read_text(encoding="utf-8")) == [], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"""(?:@import\s|url\()["']?(?:https?:)?//""", style.read_text(encoding="utf-8")), style
+
+
+@pytest.mark.subprocess
+def test_the_reference_has_every_public_name_with_its_text(site: Path) -> None:
+    import trt_bisect
+
+    text = (site / "reference/python.html").read_text(encoding="utf-8")
+    for name in set(trt_bisect.__all__) - {"__version__"}:
+        assert f'id="trt_bisect.{name}"' in text, name
+    for words in ("a plan that restores it", "Reads an ONNX file of opset 11 or later"):
+        assert words in text

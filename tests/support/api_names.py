@@ -1,0 +1,119 @@
+"""The names of TensorRT's and PyCUDA's Python interfaces that the code uses, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BUILDER = ROOT / "trt_bisect" / "builder"
+CHECKS = ROOT / "tools" / "gpu_check"
+MODULE = "*"
+"""In place of a class: the module itself."""
+
+COMMON = (
+    "tensorrt_module.py",
+    "tensorrt_build.py",
+    "tensorrt_engine.py",
+    "tensorrt_strong.py",
+    "timing.py",
+    "tensorrt_loading.py",
+)
+"""The files that run with TensorRT of every version and with TensorRT-RTX."""
+
+WEAK = ("tensorrt_weak.py", "tensorrt_walk.py", "weak_plan.py", "tensorrt_dla.py")
+"""The files that run with TensorRT before 11 only."""
+
+MODULES = {"trt", "rt.module", "self._rt.module", "rt.rt.module"}
+"""Expressions that stand for TensorRT's module."""
+
+OBJECTS = {
+    "rt.builder": "Builder",
+    "rt.logger": "ILogger",
+    "config": "IBuilderConfig",
+    "parser": "OnnxParser",
+    "profile": "IOptimizationProfile",
+    "cache": "ITimingCache",
+    "runtime": "Runtime",
+    "engine": "ICudaEngine",
+    "loaded.engine": "ICudaEngine",
+    "context": "IExecutionContext",
+    "loaded.context": "IExecutionContext",
+    "inspector": "EngineInspector",
+    "definition.network": "INetworkDefinition",
+    "self.layer": "ILayer",
+    "step.layer": "ILayer",
+    "_as(trt.IConstantLayer, layer)": "IConstantLayer",
+    "_as(trt.IElementWiseLayer, step.layer)": "IElementWiseLayer",
+}
+"""Expressions that stand for an object of a class, in all files."""
+
+IN_FILE = {
+    "tensorrt_walk.py": {"definition": "INetworkDefinition", "tensor": "ITensor"},
+    "tensorrt_weak.py": {"parsed": "INetworkDefinition"},
+    "tensorrt_build.py": {"network": "INetworkDefinition"},
+}
+"""Expressions that stand for an object of a class in one file; ours elsewhere."""
+
+IN_CHECKS = {"config": "IBuilderConfig", "rt.builder": "Builder"}
+"""The same in tools/gpu_check, where an ``engine`` is one of ours."""
+
+OURS = {"rt.logger": {"records"}, "network": {"inputs", "source"}}
+"""Attributes of our own subclasses, and of our own objects of the same name."""
+
+
+def names_used(path: Path) -> dict[str, set[str]]:
+    """Returns, by class, the names of TensorRT that a file uses; ``*`` stands for the module."""
+    tree = ast.parse(path.read_text())
+    objects = IN_CHECKS if path.parent == CHECKS else OBJECTS | IN_FILE.get(path.name, {})
+    found: dict[str, set[str]] = defaultdict(set)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
+            _add(found, ast.unparse(node.value), node.attr, objects)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
+            of, name = node.args[:2]
+            if isinstance(name, ast.Constant):
+                _add(found, ast.unparse(of), name.value, {**objects, "layer": "ILayer"})
+        elif isinstance(node, ast.ClassDef):
+            for base in node.bases:
+                of, _, kind = ast.unparse(base).rpartition(".")
+                if of in MODULES:
+                    methods = (part.name for part in node.body if isinstance(part, ast.FunctionDef))
+                    found[kind].update(name for name in methods if not name.startswith("_"))
+    return found
+
+
+def _add(found: dict[str, set[str]], of: str, name: str, objects: dict[str, str]) -> None:
+    if of in MODULES:
+        found[MODULE].add(name)
+        return
+    module, _, kind = of.rpartition(".")
+    if module in MODULES:
+        found[kind].add(name)
+    elif of in objects and name not in OURS.get(of, ()):
+        found[objects[of]].add(name)
+
+
+def cuda_names_used() -> set[str]:
+    """Returns the names of ``pycuda.driver`` that the code uses, methods of its objects as ``Class.method``."""
+    objects = {"begin": "Event", "end": "Event", "self.context": "Context"}
+    objects |= {"loaded.stream": "Stream", "stream": "Stream"}
+    modules = {"cuda", "self._cuda", "device.cuda", "self.cuda", "loaded.device.cuda"}
+    found = set()
+    for path in (BUILDER / "cuda_memory.py", BUILDER / "tensorrt_engine.py", *sorted(CHECKS.glob("*_checks.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                of = ast.unparse(node.value)
+                kind = "Context" if of.endswith("cuda.Context") else objects.get(of)
+                if of in modules:
+                    found.add(node.attr)
+                elif kind:
+                    found.add(f"{kind}.{node.attr}")
+    return found | {"Device.retain_primary_context"}
+
+
+def names_in(path: Path) -> dict[str, set[str]]:
+    """Returns, by class, the names in a file that ``tools/binding_names.py`` wrote."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {kind: set(names) for kind, *names in lines}

@@ -1,0 +1,365 @@
+"""Objects of JSON files that no dataclass of the package is, as dataclasses of the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trt_bisect.analyzer.blame import LossAlone
+from trt_bisect.analyzer.distribution import Distribution
+from trt_bisect.analyzer.histograms import TensorHistogram
+from trt_bisect.results.explanation import Channels
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The version of a file's form.
+
+    Attributes:
+        schema: of the form of this file; keys may be added without a new number.
+    """
+
+    schema: int
+
+
+@dataclass(frozen=True)
+class RecipeLayers:
+    """The layers that a recipe leaves high.
+
+    Attributes:
+        high: the layers left high.
+        added: those of them that are no culprits.
+        meets: the recipe meets the threshold.
+    """
+
+    high: tuple[str, ...]
+    added: tuple[str, ...]
+    meets: bool
+
+
+@dataclass(frozen=True)
+class RangesFacts:
+    """The ranges of a run.
+
+    Attributes:
+        origin: the calibrator, or the file.
+        tensors: the number of tensors with a range.
+        unusable: by reason, the tensors without a usable range.
+    """
+
+    origin: str
+    tensors: int
+    unusable: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class InputsFacts:
+    """The inputs that the curve was judged on.
+
+    Attributes:
+        source: the data.
+        judged: their number.
+        searched: the number of samples that they are the worst of.
+        places: their positions in the data, from 0.
+        similarities: of each sample searched, in full INT8.
+        median: of these.
+        faint: samples that were left out because FP32's output on them is almost zero.
+    """
+
+    source: str = ""
+    judged: int = 0
+    searched: int = 0
+    places: tuple[int, ...] = ()
+    similarities: tuple[float | None, ...] = ()
+    median: float | None = None
+    faint: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ByInputFacts:
+    """The figures of a plan for each input.
+
+    Attributes:
+        inputs: the number of inputs that count.
+        misses: the number of these that miss the threshold.
+        mean: of the finite values.
+        fifth: their 5th percentile by NumPy's definition; the 95th where lower values are better.
+        worst: the place of the worst input, from 0.
+        values: of each input; null where it does not count.
+        faint: the places of inputs that do not count.
+        together: the threshold is for all inputs together and not for the worst one.
+    """
+
+    inputs: int
+    misses: int
+    mean: float | None
+    fifth: float | None
+    worst: int | None
+    values: tuple[float | None, ...]
+    faint: tuple[int, ...]
+    together: bool
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """The target of ``recover``.
+
+    Attributes:
+        kind: `similarity` or `accuracy`.
+        least: the worst figure that is good.
+        reference: the figure of FP32.
+        most: the largest cost, where one was given.
+    """
+
+    kind: str
+    least: float | None
+    reference: float | None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A figure of ``sensitivity``.
+
+    Attributes:
+        worth: the gain divided by `share`; null if one of them is not known.
+    """
+
+    worth: float | None
+
+
+@dataclass(frozen=True)
+class WorstMore:
+    """More of ``worst.json``.
+
+    Attributes:
+        verdict: a sentence that says if the inputs or the network cause the loss.
+    """
+
+    distribution: Distribution
+    verdict: str
+
+
+@dataclass(frozen=True)
+class CheckMore:
+    """More of ``check.json``.
+
+    Attributes:
+        counts: the number of findings of each severity.
+    """
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TensorColumns:
+    """A tensor or a weight in both runs.
+
+    Attributes:
+        index: of the layer; null for an input.
+        layer: the layer that makes the tensor, or that reads it if it is a weight.
+        tensor: its name.
+        kind: `input`, `activation`, `output` or `weight`.
+        op_type: the operator of the layer.
+        int8_op_type: in the INT8 run.
+        shape: on the first sample.
+        dtype: in the FP32 run.
+        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
+        scale: of that rounding, the largest of a per-channel scale.
+    """
+
+    index: int | None
+    layer: str
+    tensor: str
+    kind: str
+    op_type: str
+    int8_op_type: str
+    shape: tuple[int, ...]
+    dtype: str
+    quantized_dtype: str
+    scale: float | None
+
+
+@dataclass(frozen=True)
+class TensorRemarks:
+    """More on a compared tensor.
+
+    Attributes:
+        loud_channel: the channel with the largest magnitude.
+        loud_channel_times: that magnitude over the median of the others.
+        loud_input_channel: of a weight, the input channel with the largest magnitude.
+        loud_input_channel_times: that magnitude over the median of the others.
+        worst_cosine: the worst cosine of one sample.
+        worst_sample: the index of that sample.
+        note: a remark on what could not be compared.
+    """
+
+    loud_channel: int | None
+    loud_channel_times: float | None
+    loud_input_channel: int | None
+    loud_input_channel_times: float | None
+    worst_cosine: float | None
+    worst_sample: int | None
+    note: str
+
+
+@dataclass(frozen=True)
+class ShortSpread:
+    """The finite values of a tensor in one run."""
+
+    min: float
+    max: float
+    mean: float
+    std: float
+    var: float
+
+
+@dataclass(frozen=True)
+class ExplainedTensorMore:
+    """A tensor or a weight in FP32 and in full INT8.
+
+    Attributes:
+        tensor: its name.
+        kind: `input`, `activation`, `output` or `weight`.
+        shape: on the first input.
+        dtype: in FP32.
+        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
+        scale: of that rounding, the largest of a per-channel scale.
+        scales: of each channel; null for a scale a tensor.
+        axis: of the channels of these scales.
+        fp32: the values in FP32.
+        int8: the values in INT8, as the layer makes them.
+        clipped: the share of values beyond the range; null where it is not rounded.
+        histogram: of the values that the INT8 layers read.
+        channels: of a weight.
+    """
+
+    tensor: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    quantized_dtype: str
+    scale: float | None
+    scales: tuple[float, ...] | None
+    axis: int | None
+    fp32: ShortSpread
+    int8: ShortSpread
+    clipped: float | None
+    histogram: TensorHistogram | None
+    channels: Channels | None
+
+
+@dataclass(frozen=True)
+class ExplainedLayerMore:
+    """A layer.
+
+    Attributes:
+        macs: its multiply-adds for one inference.
+        share: its fraction of the network's multiply-adds.
+        sensitivity: its losses alone; null where they were not measured.
+        outputs: the floating-point tensors that it makes.
+        weights: those that INT8 would round.
+    """
+
+    macs: int
+    share: float
+    sensitivity: LossAlone | None
+    outputs: Any
+    weights: Any
+
+
+@dataclass(frozen=True)
+class FindingOfAdvisor:
+    """A finding of the advisor.
+
+    Attributes:
+        layer: the layer that loses accuracy by it.
+        tensor: its name.
+        reason: one of the advisor's reasons.
+        words: the evidence, a sentence.
+    """
+
+    layer: str | None
+    tensor: str
+    reason: str
+    words: str
+
+
+@dataclass(frozen=True)
+class GraphLayer:
+    """A layer of the graph.
+
+    Attributes:
+        inputs: the names of the tensors that it reads, constants too.
+        outputs: the names of the tensors that it makes.
+        attributes: as text, by name.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GraphTensor:
+    """A tensor of the graph.
+
+    Attributes:
+        shape: of a layer's first output on the judged input.
+        dtype: empty where it is not known.
+        scale: of INT8, the largest of a per-channel scale; null where it is not rounded.
+    """
+
+    shape: tuple[int | str | None, ...] | None
+    dtype: str
+    scale: float | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The network's layers and tensors, as the page draws them.
+
+    Attributes:
+        layers: in execution order.
+        tensors: by name.
+        inputs: the names of the network's inputs.
+        outputs: the names of its outputs.
+    """
+
+    layers: tuple[GraphLayer, ...]
+    tensors: Mapping[str, GraphTensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JournalLine:
+    """A line of the journal. The first line of a fingerprint has ``about`` and ``id``, the others have ``trial``.
+
+    Attributes:
+        run: the fingerprint.
+        about: the content that the fingerprint is made of.
+        id: of the journal; the history knows a run by it.
+        trial: one plan tried.
+    """
+
+    run: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    trial: Any = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The precisions that the layers ran in.
+
+    Attributes:
+        ran: `as asked`, or pairs of a precision (null if it is not known) and the number of layers in a row that ran in
+            it.
+    """
+
+    ran: str | tuple[tuple[str | int | None, ...], ...]

@@ -1,0 +1,112 @@
+"""The files that have a schema, and their shapes.
+
+Names, types and descriptions are those of the dataclasses that the files are made of, and of their docstrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tools.schemas.extra import (
+    ByInputFacts,
+    CheckMore,
+    ExplainedLayerMore,
+    ExplainedTensorMore,
+    FindingOfAdvisor,
+    Graph,
+    InputsFacts,
+    JournalLine,
+    Ran,
+    RangesFacts,
+    RecipeLayers,
+    Schema,
+    TargetFacts,
+    TensorColumns,
+    TensorRemarks,
+    WorstMore,
+    Worth,
+)
+from tools.schemas.nightly import Fails, NetworkOfNight, OverallFigures, RegressionMore
+from tools.schemas.shapes import ListOf, Maybe, Shape, shape_of
+from trt_bisect.analyzer.changes import Change
+from trt_bisect.analyzer.differences import Difference
+from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
+from trt_bisect.builder.timing import Latency
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.results.causes import Cause
+from trt_bisect.results.check import CheckReport
+from trt_bisect.results.comparison import Comparison
+from trt_bisect.results.explanation import Explanation
+from trt_bisect.results.profile import Profile, ProfiledTensor
+from trt_bisect.results.recovery import Recovery
+from trt_bisect.results.regression import NetworkResult, Regression
+from trt_bisect.results.run_report import Report
+from trt_bisect.results.sensitivity import SensitiveOp, Sensitivity
+from trt_bisect.results.worst import WorstReport
+
+SCHEMA = shape_of(Schema)
+_KEPT = shape_of(Tried).without("loss", "calibrator", "ranges", "moved")
+_TRIED = replace(_KEPT, name="TriedFor").without("cache", "network")
+_REMEDY = shape_of(Remedy).plus(tried=Maybe(_TRIED))
+_TENSOR = replace(shape_of(ExplainedTensorMore), name="ExplainedTensor").plus(shape_of(Figures))
+_LAYER = replace(shape_of(ExplainedLayerMore), name="ExplainedLayer").plus(
+    outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR)
+)
+_BY_PLAN = {
+    "by_input": ListOf(shape_of(ByInputFacts), named=True),
+    "latency": Mapping[str, Latency | None] | None,
+}
+_COMPARED = replace(shape_of(TensorColumns), name="ComparedTensor").plus(
+    shape_of(Figures),
+    shape_of(Spread).named("fp32_", "in FP32"),
+    shape_of(Spread).named("int8_", "in INT8"),
+    shape_of(RoundingFigures).named("rounding_", "of its own rounding").optional(),
+    shape_of(TensorRemarks),
+)
+_OVERALL = shape_of(OverallFigures)
+_NETWORK = (
+    shape_of(NetworkResult)
+    .without("figures", "accepted")
+    .plus(
+        shape_of(NetworkOfNight),
+        tonight=Maybe(_OVERALL),
+        baseline=Maybe(ListOf(_OVERALL)),
+        targets=Mapping[str, float],
+        changes=ListOf(replace(shape_of(Change), name="CountedChange").plus(shape_of(Fails))),
+        differs=tuple[Difference, ...] | None,
+    )
+)
+
+FILES: Mapping[str, Shape] = {
+    "report.json": shape_of(Report)
+    .without("files", "graph", "explanation")
+    .plus(recipe=shape_of(RecipeLayers), ranges=shape_of(RangesFacts), inputs=shape_of(InputsFacts), **_BY_PLAN),
+    "recovery.json": shape_of(Recovery).without("files", "graph").plus(target=shape_of(TargetFacts), **_BY_PLAN),
+    "sensitivity.json": SCHEMA.plus(shape_of(Sensitivity), ops=ListOf(shape_of(SensitiveOp).plus(shape_of(Worth)))),
+    "worst.json": SCHEMA.plus(shape_of(WorstReport).without("inputs"), shape_of(WorstMore)),
+    "compare.json": SCHEMA.plus(
+        shape_of(Comparison).without("channels"), tensors=ListOf(_COMPARED), weights=ListOf(_COMPARED)
+    ),
+    "profile.json": SCHEMA.plus(
+        shape_of(Profile),
+        tensors=ListOf(shape_of(ProfiledTensor).without("spread").plus(shape_of(Spread).optional())),
+    ),
+    "check.json": SCHEMA.plus(shape_of(CheckReport).without("findings"), shape_of(CheckMore), shape_of(CheckReport)),
+    "explanation.json": SCHEMA.plus(
+        shape_of(Explanation).without("cache_header"),
+        layers=ListOf(_LAYER, named=True),
+        inputs=ListOf(_TENSOR),
+        findings=ListOf(shape_of(FindingOfAdvisor)),
+        advice=ListOf(shape_of(CulpritAdvice).plus(remedies=ListOf(_REMEDY))),
+        tried=ListOf(_KEPT),
+        causes=ListOf(shape_of(Cause).plus(measured=ListOf(_TRIED), remedies=ListOf(_REMEDY))),
+    ),
+    "regression.json": SCHEMA.plus(
+        shape_of(Regression).without("folder", "baseline_folder"), shape_of(RegressionMore), networks=ListOf(_NETWORK)
+    ),
+    "network.json": shape_of(Graph),
+    "journal.jsonl": shape_of(JournalLine).plus(trial=shape_of(Trial).plus(shape_of(Ran))),
+}
+"""By the name of the file; of the journal the shape of a line."""
