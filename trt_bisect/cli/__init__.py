@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shlex
 import sys
 
-from trt_bisect.errors import MAKE_ROOM, NothingMeasured, TrtBisectError, on_screen, own_fault
+from trt_bisect.errors import MAKE_ROOM, BadInput, Interrupted, NothingMeasured, TrtBisectError, on_screen, own_fault
 
 
 def main() -> None:
@@ -14,8 +16,10 @@ def main() -> None:
     from trt_bisect.cli.app import app
 
     try:
+        _refuse_network(sys.argv[1:])
         app(prog_name="trt-bisect")
     except TrtBisectError as error:
+        _say_as_json(error.problem, error.remedy, error.exit_code)
         print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -32,3 +36,16 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(NothingMeasured.exit_code)
+
+
+def _refuse_network(arguments: list[str]) -> None:
+    """Raises BadInput if a network stands in place of the command."""
+    if arguments and arguments[0].endswith(".onnx"):
+        command = shlex.join(["trt-bisect", "run", *arguments])
+        raise BadInput(f"'{arguments[0]}' is no command.", f"Write the command first: {command}")
+
+
+def _say_as_json(problem: str, remedy: str, exit_code: int) -> None:
+    """Prints an error as the one JSON document of ``--json``; without the flag nothing, and after a result nothing."""
+    if "--json" in sys.argv[1:] and exit_code != Interrupted.exit_code:
+        print(json.dumps({"error": {"problem": problem, "remedy": remedy, "exit_code": exit_code}}, indent=1))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, with_options
 from trt_bisect.jobs.options.commands import LayersOptions
 
@@ -14,19 +13,16 @@ from trt_bisect.jobs.options.commands import LayersOptions
 def layers_command(
     model: Model,
     options: LayersOptions,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    display: Display,
 ) -> None:
     """List the layers in execution order: op type, output shape, and whether TensorRT can run them in INT8."""
-    import json
-
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from trt_bisect.model.network import load_network
 
     network = load_network(model, options.shapes)
-    if json_output:
+    if display.as_json:
         rows = [
             {
                 "index": layer.index,
@@ -38,7 +34,7 @@ def layers_command(
             }
             for layer in network.layers
         ]
-        typer.echo(json.dumps(rows, indent=1))
+        display.print_json(rows)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
@@ -53,7 +49,6 @@ def layers_command(
             Text(dims),
             Text("yes" if layer.quantizable else f"no: {layer.why_not}", style="" if layer.quantizable else "dim"),
         )
-    console = Console(highlight=False)
-    (console if console.is_terminal else Console(width=160, highlight=False)).print(table)
+    console(160).print(table)
     pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
     typer.echo(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")

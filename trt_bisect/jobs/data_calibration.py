@@ -81,6 +81,7 @@ class DataCalibration:
             self._data,
             on_sample=lambda done: self._progress.step(f"sample {done}"),
             memory=self._options.memory_bytes,
+            total=self._data.length,
         )
         if self._folder is not None:
             save_magnitudes(self._folder, key, seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import (
@@ -29,12 +29,17 @@ from trt_bisect.jobs.options.concerns import (
 )
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.jobs.options.pictures import PictureOptions
 from trt_bisect.precision import Precision
+
+if TYPE_CHECKING:
+    from trt_bisect.calibration.source import Calibrating
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions(
     DataOptions,
+    PictureOptions,
     HoldoutOptions,
     JudgeOptions,
     CalibrationOptions,
@@ -236,7 +241,7 @@ class WorstOptions(MeasuringOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorOptions(DataOptions, CalibrationOptions, MemoryOptions, OutputOptions):
+class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, MemoryOptions, OutputOptions):
     """The options that ``compare`` and ``profile`` share."""
 
     inputs: Any = option(
@@ -253,6 +258,14 @@ class TensorOptions(DataOptions, CalibrationOptions, MemoryOptions, OutputOption
     dataset: Any = fixed(None)
     trt_version: str = fixed("")
     history: str | Path = fixed(NONE)
+
+    def calibrating(self) -> Calibrating:
+        """The options for ranges from data."""
+        from trt_bisect.calibration.source import Calibrating
+
+        return Calibrating(
+            self.calibrator_method, self.percentile, self.keep_mask_ranges, self.memory_bytes, self.preprocessing()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +313,7 @@ class ProfileOptions(TensorOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(DataOptions, CalibrationOptions, MemoryOptions):
+class CalibrateOptions(DataOptions, PictureOptions, CalibrationOptions, MemoryOptions):
     """The options of ``trt-bisect calibrate``."""
 
     panel: ClassVar[str] = "Output"

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options import toml
@@ -75,6 +76,14 @@ def _shape_words(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     return tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
 
 
+def _number_words(value: Any) -> tuple[str, ...]:
+    return (",".join(f"{number:.15g}" for number in numbers(value)),)
+
+
+def _size_words(value: Any) -> tuple[str, ...]:
+    return ("x".join(map(str, size(value))),)
+
+
 def _function_words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
@@ -109,6 +118,10 @@ WHOLE = Kind(int, _whole_reader, _word)
 """A whole number."""
 NUMBER = Kind(float, _number_reader, _word)
 """A finite number."""
+NUMBERS = Kind(str, _always(toml.numbers), _number_words, parse=numbers, metavar="<number,number,...>")
+"""One number, or one for each channel."""
+SIZE = Kind(str, _always(toml.size), _size_words, parse=size, metavar="<height x width>")
+"""Height and width."""
 SWITCH = Kind(bool, _always(toml.switch), _no_words)
 """True or false; on the command line a flag without a value."""
 TEXTS = Kind(str, _always(toml.texts), _each, several=True, parse=lambda values: tuple(values or ()), metavar="<name>")

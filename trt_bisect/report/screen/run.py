@@ -43,11 +43,8 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
 
     Names are printed as they are, never as markup.
     """
-    console.print(verdict_text(report))
-    room = LINES - _FILES - _lines(verdict_text(report), console)
-    if report.next_command:
-        console.print(Text(f"NEXT: {report.next_command}", style="bold"), soft_wrap=True)
-        room -= _lines(Text(report.next_command), console)
+    print_verdict(report, console)
+    room = LINES - _FILES - _lines(verdict_text(report), console) - _lines(Text(report.next_command), console)
     for part in _parts(report):
         console.print(part)
         room -= _lines(part, console)
@@ -55,6 +52,13 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
         console.print(note)
         room -= _lines(note, console)
     _print_curve(report, console, room, every_layer=every_layer)
+
+
+def print_verdict(report: Report, console: Console) -> None:
+    """Prints the verdict and the next command alone."""
+    console.print(verdict_text(report))
+    if report.next_command:
+        console.print(Text(f"NEXT: {report.next_command}", style="bold"), soft_wrap=True)
 
 
 def _lines(part: RenderableType, console: Console) -> int:
