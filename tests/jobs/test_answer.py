@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import onnxruntime as ort
@@ -15,9 +16,9 @@ from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.holdout import split
 from trt_bisect.jobs.answer import answer as answer_module
 from trt_bisect.jobs.answer import plans as plans_module
-from trt_bisect.jobs.answer.validation import PLAIN
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import integer_sums_are_exact
+from trt_bisect.results.answer import PLAIN
 
 HOW = {"engine": "onnxruntime", "explain": "none"}
 
@@ -154,3 +155,15 @@ def test_the_report_of_schema_2_is_read_again(two_kinds, tmp_path):
     read = trt_bisect.Report.from_json(record)
     assert read.answer == report.answer
     assert [row.gain for row in read.layers] == [row.gain for row in report.layers]
+
+
+def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
+    model, data = two_kinds
+    threads = set()
+
+    def metric(reference, output):
+        threads.add(threading.get_ident())
+        return 1.0 - float(np.abs(reference - output).max() / np.abs(reference).max())
+
+    trt_bisect.run(model, data, metric=metric, threshold=0.99, **HOW)
+    assert threads == {threading.get_ident()}

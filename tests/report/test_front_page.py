@@ -141,8 +141,9 @@ def test_its_headline(found):
     assert "which meets the target of 99.9990%" in said
     assert f"gives up {100 * found.cost:.2f}%" in said
     accuracy = replace(found, figure="accuracy", meets=False, measured={"int8": 0.5, "recipe": None, "high": 1.0})
-    assert "the accuracy is 50.0000%; with" in recovered_headline(accuracy)
-    assert "it is -, which misses the target of 99.9990%" in recovered_headline(accuracy)
+    assert "the accuracy is 50.0000%" in recovered_headline(accuracy)
+    assert "it is - " in recovered_headline(accuracy)
+    assert "which misses the target of 99.9990%" in recovered_headline(accuracy)
     fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0))
     assert fine.endswith("which meets the target of 99.9990%: nothing has to be left high.")
     moved = recovered_headline(replace(found, high=(), moves=(Move("x", "minmax", 1.0, 2.0),)))

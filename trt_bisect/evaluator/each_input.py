@@ -245,17 +245,27 @@ class EachInput:
             while active := [one for one in pending if one.left and one.failure is None]:
                 share = max(1, at_once // len(active))
                 wave = [(one, place) for one in active for place in one.left[:share]]
-                found = list(pool.map(lambda pair: self._figures(*pair), wave))
-                for (one, place), (judged, failure) in zip(wave, found, strict=True):
-                    self._take(one, place, judged, failure)
+                inferred = pool.map(lambda pair: self._inferred(*pair), wave)
+                for (one, place), result in zip(wave, inferred, strict=True):
+                    self._take(one, place, *self._figures(one, place, result))
                     if not to_the_end and self._misses(one.losses, inputs):
                         one.left.clear()
 
-    def _figures(self, one: _Pending, place: int) -> tuple[Judged, TrialFailed | None]:
+    def _inferred(self, one: _Pending, place: int) -> Outputs | TrialFailed:
+        """Returns the outputs of a plan for an input, none if its loss is stored; or the failure."""
+        try:
+            return {} if place in one.stored else one.infer(self.given.feeds[place])
+        except TrialFailed as failure:
+            return failure
+
+    def _figures(self, one: _Pending, place: int, result: Outputs | TrialFailed) -> tuple[Judged, TrialFailed | None]:
+        """Judges outputs. It runs in the main thread: a metric of the user's is called by one thread at a time."""
         if place in one.stored:
             return ({}, one.stored[place]), None
+        if isinstance(result, TrialFailed):
+            return ({}, math.inf), result
         try:
-            return self._judge(place, one.infer(self.given.feeds[place])), None
+            return self._judge(place, result), None
         except TrialFailed as failure:
             return ({}, math.inf), failure
 

@@ -15,7 +15,7 @@ from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.jobs.options.concerns import COSINE, JudgeOptions
+from trt_bisect.jobs.options.judging import COSINE, JudgeOptions
 
 
 class Judgement:

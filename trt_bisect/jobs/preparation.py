@@ -22,25 +22,22 @@ from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, make_builder, open_builder
 from trt_bisect.builder.isolation import WorkerProcess
-from trt_bisect.calibration.cache import is_cache_path, read_cache
-from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
-from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, open_dataset, profile_shapes
-from trt_bisect.data.holdout import Holdout, hold_out
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, profile_shapes
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
-from trt_bisect.jobs.data_calibration import DataCalibration
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import strategy_for
+from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
-from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS, JudgeOptions
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
+from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
@@ -67,10 +64,8 @@ class Preparation:
         self.folder = folder
         self.progress = progress
         self.began, self.started = perf_counter(), time()
-        self.calibrated = 0.0
-        self.calibration: DataCalibration | None = None
-        self.holdout: Holdout | None = None
         self.notes: list[str] = list(network.notes)
+        self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source)
 
@@ -86,7 +81,7 @@ class Preparation:
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
-        ranges, data = self._ranges(calibration)
+        ranges, data = self.data.ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
@@ -204,70 +199,12 @@ class Preparation:
                     "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
                 )
 
-    def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """The scales, and the data they came from if they came from data."""
-        calibration = content_of(calibration)
-        if self.network.has_pairs:
-            if calibration is not None:
-                self.notes.append(
-                    "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
-                )
-            no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
-            data = None if no_data else self._calibration_data(calibration)
-            return Ranges({}, {}, "the network's own Q/DQ"), data
-        if calibration is None:
-            raise BadInput(
-                "There are no ranges: no calibration data and no calibration cache were given.",
-                "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
-            )
-        if isinstance(calibration, Ranges):
-            return calibration, None
-        if is_cache_path(calibration):
-            return read_cache(
-                Path(calibration), self.network.rounded_activations, keep_masks=self.options.keep_mask_ranges
-            ), None
-        data = self._calibration_data(calibration)
-        began = perf_counter()
-        self.calibration = DataCalibration(self.network, data, self.options, self.folder, self.progress)
-        ranges = self.calibration.ranges
-        self.calibrated = perf_counter() - began
-        return ranges, data
-
-    @property
-    def candidates(self) -> tuple[Ranges, ...]:
-        """The ranges of each calibrator; empty if the ranges do not come from data."""
-        return () if self.calibration is None else self.calibration.candidates
-
-    @property
-    def magnitudes(self) -> Magnitudes | None:
-        """The magnitudes of the activations over the calibration data; None if the ranges do not come from data."""
-        return None if self.calibration is None else self.calibration.magnitudes
-
-    @property
-    def unseen(self) -> Dataset | None:
-        """The samples that neither calibration nor the search sees; None if there are none."""
-        return None if self.holdout is None else self.holdout.unseen
-
-    def without_unseen(self, data: Dataset) -> Dataset:
-        """The samples of ``data`` that may be judged: see ``Holdout.without_unseen``."""
-        return data if self.holdout is None else self.holdout.without_unseen(data)
-
-    def _calibration_data(self, source: Any) -> Dataset:
-        """The samples to calibrate with, without those that stay unseen."""
-        validation = None if self.options.validation is None else self._dataset(self.options.validation)
-        self.holdout = hold_out(self._dataset(source), self.options.holdout, validation)
-        self.notes += self.holdout.notes()
-        return self.holdout.kept
-
-    def _dataset(self, source: Any) -> Dataset:
-        return open_dataset(content_of(source), self.network.inputs)
-
     def _judged_inputs(
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
     ) -> tuple[list[Feeds], dict[str, Any]]:
         """The inputs that are judged, and what the report says of them."""
         named = dataset if inputs is None else inputs
-        source = data if named is None else self.without_unseen(self._dataset(named))
+        source = data if named is None else self.data.without_unseen(self.data.open(named))
         if source is None:
             raise BadInput(
                 "There is no input to judge on: the ranges do not come from data.",
@@ -281,7 +218,7 @@ class Preparation:
 
     def _given(self, data: Dataset | None, inputs: Any, dataset: Any) -> tuple[Dataset, ...]:
         """The data that a recipe has to hold on."""
-        named = [self.without_unseen(self._dataset(each)) for each in (inputs, dataset) if each is not None]
+        named = [self.data.without_unseen(self.data.open(each)) for each in (inputs, dataset) if each is not None]
         return (*named, *([data] if data is not None and dataset is None else []))
 
     def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:

@@ -119,7 +119,7 @@ class WorstSearch(Preparation):
                 f"{engine} must know the shapes of all samples first, and an iterator gives them only once.",
                 "Fix the shapes, or give a list, or a function that makes the iterator.",
             )
-        ranges, data = self._ranges(calibration)
+        ranges, data = self.data.ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
         source = (

@@ -8,6 +8,16 @@ from typing import Any
 
 from trt_bisect.support.type_checks import checked
 
+OFF = "optimisations off"
+OWN = "own engine"
+NUDGED = "scales moved by 2e-5"
+PLAIN = "ONNX Runtime's INT8 kernels"
+"""Another arithmetic than TensorRT's: it tells and does not decide."""
+FOLLOWERS = "followers in INT8"
+"""Tells and does not decide: see ``model.followers``."""
+DECIDING = (OFF, OWN, NUDGED)
+"""The settings of the engine in which a recipe must meet the threshold."""
+
 
 @dataclass(frozen=True)
 class CalibratorRow:

@@ -11,7 +11,7 @@ from trt_bisect.driver.culprits.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
-from trt_bisect.results.answer import AnswerFacts
+from trt_bisect.results.answer import DECIDING, AnswerFacts
 from trt_bisect.results.search_result import Measured, Recipe
 
 LARGEST_STEPS = 5
@@ -65,7 +65,7 @@ def summary(
     if not recipe.meets:
         lines.append(
             f"NO RECIPE: No plan that was tried meets the threshold. The best one, with {_left_high(network, recipe)}, "
-            f"measures {restored}."
+            f"measures {restored}{_in_settings(rule, answer)}."
         )
         return "\n".join(lines)
     lines += _blamed(network, rule, recipe, measured.findings)
@@ -76,6 +76,19 @@ def summary(
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
     figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
     return figure + over_inputs(by_input, rule.metric.text)
+
+
+def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
+    """Returns the words on the settings in which a plan misses; empty if it misses in all that were measured."""
+    deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
+    missing = {
+        name: "no figure" if value is None else rule.metric.text(value)
+        for name, value in deciding.items()
+        if value is None or rule.metric.loss(value) > rule.budget
+    }
+    if len(missing) == len(deciding):
+        return ""
+    return f", but {' and '.join(f'{figure} with {name}' for name, figure in missing.items())}"
 
 
 def with_ranges(answer: AnswerFacts) -> str:

@@ -141,7 +141,7 @@ class AnswerSearch:
         plans, own = self.plans, self.experiment.ranges
         self.space = space or make_space(plans)
         plans.judged = self._first_judged()
-        others = [ranges for ranges in plans.preparation.candidates if ranges.origin != own.origin]
+        others = [ranges for ranges in plans.preparation.data.candidates if ranges.origin != own.origin]
         ranges, self.tried = choose_ranges(plans, self.space, [own, *others], self.named)
         self.take_ranges(ranges)
         return self.experiment
@@ -265,27 +265,29 @@ class AnswerSearch:
     def named(self) -> bool:
         """True if the user named the ranges: they stay."""
         preparation = self.plans.preparation
-        return preparation.options.calibrator != AUTO or not preparation.candidates
+        return preparation.options.calibrator != AUTO or not preparation.data.candidates
 
     def _minimal(
         self, found: Cheapest, experiment: Experiment, checked: Checked
     ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
-        """Takes back each member, the dearest first; one that is not needed after all goes to INT8."""
+        """Takes back each member, the dearest first; one that is not needed after all goes to INT8.
+
+        That is repeated until all members are needed beside the others.
+        """
         target, space = self.target, self.space
-        kept, taken_back = found.kept, dict[int, Loss]()
-        waiting = sorted(kept, key=lambda unit: -space.costs[unit])
-        while waiting:
-            unit = waiting.pop(0)
-            plan = space.plan(kept - {unit})
-            (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
-            if loss is not None and loss <= space.budget:
-                other = target.check(experiment, plan)
-                if other.meets(space.budget):
-                    kept, checked, taken_back = kept - {unit}, other, {}
-                    waiting = sorted(kept, key=lambda unit: -space.costs[unit])
-                    continue
-                loss = other.worst
-            taken_back[unit] = loss
+        kept, before, taken_back = found.kept, None, dict[int, Loss]()
+        while kept != before:
+            before, taken_back = kept, {}
+            for unit in sorted(before, key=lambda unit: -space.costs[unit]):
+                plan = space.plan(kept - {unit})
+                (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
+                if loss is not None and loss <= space.budget:
+                    other = target.check(experiment, plan)
+                    if other.meets(space.budget):
+                        kept, checked = kept - {unit}, other
+                        continue
+                    loss = other.worst
+                taken_back[unit] = loss
         return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
 
     def _answer(
@@ -302,8 +304,10 @@ class AnswerSearch:
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
         unseen, unseen_given = None, None
-        if plans.preparation.unseen is not None:
-            unseen_given = unseen_inputs(plans.preparation, experiment, plans.preparation.unseen, plans.inputs.spill)
+        if plans.preparation.data.unseen is not None:
+            unseen_given = unseen_inputs(
+                plans.preparation, experiment, plans.preparation.data.unseen, plans.inputs.spill
+            )
             unseen = plans.whole(plan, experiment, unseen_given, "unseen inputs")
         rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
         return Answer(

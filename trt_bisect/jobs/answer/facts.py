@@ -14,10 +14,10 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
 from trt_bisect.jobs.answer.search import CalibratorTried
-from trt_bisect.jobs.answer.validation import FOLLOWERS, PLAIN, losses_by_place
+from trt_bisect.jobs.answer.validation import losses_by_place
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 
 ANOTHER_READER = "its rounded tensor has another INT8 reader, so that keeping it high saves little"

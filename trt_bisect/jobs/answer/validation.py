@@ -11,14 +11,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-
-OFF = "optimisations off"
-OWN = "own engine"
-NUDGED = "scales moved by 2e-5"
-PLAIN = "ONNX Runtime's INT8 kernels"
-"""A setting that tells and does not decide: those kernels are another arithmetic than TensorRT's."""
-FOLLOWERS = "followers in INT8"
-"""The setting that tells and does not decide: see ``model.followers``."""
+from trt_bisect.results.answer import NUDGED, OFF, OWN
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import (
     AUTO,
     BRANCH,
-    DIRECTIONS,
     ENGINE_CHOICES,
     EXPLAIN_NOTHING,
     FULL,
@@ -22,12 +21,12 @@ from trt_bisect.jobs.options.concerns import (
     EngineOptions,
     ExplainOptions,
     HoldoutOptions,
-    JudgeOptions,
     MemoryOptions,
     OutputOptions,
     SearchOptions,
 )
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
+from trt_bisect.jobs.options.judging import DIRECTIONS, JudgeOptions
 from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
 from trt_bisect.jobs.options.pictures import PictureOptions
 from trt_bisect.precision import Precision

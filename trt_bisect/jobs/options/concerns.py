@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.cluster import settings
 from trt_bisect.data.staged import StagedFile
-from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
 from trt_bisect.jobs.options.kinds import (
     DATA,
-    METRIC,
     NUMBER,
     PLACE,
     SHAPES,
@@ -26,7 +24,6 @@ from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
-    from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.support.progress import Progress
 
@@ -40,9 +37,6 @@ ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
-DIRECTIONS = ("higher", "lower")
-TASKS = ("classify", "detect", "segment", "embed", "text")
-COSINE = "cosine"
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 FOLLOWERS = (FOLLOWERS_HIGH, FOLLOWERS_INT8)
 BESIDE, NONE = "beside", "none"
@@ -205,104 +199,6 @@ class EngineOptions(Options):
             followers_round=self.followers == FOLLOWERS_INT8,
             timeout=self.build_timeout,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions(Options):
-    """The judgement of outputs."""
-
-    panel: ClassVar[str] = "Judgement"
-
-    task: str | None = option(
-        None,
-        choices=TASKS,
-        noun="task",
-        help="Judge what the outputs are used for, instead of a metric: classify, detect, segment, embed or text.",
-        otherwise="the metric",
-    )
-    score_threshold: float = option(
-        0.3, kind=NUMBER, least=0, most=1, help="Of the task detect: detections that score less do not count."
-    )
-    iou: float = option(
-        0.5,
-        kind=NUMBER,
-        above=0,
-        most=1,
-        help="Of the task detect: the overlap, intersection over union, from which on two boxes are the same.",
-    )
-    metric: str | Callable[..., Any] = option(
-        COSINE,
-        kind=METRIC,
-        help="cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or module:function; in Python also a "
-        "function of reference and output.",
-    )
-    direction: str = option(
-        "higher",
-        choices=DIRECTIONS,
-        noun="direction",
-        help="For a metric of yours: higher or lower values are better.",
-    )
-    threshold: float | None = option(
-        None,
-        kind=NUMBER,
-        help="The worst value that is still good.",
-        otherwise="the metric's own, 0.99 for cosine and for a task",
-    )
-    share: float = option(
-        0.5, kind=NUMBER, above=0, help="A culprit costs at least this share of what the threshold allows."
-    )
-    outputs: Sequence[str] = option(
-        (),
-        kind=TEXTS,
-        help="The final outputs that count; may be repeated. The worst decides.",
-        otherwise="all",
-    )
-    samples: int | None = option(
-        None,
-        kind=WHOLE,
-        least=1,
-        help="Of the worst inputs so many are judged, each by itself; the worst decides.",
-        otherwise="all of --input, else 1",
-    )
-    class_axis: int | None = option(
-        None,
-        kind=WHOLE,
-        least=-32,
-        most=31,
-        help="Of kl, top1 and a task: the axis of the outputs that holds the classes, counted from either end.",
-    )
-    slice_factor: float = option(
-        30.0,
-        kind=NUMBER,
-        help="An output is judged in groups where the largest FP32 magnitudes along an axis differ by more than this "
-        "factor, such as boxes in pixels and scores; 0 or inf: as a whole.",
-    )
-    accept: bool = option(False, kind=SWITCH, help="A pass that is doubted counts as a pass: the exit code is 0.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.slice_factor == 0 or self.slice_factor > 1):
-            raise BadInput(
-                f"--slice-factor cannot be {self.slice_factor:g}.",
-                "Give a factor above 1, or 0 to judge outputs whole.",
-            )
-        if self.task is not None and self.metric != COSINE:
-            raise BadInput(
-                f"--task {self.task} and --metric {self.metric} cannot decide both.", "Leave out one of the two."
-            )
-
-    def asked_task(self) -> AskedTask | None:
-        """The task that is asked for."""
-        if self.task is None:
-            return None
-        from trt_bisect.analyzer.tasks.task import AskedTask
-
-        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis)
-
-    def task_facts(self) -> dict[str, Any]:
-        """The part of a fingerprint that the task is; empty without a task."""
-        asked = self.asked_task()
-        return {} if asked is None else {"task": {**asked.facts(), "outputs": list(self.outputs)}}
 
 
 @dataclass(frozen=True, kw_only=True)

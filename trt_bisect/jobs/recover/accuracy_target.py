@@ -10,9 +10,10 @@ from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_in
 from trt_bisect.jobs.answer.plans import AnswerPlans
-from trt_bisect.jobs.answer.validation import OWN, Checked
+from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.answer import OWN
 
 _TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""

@@ -197,8 +197,8 @@ def _accuracy(preparation: Preparation, experiment: Experiment, options: Recover
 
 def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
     """The samples that may be judged, with their labels: as many for each sample as there are rows in it."""
-    samples = preparation.without_unseen(data)
-    holdout = preparation.holdout
+    samples = preparation.data.without_unseen(data)
+    holdout = preparation.data.holdout
     if samples is data or holdout is None or holdout.unseen is None:
         return data, labels
     places = [samples.place(position) for position in range(samples.length or 0)]

@@ -78,7 +78,7 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
 def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
     trials = measured.trials.values()
     return {
-        "calibrate": preparation.calibrated,
+        "calibrate": preparation.data.calibrated,
         "build": sum(trial.build_seconds for trial in trials),
         "infer": sum(trial.infer_seconds for trial in trials),
         "total": perf_counter() - preparation.began,

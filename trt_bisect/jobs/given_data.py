@@ -1,0 +1,109 @@
+"""The data that a job is given: what the ranges come from, and the samples held out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from trt_bisect.calibration.cache import is_cache_path, read_cache
+from trt_bisect.calibration.collect import Magnitudes
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.holdout import Holdout, hold_out
+from trt_bisect.data.staged import content_of
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.data_calibration import DataCalibration
+from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.model.network import Network
+from trt_bisect.support.progress import Progress
+
+
+class GivenData:
+    """Opens data, takes the ranges from it, and holds samples out.
+
+    Args:
+        options: the calibrator, the share to hold out, the memory limit.
+        network: the network as it was read.
+        folder: the run folder; None to keep nothing.
+        progress: shows the pass over the data.
+        notes: the notes of the report, to which lines are added.
+
+    Attributes:
+        calibration: the calibration with data; None if the ranges do not come from data.
+        holdout: the calibration data and the samples held out; None without calibration data.
+        calibrated: the seconds that calibration took.
+    """
+
+    def __init__(
+        self,
+        options: MeasuringOptions,
+        network: Network,
+        folder: Path | None,
+        progress: Progress,
+        notes: list[str],
+    ) -> None:
+        self._options, self._network, self._folder = options, network, folder
+        self._progress, self._notes = progress, notes
+        self.calibration: DataCalibration | None = None
+        self.holdout: Holdout | None = None
+        self.calibrated = 0.0
+
+    def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
+        """The scales, and the data they came from if they came from data."""
+        calibration = content_of(calibration)
+        if self._network.has_pairs:
+            if calibration is not None:
+                self._notes.append(
+                    "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
+                )
+            no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
+            data = None if no_data else self._calibration_data(calibration)
+            return Ranges({}, {}, "the network's own Q/DQ"), data
+        if calibration is None:
+            raise BadInput(
+                "There are no ranges: no calibration data and no calibration cache were given.",
+                "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
+            )
+        if isinstance(calibration, Ranges):
+            return calibration, None
+        if is_cache_path(calibration):
+            return read_cache(
+                Path(calibration), self._network.rounded_activations, keep_masks=self._options.keep_mask_ranges
+            ), None
+        data = self._calibration_data(calibration)
+        began = perf_counter()
+        self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
+        ranges = self.calibration.ranges
+        self.calibrated = perf_counter() - began
+        return ranges, data
+
+    @property
+    def candidates(self) -> tuple[Ranges, ...]:
+        """The ranges of each calibrator; empty if the ranges do not come from data."""
+        return () if self.calibration is None else self.calibration.candidates
+
+    @property
+    def magnitudes(self) -> Magnitudes | None:
+        """The magnitudes of the activations over the calibration data; None if the ranges do not come from data."""
+        return None if self.calibration is None else self.calibration.magnitudes
+
+    @property
+    def unseen(self) -> Dataset | None:
+        """The samples that neither calibration nor the search sees; None if there are none."""
+        return None if self.holdout is None else self.holdout.unseen
+
+    def without_unseen(self, data: Dataset) -> Dataset:
+        """The samples of ``data`` that may be judged: see ``Holdout.without_unseen``."""
+        return data if self.holdout is None else self.holdout.without_unseen(data)
+
+    def _calibration_data(self, source: Any) -> Dataset:
+        """The samples to calibrate with, without those that stay unseen."""
+        validation = None if self._options.validation is None else self.open(self._options.validation)
+        self.holdout = hold_out(self.open(source), self._options.holdout, validation)
+        self._notes += self.holdout.notes()
+        return self.holdout.kept
+
+    def open(self, source: Any) -> Dataset:
+        """The samples of a source, for the inputs of the network."""
+        return open_dataset(content_of(source), self._network.inputs)
