@@ -17,6 +17,8 @@ _OTHER_UNITS = 10.0
 _GROWS, _MANY = 0.05, 0.1
 """A range grows if the last quarter of the data adds more than this share to it; it is told if it is so for more than
 that share of the ranges."""
+_LEAST_SAMPLES = 4
+_GIVE_MORE = "Give a few hundred like those in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], source: str) -> Iterator[str]:
@@ -31,8 +33,8 @@ def on_values(network: Network, fed: Sequence[FedInput], source: str) -> Iterato
         if each.looks_like_pixels and expects_small_values(network, each.name):
             yield (
                 f"'{each.name}' is fed pixels of 0 to 255 ({source}: {each}), but the weights of the first layer fit "
-                "values of about 0 to 1. Scale the data as in training (of pictures: leave out --scale 1; of arrays: "
-                "divide by 255)."
+                "values of about 0 to 1. Scale the data as in training: pictures with --scale 255, arrays with "
+                "array / 255."
             )
         elif each.std == 0.0 and each.samples > 1:
             yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is no real data."
@@ -61,19 +63,26 @@ def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
     return {name: float(scale) * INT8_MAX for name, scale in scales.items()}
 
 
-def on_growing_ranges(seen: Magnitudes, samples: int) -> Iterator[str]:
+def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
     """Yields a sentence if many ranges still grow when the last quarter of the calibration data is added.
 
     Args:
         seen: the magnitudes of the activations over the calibration data.
-        samples: the number of samples.
+        samples: the number of samples; None if it is not known: then nothing can be told.
     """
+    if samples is not None and samples < _LEAST_SAMPLES:
+        yield f"calibrated with {_counted(samples)}: too few to tell how far activations go. {_GIVE_MORE}"
+        return
     growth = seen.growth()
     growing = {name: share for name, share in growth.items() if share > _GROWS}
     if growth and len(growing) > _MANY * len(growth):
         most = max(growing, key=lambda name: growing[name])
         yield (
-            f"{samples} calibration samples are too few: with the last quarter of them {len(growing)} of {len(growth)} "
-            f"ranges grow by more than {100 * _GROWS:.0f} % ('{most}' by {100 * growing[most]:.0f} %). Give a few "
-            "hundred like those in production"
+            f"calibrated with too few samples ({samples}): the last quarter of them makes {len(growing)} of "
+            f"{len(growth)} ranges more than {100 * _GROWS:.0f} % larger ('{most}' {100 * growing[most]:.0f} %). "
+            f"{_GIVE_MORE}"
         )
+
+
+def _counted(samples: int) -> str:
+    return "1 sample" if samples == 1 else f"{samples} samples"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, with_options
 from trt_bisect.jobs.options.commands import LayersOptions
+
+if TYPE_CHECKING:
+    from trt_bisect.data.datasets import TensorSpec
 
 
 @with_options(LayersOptions)
@@ -50,5 +55,14 @@ def layers_command(
             Text("yes" if layer.quantizable else f"no: {layer.why_not}", style="" if layer.quantizable else "dim"),
         )
     console(160).print(table)
+    dynamic = [spec for spec in network.inputs if None in spec.shape]
     pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
     typer.echo(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")
+    if dynamic:
+        typer.echo(f"Dynamic inputs: {', '.join(map(str, dynamic))}. Sizes: {' '.join(map(_sized, dynamic))}")
+
+
+def _sized(spec: TensorSpec) -> str:
+    """The option that gives a dynamic input sizes, 1 for the batch and 224 elsewhere as an example."""
+    sizes = (size or (224 if place else 1) for place, size in enumerate(spec.shape))
+    return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"

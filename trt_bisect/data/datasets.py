@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.data.array_files import DAMAGED, read_archive, read_array
-from trt_bisect.data.file_kinds import DATA_KINDS, kind_of
+from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
 from trt_bisect.data.images import SUFFIXES, image_files, open_images
 from trt_bisect.data.misfits import dtype_remedy, shape_remedy
 from trt_bisect.data.polygraphy_json import load_saved
@@ -179,7 +179,7 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
     if not Path(text).exists() and ":" in text:
         return _open_function(load_function(text, "data set"), text, specs, asked)
     if not path.exists():
-        raise BadInput(f"The data set '{text}' does not exist.", _KINDS)
+        raise BadInput(f"The data set '{text}' does not exist.", similar_file(path) or _KINDS)
     if path.is_dir():
         return _open_folder(path, specs, asked)
     if path.suffix.lower() in SUFFIXES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 ARRAYS, ARRAY = "arrays (.npz)", "an array (.npy)"
@@ -54,6 +55,8 @@ def kind_of(path: Path) -> str:
             first = file.read(64)
     except OSError:
         return ""
+    if not first:
+        return "an empty file"
     for beginning, kind in _BEGINNINGS.items():
         if first.startswith(beginning):
             return kind
@@ -79,8 +82,19 @@ def _by_structure(path: Path, first: bytes) -> str:
         return "a safetensors file"
     if path.name == "saved_model.pb":
         return "a TensorFlow network"
+    if path.suffix.lower() in (".plan", ".engine", ".trt"):
+        return ENGINE
     is_onnx = first[:1] == b"\x08" and path.suffix.lower() == ".onnx"
     return ONNX if is_onnx else ""
+
+
+def similar_file(path: Path) -> str:
+    """Returns a question after a file with a similar name in the same folder; empty if there is none."""
+    with suppress(OSError):
+        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], 1)
+        if near:
+            return f"Did you mean '{path.with_name(near[0])}'?"
+    return ""
 
 
 def remedy_of(kind: str) -> str:

@@ -180,8 +180,7 @@ class ImageFiles:
 def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageFiles:
     """Opens pictures.
 
-    What is asked for is saved in the folder's sidecar, if it has none. What the sidecar says holds where nothing is
-    asked for.
+    What is asked for is saved in the folder's sidecar. What the sidecar says holds where nothing is asked for.
 
     Args:
         place: a folder, or one picture.
@@ -204,11 +203,10 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
     if len(files) < fed.batch:
         raise BadInput(f"'{place}' holds {len(files)} pictures, the network takes {fed.batch} at a time.", "Give more.")
     notes = [f"the {len(files)} pictures of {place} are fed as {fed}"]
-    if before is None and not asked.is_empty and save_sidecar(folder, merged):
+    if merged != (before or Preprocessing()) and save_sidecar(folder, merged):
         notes[0] += f"; saved in {folder / SIDECAR} for the next time"
-    elif before is not None:
-        changed = " and the options given" if merged != before else ""
-        notes[0] += f", as {folder / SIDECAR}{changed} says"
+    elif merged == before:
+        notes[0] += f", as {folder / SIDECAR} says"
     if len(files) % fed.batch:
         notes.append(f"the last {len(files) % fed.batch} pictures of {place} are left out: they fill no batch")
     return ImageFiles(tuple(files), fed, tuple(notes))

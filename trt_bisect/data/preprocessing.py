@@ -78,11 +78,6 @@ class Preprocessing:
         in_pixels = any(abs(value) > 1.0 for value in (*(self.mean or ()), *(self.std or ())))
         return 1.0 if in_pixels else 255.0
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing was asked for."""
-        return self == Preprocessing()
-
     def over(self, other: Preprocessing) -> Preprocessing:
         """Returns what was asked for here, and elsewhere what ``other`` asks for."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}

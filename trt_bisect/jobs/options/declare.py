@@ -79,6 +79,11 @@ class OptionInfo:
             return
         if self.choices and self.kind.closed and value not in self.choices:
             raise BadInput(f"There is no {self.noun or self.name} '{value}'.", f"Use one of {', '.join(self.choices)}.")
+        if self.bytes_before and isinstance(value, int) and value >= _MIB:
+            raise BadInput(
+                f"{self.flag} {value} is in {self.unit}: {value >> 10:,} GiB.",
+                f"Give {self.flag} {value // _MIB} for as many bytes.",
+            )
         if not self.bounds:
             return
         low = -math.inf if self.least is None else self.least
@@ -90,6 +95,8 @@ class OptionInfo:
             shown = f"{value:g}" if is_number else repr(value)
             unit = f" {self.unit}" if self.unit else ""
             in_unit = f", in {self.unit}" if self.unit else ""
+            if is_number and self.most is not None and self.most <= 1.0 < value <= 100.0:
+                raise BadInput(f"{self.flag} {value:g} is no share of 1.", f"Give {self.flag} {value / 100:g}.")
             raise BadInput(f"{self.flag} cannot be {shown}{unit}.", f"Give {self.flag} {self.bounds}{in_unit}.")
 
 

@@ -55,9 +55,17 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
     for text in texts or ():
         match = _SHAPE.fullmatch(text)
         if not match or "0" in match[2].split("x"):
-            raise BadInput(f"The shape '{text}' cannot be read.", "Write name:1x3x224x224, every size 1 or more.")
+            raise BadInput(f"The shape '{text}' cannot be read.", _shape_remedy(text))
         shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
     return shapes or None
+
+
+def _shape_remedy(text: str) -> str:
+    name, _, sizes = text.rpartition(":")
+    found = re.findall(r"[1-9]\d*", sizes)
+    example = f"--shape {name or 'NAME'}:{'x'.join(found) if len(found) > 1 else '1x3x224x224'}"
+    named = "" if name else " with the input's name ('trt-bisect layers' prints it)"
+    return f"Write {example}{named}, every size 1 or more."
 
 
 def _word(value: Any) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ def _accuracy(preparation: Preparation, experiment: Experiment, options: Recover
             f"Which axis of output '{output}' holds its classes cannot be told.",
             "Give --class-axis, or --accuracy with a function of yours.",
         )
-    samples, labels = _without_unseen(preparation, preparation.dataset(options.dataset), labels)
+    samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
     return top1(samples, labels, output, classes.predicted, str(classes))
 
 
