@@ -67,7 +67,7 @@ class GivenData:
         if calibration is None:
             raise BadInput(
                 "There are no ranges: no calibration data and no calibration cache were given.",
-                "Give --calibration with data (.npz, folder of pictures, module:function), or with a TensorRT calibration "
+                "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
                 "cache.",
             )
         if isinstance(calibration, Ranges):

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.results.advice import CulpritAdvice
+from trt_bisect.results.annotated import ANNOTATED, annotated
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.recipe_files import RecipeFiles
+from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
@@ -241,12 +242,18 @@ class Report(WithRecipe):
         ]
 
     def _write_files(self, folder: Path) -> None:
-        """Writes ``explanation.json`` too; without an explanation, removes that of another report."""
+        """Writes ``explanation.json`` and the recipe's annotated network too.
+
+        Without an explanation, that of another report is removed.
+        """
         if self.explanation is not None:
             self.explanation.save(folder)
         elif read_record(folder / REPORT) != self.to_json():
             (folder / EXPLANATION).unlink(missing_ok=True)
         super()._write_files(folder)
+        if self.files is not None and self.graph is not None:
+            model, weights = self.files.viewed
+            write_network(folder / FOLDER / ANNOTATED, annotated(model, self.layers, self.graph), weights)
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""
