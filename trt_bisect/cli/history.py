@@ -81,7 +81,8 @@ def history_command(
                     write(table, path)
                     display.say(f"{len(table)} rows written to {path}")
         if display.as_json:
-            display.print_json([asdict(row) for row in (kept.past_trials if trials else kept.past)(wanted)])
+            rows = kept.past_trials(wanted) if trials else kept.past(wanted)
+            display.print_json([asdict(row) for row in rows])
         elif copy is None and csv is None and parquet is None:
             _show(kept, wanted, trials=trials, top=top)
 

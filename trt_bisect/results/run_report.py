@@ -19,6 +19,7 @@ from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
     from trt_bisect.results.layer_table import LayerTable
+    from trt_bisect.results.run_changes import RunChanges
 
 SCHEMA = 2
 _READ = (1, SCHEMA)
@@ -228,6 +229,29 @@ class Report(WithRecipe):
         fields["layers"] = tuple(_row(row) for row in record["layers"])
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))
+
+    def __str__(self) -> str:
+        """Returns the summary: the verdict in lines."""
+        return self.summary
+
+    def to_markdown(self) -> str:
+        """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""
+        text: str = self._present("markdown")
+        return text
+
+    def compare(self, before: Report, direction: str = "higher") -> RunChanges:
+        """Returns the changes from another report to this one.
+
+        Args:
+            before: the other report, of the same network or of another version of it.
+            direction: of a metric of the user's own, which values are better.
+
+        Raises:
+            BadInput: the two were judged by different metrics.
+        """
+        from trt_bisect.results.run_changes import changes_between
+
+        return changes_between(self, before, direction)
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
