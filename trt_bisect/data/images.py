@@ -124,7 +124,8 @@ def _size(spec: TensorSpec, asked: Preprocessing, edges: list[int | None]) -> tu
     wanted = asked.resize or (edges[0], edges[1])
     if any(edge not in (None, want) for edge, want in zip(edges, wanted, strict=True)):
         raise BadInput(
-            f"--resize {wanted[0]}x{wanted[1]} does not fit the network's input {spec}.", "Leave it out, or correct it."
+            f"--resize {wanted[0]}x{wanted[1]} does not fit the network's input {spec}.",
+            f"Leave it out; {SIDECAR} beside the pictures may hold it too.",
         )
     return wanted[0], wanted[1]
 
