@@ -27,10 +27,12 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _say_as_json(f"No room is left: {error.strerror}.", MAKE_ROOM, TrtBisectError.exit_code)
             print(f"trt-bisect: No room is left: {error.strerror}.\n{MAKE_ROOM}", file=sys.stderr)
             sys.exit(TrtBisectError.exit_code)
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
+        _say_as_json(own_fault(error), "", NothingMeasured.exit_code)
         print(
             f"trt-bisect: {own_fault(error)} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
             file=sys.stderr,
