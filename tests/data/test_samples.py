@@ -103,6 +103,16 @@ def test_a_shuffling_loader_is_read_once():
     assert loader.passes == 1
 
 
+def test_a_list_that_is_read_once_may_be_read_again():
+    """As ``worst`` does on NVIDIA engines: once for the shapes, once for the samples."""
+    data = open_dataset([{"x": row} for row in ROWS], (X,), once=True)
+    assert len(list(data)) == len(list(data)) == data.length == 4
+
+
+def test_stacked_tensors():
+    assert len(list(open_dataset({"x": Tensor(ROWS)}, (X,)))) == len(list(open_dataset(Tensor(ROWS), (X,)))) == 4
+
+
 def test_rows_of_a_tokenizer():
     rows = [{"ids": [5, 6, 7], "mask": [1, 1, 0], "text": "some"}, {"ids": [5, 6], "mask": [1, 1], "text": "words"}]
     found = list(open_dataset(rows, (IDS, MASK)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -18,7 +18,7 @@ from trt_bisect.data.images import SUFFIXES, image_files, open_images
 from trt_bisect.data.misfits import dtype_remedy, shape_remedy
 from trt_bisect.data.polygraphy_json import load_saved
 from trt_bisect.data.preprocessing import Preprocessing
-from trt_bisect.data.samples import feeds_of, with_batch_axis
+from trt_bisect.data.samples import as_array, feeds_of, with_batch_axis
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput, first_line
 
@@ -141,7 +141,7 @@ def open_dataset(
     if isinstance(source, (str, Path)):
         return _open_named(str(source), specs, asked)
     if hasattr(source, "__array__") and hasattr(source, "shape"):
-        return _stacked({_only_input(specs, "an array").name: np.asarray(source)}, specs, "the array given")
+        return _stacked({_only_input(specs, "an array").name: as_array(source)}, specs, "the array given")
     if isinstance(source, Mapping):
         return _stacked(source, specs, "the arrays given")
     if isinstance(source, Iterable) or hasattr(source, "__getitem__"):
@@ -157,12 +157,14 @@ def open_dataset(
 def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocessing, *, once: bool) -> Dataset:
     """Opens an iterable, or an object with ``__len__`` and ``__getitem__`` such as PyTorch's data sets."""
     has_places = not isinstance(source, Iterable) and hasattr(source, "__len__")
-    items = (source[place] for place in range(len(source))) if has_places else source
-    samples: Iterable[Any] = feeds_of(items, specs, asked)
-    if not once:
-        samples = list(samples)
-    length = len(samples) if isinstance(samples, Sized) else len(source) if isinstance(source, (list, tuple)) else None
-    return Dataset("the samples given", specs, lambda: samples, length)
+
+    def samples() -> Iterable[Any]:
+        return feeds_of((source[place] for place in range(len(source))) if has_places else source, specs, asked)
+
+    if once:
+        return Dataset("the samples given", specs, samples, len(source) if isinstance(source, (list, tuple)) else None)
+    kept = list(samples())
+    return Dataset("the samples given", specs, lambda: kept, len(kept))
 
 
 def _open_function(
@@ -259,7 +261,7 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
-    split = {name: _split(np.asarray(arrays[name]), _spec_of(name, specs, source), source) for name in arrays}
+    split = {name: _split(as_array(arrays[name]), _spec_of(name, specs, source), source) for name in arrays}
     counts = {name: len(parts) for name, parts in split.items()}
     if len(set(counts.values())) > 1:
         raise BadInput(

@@ -72,9 +72,14 @@ def _is_array(value: Any) -> bool:
 def _array(value: Any, spec: TensorSpec, pictures: Preprocessing) -> np.ndarray:
     if is_image(value):
         return picture(value, spec, pictures)
+    return with_batch_axis(as_array(value), spec)
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Returns an array, a tensor that has a gradient or is on a GPU, or a list, as an array."""
     for step in ("detach", "cpu"):
         value = getattr(value, step)() if hasattr(value, step) else value
-    return with_batch_axis(np.asarray(value), spec)
+    return np.asarray(value)
 
 
 def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
