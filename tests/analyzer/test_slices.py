@@ -186,6 +186,18 @@ def test_a_lost_small_group_decides_and_inputs_without_detections_do_not_count(r
     assert rule.by_input(trial).misses == 1
 
 
+def test_on_an_input_without_detections_alone_the_boxes_decide(random):
+    """The data has detections, this one input has none: the cosine of the boxes by NumPy is the similarity."""
+    slices = find_slices([{"y": yolo8(random)}], ["y"])
+    empty = np.concatenate([boxes(random), scores(random, 80, best=0.01)], 1)
+    moved = empty + random.normal(0, 5, empty.shape)
+    rule = make_rule(BUILT_IN["cosine"], 0.99, outputs=slices.names(["y"]))
+    found = comparison([{"y": empty}], BUILT_IN["cosine"], slices=slices)([{"y": moved}])
+    own, other = (each[:, :4].ravel() for each in (empty, moved))
+    cosine = own @ other / np.linalg.norm(own) / np.linalg.norm(other)
+    assert rule.similarity(Trial("", MEASURED, found)) == pytest.approx(cosine, abs=1e-9)
+
+
 def shapes(slices, output):
     return [part.shape for part in slices.with_groups({"y": output}).values()]
 

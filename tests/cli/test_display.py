@@ -111,9 +111,7 @@ def test_verbose_names_every_step_with_its_time(trt_bisect, lenet):
     assert [float(seconds) for seconds, _ in steps] == sorted(float(seconds) for seconds, _ in steps)
 
 
-@pytest.mark.parametrize(
-    "name", ["layers", "engines", "sensitivity", "compare", "profile", "worst", "history"]
-)
+@pytest.mark.parametrize("name", ["layers", "engines", "sensitivity", "compare", "profile", "worst", "history"])
 def test_no_table_is_wider_than_columns(name, trt_bisect, lenet, run_folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     arguments, _ = arguments_of(lenet, run_folder)[name]

@@ -20,6 +20,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.session import integer_sums_are_exact
 from trt_bisect.results.answer import PLAIN
 
+OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}
 
 
@@ -167,3 +168,20 @@ def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
 
     trt_bisect.run(model, data, metric=metric, threshold=0.99, **HOW)
     assert threads == {threading.get_ident()}
+
+
+def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
+    """The unseen inputs are a thousand times as large: full INT8 clips them, as ONNX Runtime shows on its own file."""
+    model = networks.chain(depth=2)
+    data = networks.samples(model, 4)
+    path = networks.save(model, tmp_path)
+    loud = {name: 1000 * values[:2] for name, values in data.items()}
+    options = {"validation": loud, "threshold": 0.995, "calibrator": "minmax", **HOW}
+    found = trt_bisect.run(path, data, output=tmp_path / "run", **options)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    assert min(cosines(path, recipe, data["x"], OFF)) >= 0.995
+    assert max(cosines(path, recipe, loud["x"], OFF)) < 0.995
+    assert (found.answer.given.holds, found.answer.unseen.holds) == (4, 0)
+    assert any("2 of 2" in doubt for doubt in found.answer.doubts)
+    assert found.exit_code == 1
+    assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0

@@ -199,17 +199,15 @@ class Comparison:
         self._judges: dict[str, OutputJudge] = {}
         for name in numeric_outputs(parts[0]) if metrics else ():
             arrays, group = [found[name] for found in parts], slices.group(name)
-            self._judges[name] = OutputJudge(
-                arrays,
-                metrics,
-                classes.get(name),
-                predicted=group.classes if group else None,
-                faint=group.faint_inputs(arrays) if group else (),
-                with_facts=with_facts,
-            )
+            faint = group.faint_inputs(arrays) if group else ()
+            if len(faint) < len(arrays):
+                predicted = group.classes if group else None
+                self._judges[name] = OutputJudge(
+                    arrays, metrics, classes.get(name), predicted=predicted, faint=faint, with_facts=with_facts
+                )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by output, group and task."""
+        """Returns the figures by output, group and task; a group that predicts nothing on any input is left out."""
         found = [self._with_groups(each) for each in outputs]
         figures = {name: judge.figures([each[name] for each in found]) for name, judge in self._judges.items()}
         if self._task is not None:

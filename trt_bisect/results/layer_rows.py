@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.driver.culprits.search import Step
@@ -45,18 +44,16 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     )
 
 
-def exit_code(measured: Measured, rule: Rule, *, accept: bool = False, warned: bool = False) -> int:
+def exit_code(measured: Measured, *, doubted: bool) -> int:
     """Returns 0 if full INT8 meets the threshold on all inputs, 1 if not, 3 if it could not be measured.
 
-    A pass that is doubted is 1 as well, or one on data of which the user is ``warned``, unless the user said to
-    ``accept`` it. Trials of pieces that are other engines
-    than the whole network do not count.
+    A pass that is doubted is 1 as well. Trials of pieces that are other engines than the whole network do not count.
     """
     wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
         return NothingMeasured.exit_code
     passes = measured.recipe.meets and not measured.recipe.kept
-    return 0 if passes and (accept or not (warned or doubts(rule, measured.full))) else 1
+    return 0 if passes and not doubted else 1
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from math import nan
 
+from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.culprits.bisect import bisect
 from trt_bisect.driver.culprits.exhaustive import exhaustive
@@ -143,7 +144,9 @@ class Replay:
         return replace(
             filled_report(self._run.blank, measured, rule, lambda _: ()),
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
-            exit_code=NothingMeasured.exit_code if full is UNTRIED else exit_code(measured, rule),
+            exit_code=NothingMeasured.exit_code
+            if full is UNTRIED
+            else exit_code(measured, doubted=bool(doubts(rule, full))),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:

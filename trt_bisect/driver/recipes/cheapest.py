@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.driver.recipes.local_search import Goal, improved
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
 from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 
@@ -56,9 +56,10 @@ def cheapest(
         return Cheapest(frozenset(), True, {})
     if not known.meets(space.all):
         return Cheapest(min(known.losses, key=lambda kept: (known.losses[kept], space.price(kept))), False, {})
-    starts = yield from side_by_side([lowered(known, space.all, ranking) for ranking in rankings])
-    distinct = dict.fromkeys(start for start in starts if start is not None)
-    found = yield from side_by_side([reduced(known, start) for start in distinct])
+    lowest = yield from side_by_side([lowered(known, space.all, ranking) for ranking in rankings])
+    distinct = dict.fromkeys(kept for kept in lowest if kept is not None)
+    starts = sorted(distinct, key=space.price)[: None if len(space.units) <= FEW_UNITS else 1]
+    found = yield from side_by_side([reduced(known, start) for start in starts])
     best = min(found, key=space.price)
     while limit and alone is not None:
         better = yield from improved(known, best, alone, cheaper(space, best))

@@ -15,7 +15,8 @@ import numpy as np
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities
 from trt_bisect.driver.recipes.surrogate import Energy, Surrogate, all_sets, fit, walks
 
-_FEW_UNITS = 16
+FEW_UNITS = 16
+"""Of so many units all sets are estimated."""
 _CANDIDATES = 48
 _AT_ONCE = 32
 _PATIENCE = 8
@@ -50,7 +51,7 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) 
         alone: the sensitivities; they choose the units to change where there are many.
         goal: the conditions for a better set.
     """
-    few = len(known.space.units) <= _FEW_UNITS
+    few = len(known.space.units) <= FEW_UNITS
     units = sorted(known.space.all) if few else _candidates(known, kept, alone)
     patience = known.left if few else _PATIENCE
     while known.left and patience:

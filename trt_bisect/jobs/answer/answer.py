@@ -10,6 +10,7 @@ from functools import partial
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest
+from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.evaluator.given_inputs import GivenInputs
@@ -19,7 +20,6 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.precisions import in_fp16
 from trt_bisect.jobs.answer.search import (
     AUTO,
-    FEW,
     IMPROVEMENTS,
     IMPROVEMENTS_OF_FEW,
     CalibratorTried,
@@ -39,9 +39,16 @@ from trt_bisect.precision import PrecisionPlan
 
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8."""
+_JUDGED_FOR_RANGES = 4
+"""The same for the choice of a calibrator."""
 _ROUNDS = 5
+_MENDING = 5
+"""After ``_ROUNDS`` searches whose recipes missed, so many more mend the sets that were found."""
 _SAFETY = 0.95
 """The search aims at so much of the budget, so that the noise of kernels does not make its recipe miss."""
+_CLOSER, _CLOSEST = 0.98, 0.8
+"""After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
+a rounding that flips can make one loss many times as large, which says nothing about the others."""
 _MANY = 500
 """With more units, the gain and the loss of each alone would take longer to measure than the search itself."""
 
@@ -140,9 +147,10 @@ class AnswerSearch:
         """
         plans, own = self.plans, self.experiment.ranges
         self.space = space or make_space(plans)
-        plans.judged = self._first_judged()
+        plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
         others = [ranges for ranges in plans.preparation.data.candidates if ranges.origin != own.origin]
-        ranges, self.tried = choose_ranges(plans, self.space, [own, *others], self.named)
+        aimed = replace(self.space, budget=self.space.budget * _SAFETY)
+        ranges, self.tried = choose_ranges(plans, aimed, [own, *others], self.named)
         self.take_ranges(ranges)
         return self.experiment
 
@@ -152,11 +160,11 @@ class AnswerSearch:
             changed = self.plans.preparation.with_ranges(self.experiment, ranges)
             self.experiment = self.plans.preparation.in_pieces(changed)
 
-    def _first_judged(self) -> list[int]:
+    def _worst_inputs(self, count: int) -> list[int]:
         counting = self.plans.inputs.counting
-        if len(counting) <= _JUDGED_AT_FIRST:
+        if len(counting) <= count:
             return list(counting)
-        return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:_JUDGED_AT_FIRST])
+        return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self, culprits: Collection[int] = ()) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
@@ -169,6 +177,7 @@ class AnswerSearch:
         checked = self.target.check(self.experiment, self.plans.full)
         if checked.meets(budget):
             return self._answer(Cheapest(frozenset(), True, {}), self.experiment, None, checked, budget, {})
+        self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
         alone = self._alone()
         found, experiment, checked, aim = self._held(culprits, alone)
@@ -225,12 +234,13 @@ class AnswerSearch:
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             experiment = self.experiment
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             measure = partial(target.losses, ranges=experiment.ranges)
-            found = find_set(space, measure, culprits, alone, self._limit, before)
+            mended = before if number >= _ROUNDS else frozenset()
+            found = find_set(space, measure, culprits, alone, self._limit, mended)
             before |= found.kept
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
@@ -241,7 +251,7 @@ class AnswerSearch:
             if checked.meets(budget) or not found.meets:
                 break
             if not plans.join(checked.missed):
-                aim *= min(budget / checked.worst, 1.0) * _SAFETY
+                aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
                 if plans.switches and self._by_similarity:
                     plans.join(plans.missed(space.plan(found.kept), experiment.ranges, aim))
         return found, experiment, checked, aim
@@ -259,7 +269,7 @@ class AnswerSearch:
     @property
     def _limit(self) -> int:
         """The number of plans by which a set may be improved: of few units more, as each costs little."""
-        return max(self.improvements, IMPROVEMENTS_OF_FEW) if len(self.space.units) <= FEW else self.improvements
+        return max(self.improvements, IMPROVEMENTS_OF_FEW) if len(self.space.units) <= FEW_UNITS else self.improvements
 
     @property
     def named(self) -> bool:

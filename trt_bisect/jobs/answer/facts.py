@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -88,8 +88,21 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
-        doubts=tuple(doubt.text for doubt in doubts(rule, answer.restored)) if answer.meets else (),
+        doubts=(*(doubt.text for doubt in doubts(rule, answer.restored)), *_on_unseen(rule, answer, unseen))
+        if answer.meets
+        else (),
         confidence=confidence(grounds, rule),
+    )
+
+
+def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[str]:
+    """Yields a sentence if a plan that holds on all inputs given misses on unseen ones."""
+    if answer.unseen is None or held is None or rule.meets(answer.unseen):
+        return
+    worst = "no figure" if held.worst is None else rule.metric.text(held.worst)
+    yield (
+        f"Unseen inputs miss the threshold: {held.inputs - held.holds} of {held.inputs}, the worst has {worst}. "
+        "The inputs given do not stand for them: give more of other kinds."
     )
 
 

@@ -24,13 +24,13 @@ Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 AUTO = "auto"
 IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
-FEW, IMPROVEMENTS_OF_FEW = 16, 100
-"""With at most so many units it tries more plans: see ``benchmarks.answer.every_plan``."""
+IMPROVEMENTS_OF_FEW = 100
+"""The same with at most ``FEW_UNITS`` units: see ``benchmarks.answer.every_plan``."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
 _PROMISING = ("entropy", "mse", "percentile 99.99")
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
-_ALONE_ON = 2
+_ALONE_ON = 1
 """The number of inputs on which each layer is measured alone."""
 _DEAR = 0.05
 """Single tensors get other scales only for a recipe that costs more."""
@@ -91,7 +91,7 @@ def choose_ranges(
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
     Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe that holds on all inputs is searched with the promising ones, in one order, and given up as soon as it costs
+    recipe for the judged inputs is searched with the promising ones, in one order, and given up as soon as it costs
     more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
     likeliest to hold on other inputs.
 
@@ -127,14 +127,8 @@ def choose_ranges(
 
 
 def _first_recipe(plans: AnswerPlans, space: Space, ranges: Ranges, dearest: float) -> Kept | None:
-    """The recipe of one order that holds on all inputs; None if it would cost more than ``dearest``.
-
-    Inputs on which it misses join the judged ones, for all searches that come later.
-    """
-    while True:
-        kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
-        if kept is None or not plans.join(plans.missed(space.plan(kept), ranges)):
-            return kept
+    """The recipe of one order for the judged inputs; None if it would cost more than ``dearest``."""
+    return drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
 
 
 def _loss(tried: CalibratorTried) -> float:
@@ -150,7 +144,7 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
 
 
 def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensitivities:
-    """Measures each layer alone in INT8, and alone high, on the inputs that are worst in full INT8."""
+    """Measures each layer alone in INT8, and alone high, on the input that is worst in full INT8."""
     plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
     worst = plans.worst(plans.full, ranges)[:_ALONE_ON]
     return drive(sensitivities(MeasuredSets(space)), lambda asked: plans.to_the_end(asked, ranges, worst))
@@ -162,7 +156,7 @@ def find_set(
     culprits: Collection[int],
     alone: Sensitivities | None,
     limit: int,
-    before: Kept = frozenset(),
+    mended: Kept = frozenset(),
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high.
 
@@ -172,14 +166,14 @@ def find_set(
         culprits: of the curve: on engines that are built for each plan they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
-        before: the set of an earlier search, which misses now: it is mended, in one order and without improvements.
+        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
     """
     rankings = orders(space, alone)
     if alone is None:
         suspects = {number for number, unit in enumerate(space.units) if not set(culprits).isdisjoint(unit)}
         rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
-    if before:
-        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in before))], 0
+    if mended:
+        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
     return drive(cheapest(space, rankings, limit, alone), measure)
 
 

@@ -95,7 +95,7 @@ def assemble(
         summary="\n".join([*data_lines(blank.inputs), text]),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured, rule, accept=accept, warned=bool(data_lines(blank.inputs))),
+        exit_code=exit_code(measured, doubted=bool(data_lines(blank.inputs) or answer.doubts) and not accept),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )
