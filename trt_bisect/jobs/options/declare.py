@@ -15,6 +15,8 @@ from trt_bisect.jobs.options.kinds import TEXT, TEXTS, Kind
 
 _INFO = "option"
 _MIB = 1 << 20
+_SURELY_BYTES = 1 << 26
+"""A number of MiB from which on it must be meant in bytes: no machine has 64 TiB."""
 _Given = TypeVar("_Given", bound="Options")
 
 
@@ -79,7 +81,7 @@ class OptionInfo:
             return
         if self.choices and self.kind.closed and value not in self.choices:
             raise BadInput(f"There is no {self.noun or self.name} '{value}'.", f"Use one of {', '.join(self.choices)}.")
-        if self.bytes_before and isinstance(value, int) and value >= _MIB:
+        if self.bytes_before and isinstance(value, int) and value >= _SURELY_BYTES:
             raise BadInput(
                 f"{self.flag} {value} is in {self.unit}: {value >> 10:,} GiB.",
                 f"Give {self.flag} {value // _MIB} for as many bytes.",
