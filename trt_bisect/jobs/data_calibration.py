@@ -87,6 +87,12 @@ class DataCalibration:
             save_magnitudes(self._folder, key, seen)
         return seen
 
+    def known_magnitudes(self) -> Magnitudes | None:
+        """The magnitudes where no pass over the data is needed for them; else None."""
+        if "magnitudes" in self.__dict__:
+            return self.magnitudes
+        return None if self._folder is None else load_magnitudes(self._folder, self._key(""))
+
     def _key(self, how: str) -> str:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
         if self._folder is None:

@@ -81,7 +81,9 @@ class GivenData:
         self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
         ranges = self.calibration.ranges
         self.calibrated = perf_counter() - began
-        self._notes += on_growing_ranges(self.calibration.magnitudes, data.length)
+        seen = self.calibration.known_magnitudes()
+        if seen is not None:
+            self._notes += on_growing_ranges(seen, data.length)
         return ranges, data
 
     @property

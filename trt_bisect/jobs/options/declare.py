@@ -98,7 +98,10 @@ class OptionInfo:
             unit = f" {self.unit}" if self.unit else ""
             in_unit = f", in {self.unit}" if self.unit else ""
             if is_number and self.most is not None and self.most <= 1.0 < value <= 100.0:
-                raise BadInput(f"{self.flag} {value:g} is no share of 1.", f"Give {self.flag} {value / 100:g}.")
+                raise BadInput(
+                    f"{self.flag} cannot be {value:g}.",
+                    f"Give {self.flag} {self.bounds}; {value:g} % is {self.flag} {value / 100:g}.",
+                )
             raise BadInput(f"{self.flag} cannot be {shown}{unit}.", f"Give {self.flag} {self.bounds}{in_unit}.")
 
 
