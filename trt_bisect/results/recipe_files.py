@@ -21,6 +21,7 @@ from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.results.annotated import ANNOTATED
 from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import flags_file, flags_of, refusals
 from trt_bisect.support.files import make_folder, write_whole
@@ -98,6 +99,13 @@ class RecipeFiles:
     measured: Network | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def viewed(self) -> tuple[onnx.ModelProto, Weights]:
+        """The graph whose nodes are the layers, and its weights: in floats, or with the pairs that the network had."""
+        if self.measured is not None:
+            return self.measured.skeleton, self.measured.weights
+        return self.network.model, self.network.weights
+
     def write(self, folder: Path) -> None:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
 
@@ -110,6 +118,7 @@ class RecipeFiles:
         write_network(folder / QDQ_NETWORK, self.network.model, self.network.weights)
         if self.measured is not None:
             write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
+        (folder / ANNOTATED).unlink(missing_ok=True)
         for name in (*TEXTS, FLOAT_NETWORK):
             if name not in self.texts and not (name == FLOAT_NETWORK and self.measured is not None):
                 (folder / name).unlink(missing_ok=True)
@@ -248,6 +257,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
 | `{CACHE}` | the scales for TensorRT {version} ({version.why}) |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
 | `{PLAN}` | the precision of every layer that INT8 would round |
+| `{ANNOTATED}` | to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run` |
 
 The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
 TensorRT. {names}
@@ -266,6 +276,7 @@ def readme_of_pairs(network: Network) -> str:
 | `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`; before TensorRT 10 `--int8` instead |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
 | `{PLAN}` | the precision of every layer that INT8 would round |
+| `{ANNOTATED}` | to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run` |
 
 `{_in_table(network.source)}` came with Q/DQ pairs: TensorRT takes precisions and scales from pairs alone. So there are
 no scales apart, and no constraints on layers.
