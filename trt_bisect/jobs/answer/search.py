@@ -91,9 +91,9 @@ def choose_ranges(
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
     Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe for the judged inputs is searched with the promising ones, in one order, and given up as soon as it costs
-    more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
-    likeliest to hold on other inputs.
+    recipe for the judged inputs, among them those on which full INT8 missed, is searched with the promising ones, in
+    one order, and given up as soon as it costs more than another one. Of recipes that cost about the same, that with
+    the smallest mean loss counts: it is the likeliest to hold on other inputs.
 
     Args:
         plans: measures.
@@ -115,6 +115,8 @@ def choose_ranges(
     progress.stage("The cheapest recipe with each calibrator", None)
     best, means = float("inf"), dict[int, float]()
     promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.origin in _PROMISING]
+    for place in promising:
+        plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
     for place in sorted(promising, key=lambda place: _loss(tried[place])):
         one = tried[place]
         kept = _first_recipe(plans, space, one.ranges, best + _AS_CHEAP)

@@ -222,7 +222,8 @@ def _note_lines(report: Report, console: Console, room: int) -> Iterator[Text]:
         shown += 1
         yield text
     if len(report.notes) > shown:
-        yield Text(f"{len(report.notes) - shown} more notes are in report.json.", style="yellow")
+        left = len(report.notes) - shown
+        yield Text(f"{left} more {'note is' if left == 1 else 'notes are'} in report.json.", style="yellow")
 
 
 def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
