@@ -156,24 +156,27 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:
     """Returns the commands of each tool that reads the recipe."""
-    return tuple(recipe_commands(setting.path("recipe"), setting.high, has_pairs=setting.has_pairs).values())
+    return tuple(
+        recipe_commands(
+            setting.path("recipe"), fp16=setting.high is Precision.FP16, has_pairs=setting.has_pairs
+        ).values()
+    )
 
 
-def recipe_commands(folder: str, high: Precision, *, has_pairs: bool) -> dict[str, Command]:
+def recipe_commands(folder: str, *, fp16: bool, has_pairs: bool) -> dict[str, Command]:
     """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
 
     Args:
         folder: of the recipe.
-        high: the precision of the layers that are not in INT8.
+        fp16: layers that are not in INT8 may be in FP16.
         has_pairs: the network came with Q/DQ pairs, so that the recipe is a network alone.
     """
     strong = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{QDQ_NETWORK}", "--stronglyTyped"]))
     if has_pairs:
         return {QDQ_NETWORK: strong}
-    int8 = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"]
-    fp16 = ["--fp16"] if high is Precision.FP16 else []
+    flags = ["--int8", "--calibration-cache", f"{folder}/{CACHE}", *(["--fp16"] if fp16 else [])]
     script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", f"{folder}/{SCRIPT}"]
-    convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *int8, *fp16, *script]
+    convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *flags, *script]
     weak = f"cd {shlex.quote(folder)} && grep -v '^#' {FLAGS} | xargs trtexec --onnx={FLOAT_NETWORK}"
     return {
         QDQ_NETWORK: strong,

@@ -63,7 +63,7 @@ def page_data(
 def _commands(recipe: Mapping[str, Any], folder: str, high: str) -> dict[str, str]:
     """Returns by file of the recipe the complete command that uses it."""
     place = f"{folder}/{FOLDER}" if folder else FOLDER
-    known = recipe_commands(place, Precision(high), has_pairs=FLOAT_NETWORK not in recipe)
+    known = recipe_commands(place, fp16=high != Precision.FP32, has_pairs=FLOAT_NETWORK not in recipe)
     return {name: command.text for name, command in known.items() if name in recipe}
 
 
