@@ -78,16 +78,21 @@ def link(packages: set[str], place: Path) -> None:
             top.symlink_to(there)
 
 
+def clean_environment() -> dict[str, str]:
+    """Returns the environment without Python's variables: with a PYTHONPATH pip finds the package installed already."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def install(wheel: Path, folder: Path, linked: bool) -> Path:
     """Makes an environment with the wheel and what it requires; returns its folder of commands."""
     venv.create(folder, with_pip=not linked)
     python = folder / "bin" / "python"
     if not linked:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, env=clean_environment())
         return python.parent
     (place,) = folder.glob("lib/python*/site-packages")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True)
+    subprocess.run([*pip, str(wheel)], check=True, env=clean_environment())
     link(required_of(wheel), place)
     return python.parent
 
@@ -101,7 +106,7 @@ def try_out(commands: Path, folder: Path) -> None:
     output = folder / "run"
     command = [commands / "trt-bisect", "run", SAMPLE / "lenet_planted.onnx"]
     command += ["--calibration", SAMPLE / "calibration.npz", "--output", output]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    clean = clean_environment()
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
     if done.returncode != 1:
         sys.exit(f"trt-bisect run ended with {done.returncode} instead of 1:\n{done.stdout}{done.stderr}")
