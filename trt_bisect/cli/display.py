@@ -1,4 +1,4 @@
-"""How a command shows what it does and finds: ``--json``, ``-q``, ``-v``, and the console's width."""
+"""The output of a command on screen: ``--json``, ``-q``, ``-v``, and the console's width."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Display:
-    """What a command shows.
+    """The output of one command, as its display options ask for it.
 
     Attributes:
         as_json: the result is one JSON document.

@@ -26,7 +26,7 @@ _CHANNELS = {1: GRAY, 3: RGB}
 
 @dataclass(frozen=True)
 class ImageInput:
-    """How pictures become one input of a network.
+    """Turns pictures into arrays for one input of a network.
 
     Attributes:
         spec: the input.

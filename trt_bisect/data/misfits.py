@@ -1,4 +1,4 @@
-"""What to do with an array that does not fit a network's input: the transpose, the cast, the missing axis."""
+"""Remedies for an array that does not fit a network's input: the transpose, the cast, the missing axis."""
 
 from __future__ import annotations
 

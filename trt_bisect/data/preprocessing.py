@@ -1,4 +1,4 @@
-"""How images become a network's input: size, colours, scale, mean and standard deviation; saved beside the images."""
+"""Preprocessing of images for a network: size, colours, scale, mean and standard deviation; saved beside the images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEAD = "# How trt-bisect feeds the images of this folder. Options on the comman
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images are fed; None or False where nothing was asked for.
+    """The preprocessing of images; None or False where nothing was asked for.
 
     A pixel, 0 to 255, becomes ``(pixel / scale - mean) / std``.
 
@@ -72,7 +72,7 @@ class Preprocessing:
 
     @property
     def divisor(self) -> float:
-        """What pixels are divided by."""
+        """Returns the number that pixels are divided by."""
         if self.scale is not None:
             return self.scale
         in_pixels = any(abs(value) > 1.0 for value in (*(self.mean or ()), *(self.std or ())))

@@ -104,7 +104,7 @@ def _is_whole(sample: Any, specs: tuple[TensorSpec, ...]) -> bool:
 
 
 def _batches(array: np.ndarray, spec: TensorSpec) -> int:
-    """How many batches of an input an array holds; 1 if that is no whole number."""
+    """Returns the number of batches of an input in an array; 1 if that is no whole number."""
     fixed = spec.shape[0] if spec.shape else None
     fits = fixed and array.ndim == len(spec.shape) and len(array) and len(array) % fixed == 0
     return len(array) // fixed if fits and fixed else 1

@@ -1,4 +1,4 @@
-"""What a network is fed in a job: statistics for the report, and warnings that stand above its verdict."""
+"""Statistics of the inputs that a job feeds, for the report, and warnings that stand above its verdict."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Mapping[s
 
 
 def _facts(row: LayerRow, tensors: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """What is written on the node of a layer."""
+    """Returns the metadata for the node of a layer."""
     scales = {name: known[name]["scale"] for name in tensors if name in known and known[name]["scale"] is not None}
     figures = {"similarity": row.similarity, "drop": row.drop, "gain": row.gain, "taken_back": row.taken_back}
     return {

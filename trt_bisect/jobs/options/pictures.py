@@ -16,7 +16,7 @@ NAMES = ("scale", "mean", "std", "resize", "letterbox", "colors", "layout")
 
 @dataclass(frozen=True, kw_only=True)
 class PictureOptions(Options):
-    """How JPEG, PNG and other pictures become a network's input; other data are fed as they are."""
+    """Preprocessing of JPEG, PNG and other pictures; other data are fed as they are."""
 
     panel: ClassVar[str] = "Pictures"
 
