@@ -17,7 +17,8 @@ demo: $(STAMP)  ## the main job on networks that INT8 hurts
 
 test: $(STAMP) lint
 	tools/get_browser.sh
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest $(PARALLEL) -m "not ray"
 
 quick: $(STAMP)  ## the tests that need neither long, nor Ray, nor a browser
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not ray and not browser"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from trt_bisect import Ranges
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
 os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # before NumPy is imported
 
 import numpy as np

@@ -9,6 +9,7 @@ environment that runs this file.
 from __future__ import annotations
 
 import argparse
+import email
 import importlib.metadata
 import json
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -50,6 +52,20 @@ def required(package: str, found: set[str]) -> set[str]:
     return found
 
 
+def required_of(wheel: Path) -> set[str]:
+    """Returns the installed packages that a wheel requires, and those that these require."""
+    with zipfile.ZipFile(wheel) as archive:
+        (file,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(file))
+    found: set[str] = set()
+    for text in metadata.get_all("Requires-Dist") or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found.add(requirement.name.lower())
+            required(requirement.name, found)
+    return found
+
+
 def link(packages: set[str], place: Path) -> None:
     """Links the files of installed packages into the ``site-packages`` of another environment."""
     for package in packages:
@@ -62,22 +78,27 @@ def link(packages: set[str], place: Path) -> None:
             top.symlink_to(there)
 
 
+def clean_environment() -> dict[str, str]:
+    """Returns the environment without Python's variables: with a PYTHONPATH pip finds the package installed already."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def install(wheel: Path, folder: Path, linked: bool) -> Path:
     """Makes an environment with the wheel and what it requires; returns its folder of commands."""
     venv.create(folder, with_pip=not linked)
     python = folder / "bin" / "python"
     if not linked:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, env=clean_environment())
         return python.parent
     (place,) = folder.glob("lib/python*/site-packages")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True)
-    link(required("trt-bisect", set()), place)
+    subprocess.run([*pip, str(wheel)], check=True, env=clean_environment())
+    link(required_of(wheel), place)
     return python.parent
 
 
 def try_out(commands: Path, folder: Path) -> None:
-    """Runs ``trt-bisect run`` on the LeNet with a culprit.
+    """Runs ``trt-bisect run`` on the LeNet with a culprit, and ``trt-bisect demo``.
 
     Raises:
         SystemExit: the exit code, the culprit or a file is not the expected one.
@@ -85,13 +106,17 @@ def try_out(commands: Path, folder: Path) -> None:
     output = folder / "run"
     command = [commands / "trt-bisect", "run", SAMPLE / "lenet_planted.onnx"]
     command += ["--calibration", SAMPLE / "calibration.npz", "--output", output]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    clean = clean_environment()
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
     if done.returncode != 1:
         sys.exit(f"trt-bisect run ended with {done.returncode} instead of 1:\n{done.stdout}{done.stderr}")
     culprits = [row["name"] for row in json.loads((output / "report.json").read_text())["layers"] if row["culprit"]]
     if culprits != ["ip2"]:
         sys.exit(f"The culprits are {culprits} instead of ['ip2'].")
+    demo = [commands / "trt-bisect", "demo", "--json", "--output", folder / "demo"]
+    shown = subprocess.run(demo, cwd=folder, env=clean, capture_output=True, text=True, check=False)
+    if shown.returncode != 0 or json.loads(shown.stdout)["culprits"] != ["ip2"]:
+        sys.exit(f"trt-bisect demo ended with {shown.returncode}:\n{shown.stdout}{shown.stderr}")
     missing = [name for name in ("report.html", "recipe/network.qdq.onnx") if not (output / name).is_file()]
     if missing:
         sys.exit(f"The run did not write {', '.join(missing)}.")

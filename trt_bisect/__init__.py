@@ -89,7 +89,7 @@ _HOME = {
     "similarity": "analyzer.similarity",
     "worst": "jobs.worst",
 }
-"""Where each public name lives; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
+"""The module of each public name; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
 
 __all__ = [
     "__version__",

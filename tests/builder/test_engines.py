@@ -26,7 +26,7 @@ from trt_bisect.builder.engines import (
 )
 from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
-from trt_bisect.cli.engines import engines_command, engines_table
+from trt_bisect.cli.engines import engines_table
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
@@ -261,9 +261,8 @@ def test_the_table_shows_the_reason_and_the_remedy():
     assert "CPU" in text
 
 
-def test_the_command_prints_a_row_an_engine(capsys):
-    engines_command()
-    printed = capsys.readouterr().out
+def test_the_command_prints_a_row_an_engine(command):
+    _, printed, _ = command("engines")
     assert all(name in printed for name in ("onnxruntime", "tensorrt", "tensorrt-rtx"))
 
 

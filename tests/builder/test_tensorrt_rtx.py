@@ -166,13 +166,13 @@ def test_tensorrt_says_why_a_scale_is_refused(network):
 
 def test_tensorrt_names_the_node_that_it_does_not_know(network, tmp_path):
     model = residual_model()
-    model.graph.node[1].op_type, model.graph.node[1].domain = "Wonder", "acme"
-    model.opset_import.append(helper.make_opsetid("acme", 1))
+    model.graph.node[1].op_type, model.graph.node[1].domain = "QuickGelu", "com.microsoft"
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     path = tmp_path / "odd.onnx"
     onnx.save(model, str(path))
     odd = load_network(path)
     builder = TensorRTStrongBuilder(odd, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
-    with pytest.raises(TrialFailed, match=r"(?s)relu1.*Wonder.*Plugin not found") as failure:
+    with pytest.raises(TrialFailed, match=r"(?s)relu1.*QuickGelu.*Plugin not found") as failure:
         builder.reference()
     assert failure.value.outcome == "build failed"
 

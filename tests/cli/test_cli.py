@@ -385,7 +385,8 @@ def test_names_are_printed_as_they_are(trt_bisect, tmp_path):
     model.graph.node[0].name = "[red]conv[/red] <script>alert(1)</script>: a, b*"
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model, 2))
-    _, out, _ = trt_bisect("run", path, "--calibration", tmp_path / "data.npz", "-o", tmp_path / "run")
+    data = tmp_path / "data.npz"
+    _, out, _ = trt_bisect("run", path, "--calibration", data, "-o", tmp_path / "run", "--all-layers")
     assert "[red]conv[/red]" in out.replace("\n", "")
     report = json.loads((tmp_path / "run/report.json").read_text())
     assert report["layers"][0]["name"] == "[red]conv[/red] <script>alert(1)</script>: a, b*"

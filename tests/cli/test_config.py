@@ -101,3 +101,24 @@ def test_the_order_of_before_still_works_with_a_note(trt_bisect, folder):
     code, new, err = trt_bisect(*arguments, "--direction", "higher")
     assert (code, "old name" in err) == (0, False)
     assert old == new
+
+
+def test_picture_options_are_the_same_in_a_file_and_on_the_command_line(tmp_path):
+    from trt_bisect.cli.options import _defaults
+    from trt_bisect.jobs.options.commands import RunOptions
+    from trt_bisect.jobs.options.repeated import repeated
+    from trt_bisect.jobs.options.tables import read_config
+
+    file = tmp_path / "options.toml"
+    file.write_text('mean = [0.5, 0.25, 0]\nstd = 2\nresize = [480, 640]\nletterbox = true\ncolors = "bgr"\n')
+    read = read_config(file, RunOptions)
+    given = RunOptions(**read)
+    assert given.preprocessing().mean == (0.5, 0.25, 0.0)
+    assert given.preprocessing().resize == (480, 640)
+    assert _defaults(RunOptions, read)["resize"] == "480x640"
+    flags = repeated(given)
+    assert flags["--mean"] == ("0.5,0.25,0",)
+    assert flags["--std"] == ("2",)
+    assert flags["--letterbox"] == ()
+    typed = {info.name: info.kind.parse(flags[info.flag][0]) for info in RunOptions.declared() if flags.get(info.flag)}
+    assert RunOptions(**typed, letterbox=True).preprocessing() == given.preprocessing()

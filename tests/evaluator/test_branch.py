@@ -118,12 +118,14 @@ def test_sensitivities_come_from_one_pass(family, tmp_path):
 
 def test_fp16_as_the_high_precision(tmp_path):
     bench = Experiment(networks.residual(), tmp_path, high=Precision.FP16)
-    bench.agree(bench.curve())
+    plans = bench.curve()
+    assert len(bench.agree(plans)) == len(plans)
 
 
 def test_several_inputs_and_batches_of_several_samples(tmp_path):
     bench = Experiment(networks.transformer(), tmp_path, count=3, batch=2)
-    bench.agree(bench.curve())
+    plans = bench.curve()
+    assert len(bench.agree(plans)) == len(plans)
 
 
 def test_little_memory_makes_groups_and_changes_nothing(tmp_path):
@@ -229,7 +231,8 @@ def test_control_flow_inside_goes_with_its_row(tmp_path):
 def test_plans_that_share_no_trunk(tmp_path):
     bench = Experiment(networks.chain(), tmp_path)
     layers, quantizable = len(bench.network.layers), bench.network.quantizable
-    bench.agree([int8_set(layers, quantizable[1::2]), int8_set(layers, quantizable[::3]), int8_set(layers, ())])
+    plans = [int8_set(layers, quantizable[1::2]), int8_set(layers, quantizable[::3]), int8_set(layers, ())]
+    assert len(bench.agree(plans)) == len(plans)
 
 
 def test_a_piece_that_fails_leaves_the_plans_to_whole_engines(tmp_path, monkeypatch):
@@ -303,7 +306,8 @@ def graphs(draw) -> onnx.ModelProto:
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     bench = Experiment(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
     assume(bench.network.quantizable)
-    bench.agree(bench.curve())
+    plans = bench.curve()
+    assert len(bench.agree(plans)) == len(plans)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -83,7 +83,7 @@ def test_plans_of_other_precisions_are_built(tmp_path):
     switch = builder.switch()
     low = int8_set(len(network.layers), network.quantizable)
     mixed = low.keeping(network.quantizable[:2], Precision.FP16)
-    runner = SwitchRunner(switch, {}, lambda: builder)
+    runner = SwitchRunner(switch, {}, lambda: builder, at_once=1)
     with runner.opened(mixed) as infer:
         assert np.array_equal(infer(feeds)["y"], builder.build(mixed).infer(feeds)["y"])
     assert (switch.runs(low), switch.runs(mixed)) == (True, False)

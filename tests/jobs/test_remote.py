@@ -113,7 +113,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)], said.append)))
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
-    assert (folder / PROGRESS).exists()
+    wait_until((folder / PROGRESS).exists)
     with pytest.raises(BadInput, match="Another run is writing"):
         trt_bisect.run(**asked, output=folder)
     before = journaled(folder)

@@ -114,7 +114,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         ("[defaults]\nthreshold = 'x'\n" + NET, "[defaults]: 'threshold' is 'x'"),
         (NET + 'threshold = "high"', "[[network]] 'net': 'threshold' is 'high'.\nWrite a number."),
         (NET + "threshold = nan", "'threshold' is nan"),
-        (NET + "threshold = 1.5", "[[network]] 'net': Threshold 1.5 of 'cosine' allows no loss"),
+        (NET + "threshold = 1.5", "[[network]] 'net': Threshold 1.5 of 'cosine' is in per cent"),
         (NET + f"threshold = {'9' * 400}", "'threshold' is 999"),
         (NET + "threshold = true", "'threshold' is True"),
         (NET + 'metric = "mse"', "[[network]] 'net': Metric 'mse' needs a threshold"),

@@ -1013,7 +1013,9 @@ def test_a_live_page_follows_the_run(browser, folder, report):
         in_order(page)
         row_of(page, name).click()
         page.locator("#table-head [data-key=name]").click()
+        unfolded = page.locator("#graph .node").count()
         page.get_by_role("button", name="Fold all").click()
+        page.wait_for_function("count => document.querySelectorAll('#graph .node').length < count", arg=unfolded)
         order = names_in_table(page)
         drawn = page.locator("#graph .node").count()
         state["data"] = page_data(report, graph)
@@ -1039,6 +1041,8 @@ def test_a_live_page_says_when_the_server_is_gone(browser, report):
         page.locator("#live.running").wait_for()
         state["broken"] = True
         page.locator("#live.lost").wait_for()
+        assert page.locator("#live.running").count() == 0
         state["broken"] = False
         page.locator("#live.running").wait_for()
+        assert page.locator("#live.lost").count() == 0
         page.context.close()

@@ -58,6 +58,7 @@ def test_the_file_is_touched_while_one_step_lasts(tmp_path):
     written = Heartbeat(tmp_path, Silent())
     first = (tmp_path / PROGRESS).stat().st_mtime_ns
     wait_until(lambda: (tmp_path / PROGRESS).stat().st_mtime_ns > first)
+    assert is_running(read(tmp_path), 0.0)
     written.close()
 
 

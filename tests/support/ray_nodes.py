@@ -84,9 +84,10 @@ class Nodes:
         self.kill(node)
 
     def remove(self, node):
-        """Takes a node away that a test has added, if it is still there."""
+        """Takes a node away that a test has added, if it is still there, and waits until the cluster knows it."""
         if node in self.cluster.worker_nodes:
             self.cluster.remove_node(node)
+        self.cluster.wait_for_nodes(LIMIT)
 
 
 def free_port():

@@ -54,6 +54,25 @@ class RangesFacts:
 
 
 @dataclass(frozen=True)
+class FedFacts:
+    """The values that one input was fed.
+
+    Attributes:
+        least: the smallest value.
+        most: the largest value.
+        mean: of all values.
+        std: their standard deviation.
+        samples: the number of samples.
+    """
+
+    least: float
+    most: float
+    mean: float
+    std: float
+    samples: int
+
+
+@dataclass(frozen=True)
 class InputsFacts:
     """The inputs that the curve was judged on.
 
@@ -65,6 +84,9 @@ class InputsFacts:
         similarities: of each sample searched, in full INT8.
         median: of these.
         faint: samples that were left out because FP32's output on them is almost zero.
+        fed: by ``calibration`` and ``judged``, the statistics of each input that the network was fed.
+        shapes: of each dynamic input, its shape, or the smallest and the largest one.
+        warnings: sentences on data that cannot be right.
     """
 
     source: str = ""
@@ -74,6 +96,9 @@ class InputsFacts:
     similarities: tuple[float | None, ...] = ()
     median: float | None = None
     faint: tuple[int, ...] = ()
+    fed: Mapping[str, Mapping[str, FedFacts]] = field(default_factory=dict)
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

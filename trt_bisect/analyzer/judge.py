@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
-from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, Metric, default_threshold
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, FRACTIONS, Metric, default_threshold
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Judge, Task
 from trt_bisect.builder.base import Outputs
@@ -160,6 +160,11 @@ def make_rule(
     if share <= 0.0:
         raise BadInput(f"The culprit's share {share} is out of range.", "Give a value above 0, such as 0.5.")
     rule = Rule(metric, threshold, share, tuple(outputs))
+    if metric.name in FRACTIONS and 1.0 < threshold <= 100.0:
+        raise BadInput(
+            f"Threshold {threshold:g} of '{metric.name}' is in per cent; equal outputs give 1.",
+            f"Give --threshold {threshold / 100.0:g}.",
+        )
     if metric.perfect is not None and rule.budget <= 0.0:
         raise BadInput(
             f"Threshold {threshold:g} of '{metric.name}' allows no loss: equal outputs give {metric.perfect:g}.",

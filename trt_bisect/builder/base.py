@@ -31,7 +31,7 @@ ON_DLA = "dla"
 """In place of a precision: the layer ran in a region on the DLA, in INT8 or FP16."""
 
 UNPROVEN = frozenset({IN_REGION, ON_DLA})
-"""What an engine says of layers of which it does not say in which precision they ran."""
+"""The values of ``ran`` for layers whose precision an engine does not tell."""
 
 DEFAULT_TIMEOUT = 1800.0
 """Seconds."""

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 
 from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.histogram import AbsHistogram
+from trt_bisect.calibration.histogram import AbsHistogram, percentile_threshold
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput
@@ -23,6 +23,7 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.support.machine import MEMORY, cores
 
 _LEAST = np.finfo(np.float32).tiny
+_OF_VALUES = 99.99
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,18 @@ class Magnitudes:
 
     Attributes:
         histograms: by tensor; tensors without values are left out.
+        earlier: by tensor the range (see ``_range``) before the last quarter of the samples; empty where their number
+            was not known.
     """
 
     histograms: Mapping[str, AbsHistogram]
+    earlier: Mapping[str, float] = field(default_factory=dict)
     _known: dict[Calibrator, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
+
+    def growth(self) -> dict[str, float]:
+        """Returns by tensor what the last quarter of the samples added to its range, as a share of it."""
+        now = {name: _range(self.histograms[name]) for name in self.earlier if name in self.histograms}
+        return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
     def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
         """Returns by tensor the largest magnitude that the range of a calibrator represents; computed once."""
@@ -60,6 +69,11 @@ class Magnitudes:
         return replace(usable, scales={name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales})
 
 
+def _range(histogram: AbsHistogram) -> float:
+    """The magnitude that 99.99 % of the values do not exceed: single outliers do not decide."""
+    return percentile_threshold(histogram, _OF_VALUES)
+
+
 def _scale(threshold: float) -> np.float32:
     scale: np.float32 = np.float32(threshold) / np.float32(INT8_MAX)
     return scale
@@ -72,6 +86,7 @@ def magnitudes(
     histogram: bool = True,
     on_sample: Callable[[int], None] | None = None,
     memory: int = MEMORY,
+    total: int | None = None,
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
@@ -82,6 +97,7 @@ def magnitudes(
         histogram: if false, only the largest magnitudes are recorded, which is enough for ``minmax``.
         on_sample: called with the number of samples done after each one.
         memory: bytes.
+        total: the number of samples, where it is known, for the ranges before the last quarter.
 
     Raises:
         BadInput: there are no samples, or the network refuses one.
@@ -92,16 +108,19 @@ def magnitudes(
     if first is None:
         raise BadInput("There are no samples to calibrate with.", "Give a few hundred like those in production.")
     groups = _groups(network, first, memory)
-    done = 0
+    done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
+    earlier: dict[str, float] = {}
     with ThreadPoolExecutor(cores()) as pool:
         for parts in observe_in_parts(network, groups, chain([first], rest)):
             for tensors in parts:
                 list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
                 del tensors
             done += 1
+            if done == before_last_quarter:
+                earlier = {name: _range(each) for name, each in histograms.items()}
             if on_sample is not None:
                 on_sample(done)
-    return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite})
+    return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite}, earlier)
 
 
 def _groups(network: Network, feeds: Feeds, memory: int) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
 from trt_bisect.support.machine import MEMORY
@@ -24,6 +25,7 @@ class Calibrating:
     percentile: float = 99.99
     keep_mask_ranges: bool = False
     memory: int = MEMORY
+    pictures: Preprocessing | None = None
 
 
 def ranges_of(
@@ -43,7 +45,7 @@ def ranges_of(
     if isinstance(calibration, Ranges):
         return calibration, None
     cache = is_cache_path(calibration)
-    data = None if calibration is None or cache else open_dataset(calibration, network.inputs)
+    data = None if calibration is None or cache else open_dataset(calibration, network.inputs, pictures=how.pictures)
     if network.has_pairs:
         return Ranges({}, {}, "the network's own Q/DQ"), data
     if cache:

@@ -23,15 +23,27 @@ def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, li
     found = {layer.index: why for layer in network.layers if (why := _why_unusable(layer, network, ranges))}
     reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in found.items()}
     usable = network.keeping_high(reasons)
-    if not usable.quantizable:
-        raise BadInput(
-            f"No layer of '{network.source}' can run in {network.low.title}: {_common_reason(usable)}.",
-            "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
-        )
+    refuse_without_low(usable)
     by_reason: dict[str, list[int]] = {}
     for k, (_, _, reason) in found.items():
         by_reason.setdefault(reason, []).append(k)
     return usable, [_note(network, [(k, found[k][1]) for k in layers], why) for why, layers in by_reason.items()]
+
+
+def refuse_without_low(network: Network) -> None:
+    """Raises BadInput if no layer of a network can be in its low precision."""
+    if not network.quantizable:
+        title = network.low.title
+        if any("float16" in layer.why_not for layer in network.layers):
+            raise BadInput(
+                f"'{network.source}' is in 16-bit floats. {title} is measured against FP32, and its ranges are those "
+                "of float32 layers.",
+                f"Export the network in FP32; --precision fp16 then leaves the layers that are not in {title} in FP16.",
+            )
+        raise BadInput(
+            f"No layer of '{network.source}' can run in {title}: {_common_reason(network)}.",
+            "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
+        )
 
 
 def _note(network: Network, kept: Sequence[tuple[int, str]], why: str) -> str:

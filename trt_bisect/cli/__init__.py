@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shlex
 import sys
 
-from trt_bisect.errors import MAKE_ROOM, NothingMeasured, TrtBisectError, on_screen, own_fault
+from trt_bisect.errors import MAKE_ROOM, BadInput, Interrupted, NothingMeasured, TrtBisectError, on_screen, own_fault
 
 
 def main() -> None:
@@ -14,8 +16,10 @@ def main() -> None:
     from trt_bisect.cli.app import app
 
     try:
+        _refuse_network(sys.argv[1:])
         app(prog_name="trt-bisect")
     except TrtBisectError as error:
+        _say_as_json(error.problem, error.remedy, error.exit_code)
         print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -23,12 +27,27 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _say_as_json(f"No room is left: {error.strerror}.", MAKE_ROOM, TrtBisectError.exit_code)
             print(f"trt-bisect: No room is left: {error.strerror}.\n{MAKE_ROOM}", file=sys.stderr)
             sys.exit(TrtBisectError.exit_code)
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
+        _say_as_json(own_fault(error), "", NothingMeasured.exit_code)
         print(
             f"trt-bisect: {own_fault(error)} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
             file=sys.stderr,
         )
         sys.exit(NothingMeasured.exit_code)
+
+
+def _refuse_network(arguments: list[str]) -> None:
+    """Raises BadInput if a network stands in place of the command."""
+    if arguments and arguments[0].endswith(".onnx"):
+        command = shlex.join(["trt-bisect", "run", *arguments])
+        raise BadInput(f"'{arguments[0]}' is no command.", f"Write the command first: {command}")
+
+
+def _say_as_json(problem: str, remedy: str, exit_code: int) -> None:
+    """Prints an error as the one JSON document of ``--json``; without the flag nothing, and after a result nothing."""
+    if "--json" in sys.argv[1:] and exit_code != Interrupted.exit_code:
+        print(json.dumps({"error": {"problem": problem, "remedy": remedy, "exit_code": exit_code}}, indent=1))

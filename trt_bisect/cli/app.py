@@ -15,6 +15,8 @@ from trt_bisect._version import __version__
 from trt_bisect.cli.calibrate import calibrate_command
 from trt_bisect.cli.check import check_command
 from trt_bisect.cli.compare import compare_command
+from trt_bisect.cli.demo import demo_command
+from trt_bisect.cli.display import with_display
 from trt_bisect.cli.engines import engines_command
 from trt_bisect.cli.history import history_command
 from trt_bisect.cli.layers import layers_command
@@ -30,7 +32,7 @@ from trt_bisect.errors import Interrupted
 app = typer.Typer(
     name="trt-bisect",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Names the layers that lose a network's accuracy under TensorRT INT8, and writes the recipe that restores it.",
@@ -54,7 +56,7 @@ def _options(
 
 _GOES_ON = "The same command goes on from what was measured."
 _BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
-_WITHOUT_JOURNAL = ("calibrate", "check", "compare", "engines", "layers", "profile")
+_WITHOUT_JOURNAL = ("calibrate", "check", "compare", "demo", "engines", "layers", "profile")
 
 
 @contextmanager
@@ -85,6 +87,7 @@ def _interruptible(command: Callable[..., None], afterwards: str) -> Callable[..
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo_command,
     "run": run_command,
     "recover": recover_command,
     "sensitivity": sensitivity_command,
@@ -100,4 +103,4 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "engines": engines_command,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(_interruptible(_command, _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON))
+    app.command(_name)(_interruptible(with_display(_command), _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON))

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import typer
 
+from trt_bisect.cli.display import Display
 from trt_bisect.cli.options import Model, with_options
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import CalibrateOptions
 
 
 @with_options(CalibrateOptions)
-def calibrate_command(model: Model, options: CalibrateOptions) -> None:
+def calibrate_command(model: Model, options: CalibrateOptions, display: Display) -> None:
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.calibration.ranges import notes_on_unusable
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.support.files import write_whole
-    from trt_bisect.support.progress import RichProgress
 
     if options.calibration is None:
         raise BadInput("There is no data to calibrate with.", "Give --calibration.")
     version = parse_version(options.trt_version) if options.trt_version else DEFAULT_VERSION
     network = options.network(model, options.shapes)
-    samples = open_dataset(options.calibration, network.inputs)
-    with closing(RichProgress()) as progress:
+    samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
+    with closing(display.progress()) as progress:
         progress.stage("Calibrating", samples.length)
         ranges = calibrate(
             network,
@@ -39,7 +39,17 @@ def calibrate_command(model: Model, options: CalibrateOptions) -> None:
             memory=options.memory_bytes,
         )
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
-    typer.echo(
+    if display.as_json:
+        display.print_json(
+            {
+                "output": str(options.output),
+                "origin": ranges.origin,
+                "trt_version": str(version),
+                "scales": {name: float(scale) for name, scale in ranges.scales.items()},
+                "unusable": dict(ranges.unusable),
+            }
+        )
+    display.say(
         f"{len(ranges.scales)} scales ({ranges.origin}) written to {options.output}, "
         f"for TensorRT {version} (--trt-version)."
     )

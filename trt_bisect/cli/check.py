@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model
 
 
 def check_command(
     model: Model,
+    display: Display,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder for check.json and check.csv.", show_default=False)
     ] = None,
@@ -21,14 +23,15 @@ def check_command(
 
     Exit codes: 0 no errors; 1 at least one error; 2 bad use or input.
     """
-    from rich.console import Console
-
     from trt_bisect.jobs.check import check
     from trt_bisect.report.screen.check import print_check
 
     report = check(model, output=output)
-    console = Console(highlight=False)
-    print_check(report, console if console.is_terminal else Console(width=160, highlight=False), every_layer=all_layers)
+    if display.as_json:
+        display.print_json(report.to_json())
+        raise typer.Exit(report.exit_code)
+    screen = console(160)
+    print_check(report, screen, every_layer=all_layers)
     if output is not None:
-        console.print(f"Report: {output}", markup=False, soft_wrap=True)
+        screen.print(f"Report: {output}", markup=False, soft_wrap=True)
     raise typer.Exit(report.exit_code)

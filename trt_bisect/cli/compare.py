@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from trt_bisect.cli.options import Top, wide_console, with_options
+from trt_bisect.cli.display import Display, console
+from trt_bisect.cli.options import WIDE, Top, with_options
 from trt_bisect.jobs.options.commands import CompareOptions
 
 
 @with_options(CompareOptions)
 def compare_command(
     options: CompareOptions,
+    display: Display,
     model: Annotated[
         Path | None, typer.Argument(help="The ONNX network; not needed for two saved runs.", show_default=False)
     ] = None,
@@ -28,8 +30,10 @@ def compare_command(
     from trt_bisect.jobs.compare import compare_with
     from trt_bisect.report.screen.tensors import print_comparison
     from trt_bisect.results.comparison import check_sort
-    from trt_bisect.support.progress import RichProgress
 
     check_sort(sort)
-    found = compare_with(model, replace(options, progress=RichProgress()))
-    print_comparison(found, wide_console(), sort=sort, top=top)
+    found = compare_with(model, replace(options, progress=display.progress()))
+    if display.as_json:
+        display.print_json(found.to_json())
+        return
+    print_comparison(found, console(WIDE), sort=sort, top=top)

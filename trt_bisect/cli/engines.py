@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from trt_bisect.cli.display import Display, console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -10,13 +13,15 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import EngineStatus
 
 
-def engines_command() -> None:
+def engines_command(display: Display) -> None:
     """Lists the inference engines: version, typing, device, and why one cannot be used."""
-    from rich.console import Console
-
     from trt_bisect.builder.engines import list_engines
 
-    Console().print(engines_table(list_engines()))
+    engines = list_engines()
+    if display.as_json:
+        display.print_json([{**asdict(engine), "usable": engine.usable} for engine in engines])
+        return
+    console(160).print(engines_table(engines))
 
 
 def engines_table(engines: tuple[EngineStatus, ...]) -> Table:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trt_bisect.cli.options import Top, wide_console
+from trt_bisect.cli.display import Display, console
+from trt_bisect.cli.options import WIDE, Top
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def history_command(
+    display: Display,
     where: Annotated[
         Path | None,
         typer.Argument(
@@ -67,17 +70,20 @@ def history_command(
     wanted = HistoryFilter(label, model, _since(since), _fingerprint(fingerprint))
     with History(_file(where or Path()), reading=not add) as kept:
         if add:
-            _add(kept, add, label or "")
+            display.say(_add(kept, add, label or ""))
         if copy is not None:
             kept.copy(copy)
-            typer.echo(f"Copied to {copy}")
+            display.say(f"Copied to {copy}")
         if csv is not None or parquet is not None:
             table = kept.trials(wanted) if trials else kept.reports(wanted)
             for path, write in ((csv, write_table_csv), (parquet, write_table_parquet)):
                 if path is not None:
                     write(table, path)
-                    typer.echo(f"{len(table)} rows written to {path}")
-        if copy is None and csv is None and parquet is None:
+                    display.say(f"{len(table)} rows written to {path}")
+        if display.as_json:
+            rows = kept.past_trials(wanted) if trials else kept.past(wanted)
+            display.print_json([asdict(row) for row in rows])
+        elif copy is None and csv is None and parquet is None:
             _show(kept, wanted, trials=trials, top=top)
 
 
@@ -94,20 +100,20 @@ def _file(where: Path) -> Path:
     return where / HISTORY
 
 
-def _add(kept: History, folders: list[Path], label: str) -> None:
+def _add(kept: History, folders: list[Path], label: str) -> str:
     from trt_bisect.history.run_folder_reader import run_folders
 
     found = run_folders(folders)
     for folder in found:
         kept.record(folder, label)
-    typer.echo(f"{len(found)} run folder{'s' if len(found) > 1 else ''} taken in.")
+    return f"{len(found)} run folder{'s' if len(found) > 1 else ''} taken in."
 
 
 def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> None:
     from trt_bisect.history.trends import trends
     from trt_bisect.report.screen.history import run_table, trend_table, trial_table
 
-    console = wide_console()
+    screen = console(WIDE)
     if trials:
         tried = kept.past_trials(wanted)
         rows, table = len(tried), trial_table(tried[-top:])
@@ -118,11 +124,11 @@ def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> No
         rows = len(reports) if by_run else len(groups)
         table = run_table(groups, top) if by_run else trend_table(groups[: top or None])
     if not rows:
-        console.print(f"Nothing of that kind is recorded in {kept.path}.", markup=False, soft_wrap=True)
+        screen.print(f"Nothing of that kind is recorded in {kept.path}.", markup=False, soft_wrap=True)
         return
-    console.print(table)
+    screen.print(table)
     if top and rows > top:
-        console.print(f"{top} of {rows} rows; --top 0 shows all.", markup=False)
+        screen.print(f"{top} of {rows} rows; --top 0 shows all.", markup=False)
 
 
 def _since(text: str | None) -> datetime | None:

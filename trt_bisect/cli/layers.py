@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, with_options
 from trt_bisect.jobs.options.commands import LayersOptions
+
+if TYPE_CHECKING:
+    from trt_bisect.data.datasets import TensorSpec
 
 
 @with_options(LayersOptions)
 def layers_command(
     model: Model,
     options: LayersOptions,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    display: Display,
 ) -> None:
     """List the layers in execution order: op type, output shape, and whether TensorRT can run them in INT8."""
-    import json
-
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     network = options.network(model, options.shapes)
-    if json_output:
+    if display.as_json:
         rows = [
             {
                 "index": layer.index,
@@ -36,7 +37,7 @@ def layers_command(
             }
             for layer in network.layers
         ]
-        typer.echo(json.dumps(rows, indent=1))
+        display.print_json(rows)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
@@ -51,7 +52,15 @@ def layers_command(
             Text(dims),
             Text("yes" if layer.quantizable else f"no: {layer.why_not}", style="" if layer.quantizable else "dim"),
         )
-    console = Console(highlight=False)
-    (console if console.is_terminal else Console(width=160, highlight=False)).print(table)
+    console(160).print(table)
+    dynamic = [spec for spec in network.inputs if None in spec.shape]
     pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
     typer.echo(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")
+    if dynamic:
+        typer.echo(f"Dynamic inputs: {', '.join(map(str, dynamic))}. Sizes: {' '.join(map(_sized, dynamic))}")
+
+
+def _sized(spec: TensorSpec) -> str:
+    """The option that gives a dynamic input sizes, 1 for the batch and 224 elsewhere as an example."""
+    sizes = (size or (224 if place else 1) for place, size in enumerate(spec.shape))
+    return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -15,12 +15,10 @@ from trt_bisect.jobs.options.declare import OptionInfo, Options
 from trt_bisect.jobs.options.kinds import SWITCH
 from trt_bisect.jobs.options.tables import read_config
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
-_WIDE = 220
+WIDE = 220
+"""The columns of a table with many of them, where stdout is no terminal."""
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _Given = TypeVar("_Given", bound=Options)
 
@@ -145,11 +143,3 @@ def in_folder(options: _Given, model: Path) -> _Given:
 def _escaped(text: str) -> str:
     """``text`` with the square brackets kept that Rich would read as markup."""
     return text.replace("[", r"\[")
-
-
-def wide_console() -> Console:
-    """A console for tables of many columns: as wide as the terminal, or as they need where it is none."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=_WIDE, highlight=False)

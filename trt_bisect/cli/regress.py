@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.display import Display
 from trt_bisect.cli.options import with_options
 from trt_bisect.jobs.options.commands import RegressOptions
 
@@ -18,6 +19,7 @@ _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 @with_options(RegressOptions, config=False)
 def regress_command(
     options: RegressOptions,
+    display: Display,
     config: Annotated[Path, typer.Option(help="The suite: networks, their data, engines, targets.")] = Path(
         "trt-bisect.toml"
     ),
@@ -42,7 +44,6 @@ def regress_command(
     from trt_bisect.jobs.regress.regress import regress
     from trt_bisect.report.screen.regression import print_regression
     from trt_bisect.results.regression import SUMMARY
-    from trt_bisect.support.progress import RichProgress
 
     regression = regress(
         config,
@@ -51,9 +52,12 @@ def regress_command(
         cluster=options.cluster,
         cluster_cpus=options.cluster_cpus,
         retries=options.retries,
-        progress=RichProgress(),
+        progress=display.progress(),
     )
-    print_regression(regression, Console(highlight=False, soft_wrap=True))
+    if display.as_json:
+        display.print_json(regression.to_json())
+    else:
+        print_regression(regression, Console(highlight=False, soft_wrap=True))
     summary = os.environ.get(_STEP_SUMMARY)
     if summary:
         _append(Path(summary), regression.folder / SUMMARY)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.display import Display
 from trt_bisect.cli.options import Model, in_folder, with_options
 from trt_bisect.jobs.options.commands import RunOptions
 
@@ -18,6 +19,7 @@ from trt_bisect.jobs.options.commands import RunOptions
 def run_command(
     model: Model,
     options: RunOptions,
+    display: Display,
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Print the curve, a row for each layer, and the advice in full.")
     ] = False,
@@ -30,14 +32,19 @@ def run_command(
     from trt_bisect.jobs.run.run import run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.advice import print_advice
-    from trt_bisect.report.screen.run import console_for_reports, print_report
-    from trt_bisect.support.progress import RichProgress
+    from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
 
     options = in_folder(options, model)
     folder = Path(str(options.output))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
-    report = run_with(model, replace(options, progress=RichProgress()), command)
+    report = run_with(model, replace(options, progress=display.progress()), command)
+    if display.as_json:
+        display.print_json(report.to_json())
+        raise typer.Exit(report.exit_code)
     console = console_for_reports()
+    if display.quiet:
+        print_verdict(report, console)
+        raise typer.Exit(report.exit_code)
     print_report(report, console, every_layer=all_layers)
     if report.explanation is not None:
         print_advice(report.explanation, report.metric, console, in_full=all_layers)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, in_folder, with_options
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import SensitivityOptions
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 def sensitivity_command(
     model: Model,
     options: SensitivityOptions,
+    display: Display,
     top: Annotated[int, typer.Option(help="How many rows are printed; 0 for all.")] = 20,
     way: Annotated[str, typer.Option(help="Rows of both, weight, activation, or all.")] = "all",
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
@@ -31,25 +33,24 @@ def sensitivity_command(
     ``loss``: the layer alone in INT8. ``gain``: the loss that full INT8 is rid of when the layer alone stays high.
     ``worth``: gain for its share of the multiply-adds.
     """
-    from rich.console import Console
-
     from trt_bisect.jobs.sensitivity import sensitivity_with
     from trt_bisect.results.sensitivity import WAYS
-    from trt_bisect.support.progress import RichProgress
 
     if way not in ("all", *WAYS):
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")
     if order not in ("descending", "ascending"):
         raise BadInput(f"There is no order '{order}'.", "Use descending or ascending.")
     options = in_folder(options, model)
-    found = sensitivity_with(model, replace(options, progress=RichProgress()))
+    found = sensitivity_with(model, replace(options, progress=display.progress()))
     rows = found.sorted_by(sort, descending=order == "descending", way=None if way == "all" else way)
+    if display.as_json:
+        display.print_json(found.to_json())
+        return
     shown = rows[:top] if top else rows
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=140, highlight=False)
-    console.print(_table(shown, found.metric, sort))
+    screen = console(140)
+    screen.print(_table(shown, found.metric, sort))
     full = "not measured" if found.full is None else f"{found.full:.6g}"
-    console.print(
+    screen.print(
         f"\n{len(shown)} of {len(rows)} rows. Loss of full INT8: {full} ({found.metric}, {found.arithmetic}). "
         f"All rows: {options.output}",
         markup=False,

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.display import Display
 from trt_bisect.errors import BadInput
 
 
 def view_command(
+    display: Display,
     folder: Annotated[Path, typer.Argument(help="A run folder, or the folder above several.", show_default=False)],
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
     port: Annotated[
@@ -57,14 +59,19 @@ def view_command(
     pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
     with listen(host, port) as bound:
         server = make_server(folder, bound, shown, pair)
-        typer.echo(f"'{folder}' is shown at\n\n    {address(bound, shown, tls=pair is not None)}\n")
+        where = address(bound, shown, tls=pair is not None)
+        if display.as_json:
+            display.print_json(
+                {"folder": str(folder), "address": where, "fingerprint": None if pair is None else pair.fingerprint}
+            )
+        display.say(f"'{folder}' is shown at\n\n    {where}\n")
         if pair is not None:
-            typer.echo(f"SHA-256 fingerprint of the certificate: {pair.fingerprint}")
+            display.say(f"SHA-256 fingerprint of the certificate: {pair.fingerprint}")
         if is_loopback(bound):
-            typer.echo(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
+            display.say(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
         elif pair is None:
-            typer.echo("Others on the network can read along: --tls encrypts.")
-        typer.echo("Ctrl-C ends it.")
+            display.say("Others on the network can read along: --tls encrypts.")
+        display.say("Ctrl-C ends it.")
         lower_priority()
         try:
             server.run(sockets=[bound])

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, with_options
 from trt_bisect.errors import Interrupted
 from trt_bisect.jobs.options.commands import WorstOptions
 
 
 @with_options(WorstOptions)
-def worst_command(model: Model, options: WorstOptions) -> None:
+def worst_command(model: Model, options: WorstOptions, display: Display) -> None:
     """Find the inputs that lose most in INT8, and say whether it is a few inputs or the network.
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, what was seen until then is printed and saved.
     """
-    from rich.console import Console
-
     from trt_bisect.jobs.worst import worst_with
     from trt_bisect.report.screen.worst import print_worst
-    from trt_bisect.support.progress import RichProgress
 
-    report = worst_with(model, replace(options, progress=RichProgress()))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=120, highlight=False)
-    print_worst(report, console)
-    if options.output is not None:
-        console.print(f"Report and inputs: {options.output}", markup=False, soft_wrap=True)
+    report = worst_with(model, replace(options, progress=display.progress()))
+    if display.as_json:
+        display.print_json(report.to_json())
+    else:
+        screen = console(120)
+        print_worst(report, screen)
+    if options.output is not None and not display.as_json:
+        screen.print(f"Report and inputs: {options.output}", markup=False, soft_wrap=True)
     if report.stopped:
         raise Interrupted("interrupted.", "What is said above is of the samples seen until then.")

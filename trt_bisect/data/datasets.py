@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.data.array_files import DAMAGED, read_archive, read_array
+from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
+from trt_bisect.data.images import SUFFIXES, image_files, open_images
+from trt_bisect.data.misfits import dtype_remedy, shape_remedy
 from trt_bisect.data.polygraphy_json import load_saved
+from trt_bisect.data.preprocessing import Preprocessing
+from trt_bisect.data.samples import as_array, feeds_of, with_batch_axis
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput, first_line
 
 Feeds = dict[str, np.ndarray]
 """The arrays of one inference, by the name of the network's input."""
+_KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Dataset:
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if it is known only after an iteration.
         place: from the position of a sample to its position in the data that the user named.
+        notes: remarks for the user, a sentence each.
     """
 
     source: str
@@ -55,6 +62,7 @@ class Dataset:
     samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
     length: int | None = None
     place: Callable[[int], int] = _same_place
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
@@ -106,77 +114,120 @@ def profile_shapes(
     return profiles
 
 
-def open_dataset(source: Any, specs: tuple[TensorSpec, ...], *, once: bool = False) -> Dataset:
-    """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of feeds.
+def open_dataset(
+    source: Any, specs: tuple[TensorSpec, ...], *, once: bool = False, pictures: Preprocessing | None = None
+) -> Dataset:
+    """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of samples.
 
     Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
-    single input; a folder with one ``.npz`` or ``.npy`` for each sample; ``.json`` as Polygraphy's ``--save-inputs``
-    writes it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of feeds, as
-    Polygraphy's data loader scripts do.
+    single input; a folder with one ``.npz`` or ``.npy`` for each sample; a folder of JPEG, PNG or other pictures, also
+    in folders under it; one picture; ``.json`` as Polygraphy's ``--save-inputs`` writes it. ``module:function`` (or
+    ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's data loader scripts do;
+    ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
     Args:
         source: one of these.
         specs: the network's inputs.
-        once: the data set is iterated only once. Otherwise an iterator is read to its end and its samples are kept.
+        once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
+            because a data loader may give them in another order each time.
+        pictures: how pictures are fed.
 
     Raises:
         BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
     """
+    asked = pictures or Preprocessing()
     if isinstance(source, Dataset):
         return source
     if isinstance(source, (str, Path)):
-        return _open_named(str(source), specs)
-    if isinstance(source, np.ndarray):
-        return _stacked({_only_input(specs, "an array").name: source}, specs, "the array given")
+        return _open_named(str(source), specs, asked)
+    if hasattr(source, "__array__") and hasattr(source, "shape"):
+        return _stacked({_only_input(specs, "an array").name: as_array(source)}, specs, "the array given")
     if isinstance(source, Mapping):
         return _stacked(source, specs, "the arrays given")
+    if isinstance(source, Iterable) or hasattr(source, "__getitem__"):
+        return _open_iterable(source, specs, asked, once=once)
     if callable(source):
-        return Dataset(f"function {getattr(source, '__name__', source)}", specs, _called(source))
-    if isinstance(source, Iterable):
-        samples = source if once else list(source)
-        return Dataset(
-            "the samples given", specs, lambda: samples, len(samples) if isinstance(samples, Sized) else None
-        )
+        return _open_function(source, f"function {getattr(source, '__name__', source)}", specs, asked)
     raise BadInput(
         f"A data set cannot be made from a {type(source).__name__}.",
-        "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of dictionaries.",
+        "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of samples.",
     )
 
 
-def _open_named(text: str, specs: tuple[TensorSpec, ...]) -> Dataset:
+def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocessing, *, once: bool) -> Dataset:
+    """Opens an iterable, or an object with ``__len__`` and ``__getitem__`` such as PyTorch's data sets."""
+    has_places = not isinstance(source, Iterable) and hasattr(source, "__len__")
+
+    def samples() -> Iterable[Any]:
+        return feeds_of((source[place] for place in range(len(source))) if has_places else source, specs, asked)
+
+    if once:
+        return Dataset("the samples given", specs, samples, len(source) if isinstance(source, (list, tuple)) else None)
+    kept = list(samples())
+    return Dataset("the samples given", specs, lambda: kept, len(kept))
+
+
+def _open_function(
+    function: Callable[..., Any], name: str, specs: tuple[TensorSpec, ...], asked: Preprocessing
+) -> Dataset:
+    called = _called(function)
+    return Dataset(name, specs, lambda: feeds_of(called(), specs, asked))
+
+
+def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
     path = Path(text)
-    if not path.exists() and ":" in text:
-        function = load_function(text, "data set")
-        return Dataset(text, specs, _called(function))
+    if path.suffix == ".py" and path.is_file():
+        text = f"{text}:load_data"
+    if not Path(text).exists() and ":" in text:
+        return _open_function(load_function(text, "data set"), text, specs, asked)
     if not path.exists():
-        raise BadInput(
-            f"The data set '{text}' does not exist.",
-            "Give a .npz, .npy or .json file, a folder of .npz files, or module:function.",
-        )
+        raise BadInput(f"The data set '{text}' does not exist.", similar_file(path) or _KINDS)
     if path.is_dir():
-        return _open_folder(path, specs)
+        return _open_folder(path, specs, asked)
+    if path.suffix.lower() in SUFFIXES:
+        return _open_pictures(path, [path], specs, asked)
     if path.suffix not in (".npz", ".npy", ".json"):
-        raise BadInput(
-            f"The data set '{text}' is of an unknown kind ('{path.suffix}').",
-            "Give a .npz, .npy or .json file, a folder of .npz files, or module:function.",
-        )
+        raise _of_another_kind(path)
     if path.suffix == ".json":
         samples = _read_polygraphy(path)
         return Dataset(text, specs, lambda: samples, len(samples))
     return _stacked(_read_arrays(path, specs), specs, text)
 
 
-def _open_folder(path: Path, specs: tuple[TensorSpec, ...]) -> Dataset:
+def _of_another_kind(path: Path) -> BadInput:
+    kind = kind_of(path)
+    if not kind or kind in DATA_KINDS:
+        return BadInput(f"The data set '{path}' is of an unknown kind ('{path.suffix}').", _KINDS)
+    swapped = " The network comes first, and data after --calibration or --input." if path.suffix == ".onnx" else ""
+    return BadInput(f"The data set '{path}' is {kind}, not data.{swapped}", _KINDS)
+
+
+def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
     files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
+    pictures = image_files(path)
+    if files and pictures:
+        raise BadInput(
+            f"The folder '{path}' holds {len(files)} arrays and {len(pictures)} pictures.",
+            "Keep one kind of them in a folder.",
+        )
+    if pictures:
+        return _open_pictures(path, pictures, specs, asked)
     if not files:
-        raise BadInput(f"The folder '{path}' holds no .npz or .npy file.", "Put one file for each sample into it.")
+        raise BadInput(
+            f"The folder '{path}' holds no .npz or .npy file and no picture.", "Put one file for each sample into it."
+        )
 
     def samples() -> Iterator[Feeds]:
         for file in files:
             arrays = _read_arrays(file, specs)
-            yield {name: _with_batch_axis(array, _spec_of(name, specs)) for name, array in arrays.items()}
+            yield {name: with_batch_axis(array, _spec_of(name, specs)) for name, array in arrays.items()}
 
     return Dataset(str(path), specs, samples, len(files))
+
+
+def _open_pictures(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
+    opened = open_images(place, files, specs, asked)
+    return Dataset(str(place), specs, opened.samples, len(opened), notes=opened.notes)
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
@@ -210,7 +261,7 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
-    split = {name: _split(np.asarray(arrays[name]), _spec_of(name, specs, source), source) for name in arrays}
+    split = {name: _split(as_array(arrays[name]), _spec_of(name, specs, source), source) for name in arrays}
     counts = {name: len(parts) for name, parts in split.items()}
     if len(set(counts.values())) > 1:
         raise BadInput(
@@ -230,8 +281,8 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
     batch = (spec.shape[0] if spec.shape else None) or 1
     if array.ndim != len(spec.shape) or array.ndim == 0:
         raise BadInput(
-            f"{source}: '{spec.name}' has shape {list(array.shape)}, the network's input is {spec}.",
-            "Stack the samples on the first axis; all other axes must be as in the network's input.",
+            f"{source}: '{spec.name}' has shape {list(array.shape)}.",
+            f"{shape_remedy(array.shape, spec)} Stack the samples on the first axis.",
         )
     if len(array) % batch:
         raise BadInput(
@@ -239,12 +290,6 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
             f"Give a multiple of {batch} rows.",
         )
     return [array[i : i + batch] for i in range(0, len(array), batch)]
-
-
-def _with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """Returns ``array`` with a leading axis of size 1 if only that axis is missing."""
-    lacks_batch = array.ndim + 1 == len(spec.shape) and spec.shape[0] in (1, None)
-    return array[np.newaxis] if lacks_batch else array
 
 
 def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data") -> TensorSpec:
@@ -289,11 +334,11 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
         want is None or want == have for want, have in zip(spec.shape, array.shape, strict=True)
     )
     if not fits:
-        raise BadInput(f"{where}: '{spec.name}' has shape {list(array.shape)}.", f"The network takes {spec}.")
+        raise BadInput(f"{where}: '{spec.name}' has shape {list(array.shape)}.", shape_remedy(array.shape, spec))
     kinds = (array.dtype.kind, spec.dtype.kind)
     fits_kind = array.dtype == spec.dtype or all(k in "iu" for k in kinds) or kinds in (("f", "f"), ("U", "O"))
     if not fits_kind:
-        raise BadInput(f"{where}: '{spec.name}' has dtype {array.dtype}.", f"The network takes {spec}.")
+        raise BadInput(f"{where}: '{spec.name}' has dtype {array.dtype}.", dtype_remedy(array.dtype, spec))
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise BadInput(
             f"{where}: '{spec.name}' holds NaN or infinite values.", "Leave that sample out or correct its source."

@@ -72,7 +72,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     """Does what ``compare`` does."""
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
+    how = options.calibrating()
     fp32, int8, threshold = options.fp32, options.int8, options.threshold
     with closing(options.progress or default_progress()) as shown:
         network = None if model is None else options.network(model, options.shapes)
@@ -135,7 +135,11 @@ def _planned(
 def _emulated(
     planned: _Planned, options: CompareOptions, progress: Progress, board: Board | None
 ) -> tuple[Comparison, ComparisonLogs | None]:
-    samples = planned.data if options.inputs is None else open_dataset(options.inputs, planned.network.inputs)
+    samples = (
+        planned.data
+        if options.inputs is None
+        else open_dataset(options.inputs, planned.network.inputs, pictures=options.preprocessing())
+    )
     if samples is None:
         raise BadInput(
             "There is no input to run: the ranges do not come from data.", "Give --input with one or more samples."

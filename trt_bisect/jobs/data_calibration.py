@@ -81,10 +81,17 @@ class DataCalibration:
             self._data,
             on_sample=lambda done: self._progress.step(f"sample {done}"),
             memory=self._options.memory_bytes,
+            total=self._data.length,
         )
         if self._folder is not None:
             save_magnitudes(self._folder, key, seen)
         return seen
+
+    def known_magnitudes(self) -> Magnitudes | None:
+        """The magnitudes where no pass over the data is needed for them; else None."""
+        if "magnitudes" in self.__dict__:
+            return self.magnitudes
+        return None if self._folder is None else load_magnitudes(self._folder, self._key(""))
 
     def _key(self, how: str) -> str:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from trt_bisect.analyzer.data_warnings import on_growing_ranges
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.ranges import Ranges
@@ -14,6 +15,7 @@ from trt_bisect.data.holdout import Holdout, hold_out
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.data_calibration import DataCalibration
+from trt_bisect.jobs.fed_data import FedData
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
@@ -33,6 +35,7 @@ class GivenData:
         calibration: the calibration with data; None if the ranges do not come from data.
         holdout: the calibration data and the samples held out; None without calibration data.
         calibrated: the seconds that calibration took.
+        fed: statistics of the inputs, of the calibration data and of those that are judged.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class GivenData:
         self.calibration: DataCalibration | None = None
         self.holdout: Holdout | None = None
         self.calibrated = 0.0
+        self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         """The scales, and the data they came from if they came from data."""
@@ -67,7 +71,8 @@ class GivenData:
         if calibration is None:
             raise BadInput(
                 "There are no ranges: no calibration data and no calibration cache were given.",
-                "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
+                "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
+                "cache.",
             )
         if isinstance(calibration, Ranges):
             return calibration, None
@@ -80,6 +85,9 @@ class GivenData:
         self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
         ranges = self.calibration.ranges
         self.calibrated = perf_counter() - began
+        seen = self.calibration.known_magnitudes()
+        if seen is not None:
+            self._notes += on_growing_ranges(seen, data.length)
         return ranges, data
 
     @property
@@ -106,8 +114,11 @@ class GivenData:
         validation = None if self._options.validation is None else self.open(self._options.validation)
         self.holdout = hold_out(self.open(source), self._options.holdout, validation)
         self._notes += self.holdout.notes()
+        self.fed.calibrated_with(self.holdout.kept)
         return self.holdout.kept
 
     def open(self, source: Any) -> Dataset:
         """The samples of a source, for the inputs of the network."""
-        return open_dataset(content_of(source), self._network.inputs)
+        opened = open_dataset(content_of(source), self._network.inputs, pictures=self._options.preprocessing())
+        self._notes += [note for note in opened.notes if note not in self._notes]
+        return opened

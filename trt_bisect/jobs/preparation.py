@@ -23,7 +23,7 @@ from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShape
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_for
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.calibration.usable import keeping_unusable_high
+from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
 from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, profile_shapes
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
@@ -78,6 +78,7 @@ class Preparation:
 
     def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         self._check_outputs()
+        refuse_without_low(self.network)
         engine = self._engine()
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
@@ -86,6 +87,8 @@ class Preparation:
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
+        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges)}
+        self.notes += self.data.fed.notes(feeds)
         if about.get("faint"):
             self.notes.append(
                 f"{len(about['faint'])} of {about['searched']} samples were passed over as worst inputs, number "

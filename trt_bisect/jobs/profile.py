@@ -14,7 +14,7 @@ import numpy as np
 from trt_bisect.analyzer.parts import parts
 from trt_bisect.analyzer.tensors import Moments, Spread, as_block
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.calibration.source import Calibrating, ranges_of
+from trt_bisect.calibration.source import ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
@@ -65,7 +65,7 @@ def profile(
 
 def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:
     """Does what ``profile`` does."""
-    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
+    how = options.calibrating()
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     network = options.network(model, options.shapes)
@@ -73,7 +73,11 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     with closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
         ranges, data = ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges({}), None)
-        samples = data if options.inputs is None else open_dataset(options.inputs, network.inputs)
+        samples = (
+            data
+            if options.inputs is None
+            else open_dataset(options.inputs, network.inputs, pictures=options.preprocessing())
+        )
         known = _Known.of(network, ranges)
         logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
         seen = _seen(network, layers, samples, options.memory_bytes, shown, logs)

@@ -122,7 +122,11 @@ class WorstSearch(Preparation):
         ranges, data = self.data.ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
-        source = data if dataset is None else open_dataset(dataset, self.network.inputs, once=True)
+        source = (
+            data
+            if dataset is None
+            else open_dataset(dataset, self.network.inputs, once=True, pictures=self.options.preprocessing())
+        )
         if source is None:
             raise BadInput("There is no data set to search: the ranges do not come from data.", "Give --dataset.")
         return ranges, source

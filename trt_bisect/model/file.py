@@ -15,6 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, numpy_helper
 
+from trt_bisect.data.file_kinds import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
 
 MEMORY = "weights.bin"
@@ -37,7 +38,10 @@ def read_model(path: Path) -> onnx.ModelProto:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
     """
     if not path.is_file():
-        raise BadInput(f"The network '{path}' does not exist or is not a file.", "Give the path of an .onnx file.")
+        raise _no_file(path)
+    kind = kind_of(path)
+    if kind not in ("", ONNX):
+        raise BadInput(f"'{path}' is {kind}, not an ONNX network.", remedy_of(kind) or "Give an .onnx file.")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, OSError) as error:
@@ -59,6 +63,15 @@ def read_model(path: Path) -> onnx.ModelProto:
             "Keep the data files that were exported with the network in its folder, as files, not as links.",
         ) from error
     return model
+
+
+def _no_file(path: Path) -> BadInput:
+    """The error for a path that is no file: a folder, or a name that does not exist."""
+    if path.is_dir():
+        kind, found = kind_of(path), sorted(path.glob("*.onnx"))
+        inside = f"Give one of its networks, such as {found[0]}." if found else "Give the path of an .onnx file."
+        return BadInput(f"'{path}' is {kind or 'a folder'}, not an ONNX network.", remedy_of(kind) or inside)
+    return BadInput(f"The network '{path}' does not exist.", similar_file(path) or "Give the path of an .onnx file.")
 
 
 def _texts(node: onnx.NodeProto) -> Iterator[str | bytes]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -148,7 +149,7 @@ def _fix_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
         if not fits:
             raise BadInput(
                 f"Shape {'x'.join(map(str, shape))} does not fit input '{name}' of '{source}': {_dims_text(dims)}.",
-                "Only dynamic axes can be given a size; the others must match.",
+                _shape_remedy(name, shape, dims),
             )
         for dim, size in zip(dims, shape, strict=True):
             dim.dim_value = size
@@ -157,7 +158,18 @@ def _fix_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
 
 
 def _dims_text(dims: object) -> str:
-    return "x".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)  # type: ignore[attr-defined]
+    return "x".join(str(d.dim_value) if d.HasField("dim_value") else "?" for d in dims)  # type: ignore[attr-defined]
+
+
+def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str:
+    """The spelling of ``--shape`` that fits: fixed sizes as in the network, the given ones where it is dynamic."""
+    sizes = (1, *shape) if len(shape) == len(dims) - 1 else shape
+    if not any(not dim.HasField("dim_value") for dim in dims):
+        return "Leave --shape out: every size of that input is fixed in the network."
+    if len(sizes) != len(dims):
+        return f"Give {len(dims)} sizes, such as --shape {name}:{_dims_text(dims)} with a number for each '?'."
+    fixed = [dim.dim_value if dim.HasField("dim_value") else size for dim, size in zip(dims, sizes, strict=True)]
+    return f"Only '?' can be given a size: --shape {name}:{'x'.join(map(str, fixed))}."
 
 
 def opset_of(model: onnx.ModelProto) -> int:

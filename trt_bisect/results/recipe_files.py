@@ -18,11 +18,11 @@ from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.calibration.cache import TensorRTVersion, format_cache
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import Weights, save_model
-from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8
-from trt_bisect.model.low import LOWS as _LOWS
+from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.results.annotated import ANNOTATED
 from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import flags_file, flags_of, refusals
 from trt_bisect.support.files import make_folder, write_whole
@@ -112,6 +112,13 @@ class RecipeFiles:
     notes: tuple[str, ...] = ()
     network_name: str = QDQ_NETWORK
 
+    @property
+    def viewed(self) -> tuple[onnx.ModelProto, Weights]:
+        """The graph whose nodes are the layers, and its weights: in floats, or with the pairs that the network had."""
+        if self.measured is not None:
+            return self.measured.skeleton, self.measured.weights
+        return self.network.model, self.network.weights
+
     def write(self, folder: Path) -> None:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
 
@@ -124,8 +131,9 @@ class RecipeFiles:
         write_network(folder / self.network_name, self.network.model, self.network.weights)
         if self.measured is not None:
             write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
+        (folder / ANNOTATED).unlink(missing_ok=True)
         written = {*self.texts, self.network_name, *([FLOAT_NETWORK] if self.measured is not None else [])}
-        for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, _LOWS)):
+        for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)):
             if name not in written:
                 (folder / name).unlink(missing_ok=True)
 
@@ -271,6 +279,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
 | `{POLYGRAPHY}` | the same for Polygraphy; its first lines have the command |
 {cache}| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |
 | `{PLAN}` | the precision of every layer that {title} would round |
+| `{ANNOTATED}` | to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run` |
 
 The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
 TensorRT. {names}
@@ -301,6 +310,7 @@ def readme_of_pairs(network: Network) -> str:
 | `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`{older} |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
 | `{PLAN}` | the precision of every layer that {network.low.title} would round |
+| `{ANNOTATED}` | to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run` |
 
 {came}: TensorRT takes precisions and scales from pairs alone. So there are
 no scales apart, and no constraints on layers.

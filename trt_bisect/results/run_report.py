@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.precision import Precision
 from trt_bisect.results.advice import CulpritAdvice
+from trt_bisect.results.annotated import ANNOTATED, annotated
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.overflow import Overflow
-from trt_bisect.results.recipe_files import RecipeFiles
+from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
@@ -20,6 +21,7 @@ from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
     from trt_bisect.results.layer_table import LayerTable
+    from trt_bisect.results.run_changes import RunChanges
 
 SCHEMA = 2
 _READ = (1, SCHEMA)
@@ -237,6 +239,29 @@ class Report(WithRecipe):
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))
 
+    def __str__(self) -> str:
+        """Returns the summary: the verdict in lines."""
+        return self.summary
+
+    def to_markdown(self) -> str:
+        """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""
+        text: str = self._present("markdown")
+        return text
+
+    def compare(self, before: Report, direction: str = "higher") -> RunChanges:
+        """Returns the changes from another report to this one.
+
+        Args:
+            before: the other report, of the same network or of another version of it.
+            direction: of a metric of the user's own, which values are better.
+
+        Raises:
+            BadInput: the two were judged by different metrics.
+        """
+        from trt_bisect.results.run_changes import changes_between
+
+        return changes_between(self, before, direction)
+
     def records(self) -> list[dict[str, Any]]:
         """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
         return [
@@ -250,12 +275,18 @@ class Report(WithRecipe):
         ]
 
     def _write_files(self, folder: Path) -> None:
-        """Writes ``explanation.json`` too; without an explanation, removes that of another report."""
+        """Writes ``explanation.json`` and the recipe's annotated network too.
+
+        Without an explanation, that of another report is removed.
+        """
         if self.explanation is not None:
             self.explanation.save(folder)
         elif read_record(folder / REPORT) != self.to_json():
             (folder / EXPLANATION).unlink(missing_ok=True)
         super()._write_files(folder)
+        if self.files is not None and self.graph is not None:
+            model, weights = self.files.viewed
+            write_network(folder / FOLDER / ANNOTATED, annotated(model, self.layers, self.graph), weights)
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""

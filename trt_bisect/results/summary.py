@@ -16,6 +16,7 @@ from trt_bisect.results.search_result import Measured, Recipe
 
 LARGEST_STEPS = 5
 DOUBTED = "DOUBTED"
+DATA = "DATA"
 _NAMED = 4
 """The number of layers that a line of the summary names; the report has all of them."""
 TOO_DEAR = 0.5
@@ -73,6 +74,15 @@ def summary(
         [*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer, low)]
     )
     return "\n".join([*doubted, *lines, holds, *_too_dear(answer, low)])
+
+
+def data_lines(inputs: Mapping[str, Any]) -> list[str]:
+    """Returns the warnings on the data, which stand above the verdict.
+
+    Args:
+        inputs: as ``Report`` has them.
+    """
+    return [f"{DATA}: {warning}" for warning in inputs.get("warnings", ())]
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:

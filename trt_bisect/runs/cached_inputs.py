@@ -78,6 +78,8 @@ def save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
             counts=np.array(counts, np.int64),
             floats=np.array([(each.absmax, each.width) for each in histograms], np.float64),
             numbers=np.array([(each.nonfinite, each.values) for each in histograms], np.int64),
+            earlier_names=np.array(list(seen.earlier), np.str_),
+            earlier=np.array(list(seen.earlier.values()), np.float64),
         )
 
 
@@ -94,7 +96,8 @@ def load_magnitudes(folder: Path, key: str) -> Magnitudes | None:
                     float(absmax), float(width), int(nonfinite), int(values), counts if width else None
                 )
                 for name, counts, (absmax, width), (nonfinite, values) in rows
-            }
+            },
+            {str(name): float(value) for name, value in zip(kept["earlier_names"], kept["earlier"], strict=True)},
         )
     except DAMAGED:
         return None

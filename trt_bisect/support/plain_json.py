@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from trt_bisect.support.files import write_whole
 
 
 def plain(value: Any) -> Any:
-    """Converts a value to JSON's types. Floats that are not finite become None, tuples become lists."""
+    """Converts a value to JSON's types. Floats that are not finite become None, tuples become lists, times ISO 8601."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value

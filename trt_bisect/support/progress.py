@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from time import perf_counter
 from typing import Any, Protocol
 
 
@@ -43,14 +44,19 @@ class Silent:
 
 
 class RichProgress:
-    """A bar with the step, the count and the time left, on stderr; plain lines if stderr is no terminal."""
+    """A bar with the step, the count and the time left, on stderr; plain lines if stderr is no terminal.
 
-    def __init__(self) -> None:
+    Args:
+        verbose: each stage and each step is a line of its own, with the seconds since the start.
+    """
+
+    def __init__(self, *, verbose: bool = False) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
         self._console = Console(stderr=True, highlight=False)
+        self._verbose, self._began = verbose, perf_counter()
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -61,7 +67,7 @@ class RichProgress:
             TextColumn("{task.fields[what]}", markup=False),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=verbose or not self._console.is_terminal,
         )
         self._bar.start()
         self._task: Any = None
@@ -71,17 +77,24 @@ class RichProgress:
         """Begins a stage with a new bar."""
         if self._task is not None:
             self._bar.remove_task(self._task)
-        if not self._console.is_terminal:
+        if self._verbose:
+            self._say_timed(title)
+        elif not self._console.is_terminal:
             self.say(title)
         self._task = self._bar.add_task(title, total=total, what="")
         self._current_size = 0
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step and moves the bar by the step before it."""
+        if self._verbose:
+            self._say_timed(f"  {what}")
         task = next(task for task in self._bar.tasks if task.id == self._task)
         grown = None if task.total is None else max(task.total, task.completed + self._current_size + size)
         self._bar.update(self._task, advance=self._current_size, total=grown, what=what)
         self._current_size = size
+
+    def _say_timed(self, text: str) -> None:
+        self.say(f"{perf_counter() - self._began:8.1f} s  {text}")
 
     def say(self, text: str) -> None:
         """Prints a line above the bar."""

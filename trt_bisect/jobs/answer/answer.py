@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,10 +20,13 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.precisions import in_fp16
 from trt_bisect.jobs.answer.search import (
     AUTO,
+    DEAR_RECIPE,
     IMPROVEMENTS,
     IMPROVEMENTS_OF_FEW,
+    PROMISING,
     CalibratorTried,
     Costs,
+    Measure,
     choose_ranges,
     find_set,
     gains_and_losses,
@@ -234,14 +237,16 @@ class AnswerSearch:
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
+        own = self.experiment
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
-            experiment = self.experiment
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
-            measure = partial(target.losses, ranges=experiment.ranges)
             mended = before if number >= _ROUNDS else frozenset()
-            found = find_set(space, measure, culprits, alone, self._limit, mended)
-            before |= found.kept
+            search = partial(find_set, space, culprits=culprits, alone=alone, limit=self._limit, mended=mended)
+            found = search(partial(target.losses, ranges=own.ranges))
+            if number == 0 and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
+                found, own = self._by_other_ranges(search, space, found)
+            experiment, before = own, before | found.kept
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
@@ -255,6 +260,18 @@ class AnswerSearch:
                 if plans.switches and self._by_similarity:
                     plans.join(plans.missed(space.plan(found.kept), experiment.ranges, aim))
         return found, experiment, checked, aim
+
+    def _by_other_ranges(
+        self, search: Callable[[Measure], Cheapest], space: Space, found: Cheapest
+    ) -> tuple[Cheapest, Experiment]:
+        """Searches with each other promising calibrator too: one order does not tell which of them is cheapest."""
+        own = self.experiment
+        for one in self.tried:
+            if one.ranges.origin in PROMISING and one.ranges.digest() != self.experiment.ranges.digest():
+                other = search(partial(self.target.losses, ranges=one.ranges))
+                if other.meets and space.price(other.kept) < space.price(found.kept):
+                    found, own = other, self.plans.with_ranges(one.ranges)
+        return found, own
 
     @property
     def _retunes(self) -> bool:

@@ -150,6 +150,11 @@ class AnswerPlans:
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda place: -losses.get(place, 0.0))
 
+    def worst_known(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
+        """Returns the places of the inputs that a plan was run on so far, those on which it loses most first."""
+        losses = self.each(ranges).by_place(plan)
+        return sorted(losses, key=lambda place: -losses[place])
+
     def missed(self, plan: PrecisionPlan, ranges: Ranges, budget: float | None = None) -> list[int]:
         """Returns the places of the inputs on which a plan exceeds a budget, the worst first.
 

@@ -27,9 +27,11 @@ IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
 IMPROVEMENTS_OF_FEW = 100
 """The same with at most ``FEW_UNITS`` units: see ``benchmarks.answer.every_plan``."""
+DEAR_RECIPE = 0.1
+"""A recipe that costs more is searched with each promising calibrator to the end."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
-_PROMISING = ("entropy", "mse", "percentile 99.99")
+PROMISING = ("entropy", "mse", "percentile 99.99")
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
 _ALONE_ON = 1
 """The number of inputs on which each layer is measured alone."""
@@ -92,9 +94,9 @@ def choose_ranges(
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
     Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe for the judged inputs is searched with the promising ones, in one order, and given up as soon as it costs
-    more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
-    likeliest to hold on other inputs.
+    recipe for the judged inputs, among them those on which full INT8 missed, is searched with the promising ones, in
+    one order, and given up as soon as it costs more than another one. Of recipes that cost about the same, that with
+    the smallest mean loss counts: it is the likeliest to hold on other inputs.
 
     Args:
         plans: measures.
@@ -115,7 +117,9 @@ def choose_ranges(
         return min(tried, key=_loss).ranges, tuple(tried)
     progress.stage("The cheapest recipe with each calibrator", None)
     best, means = float("inf"), dict[int, float]()
-    promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.origin in _PROMISING]
+    promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.origin in PROMISING]
+    for place in promising:
+        plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
     for place in sorted(promising, key=lambda place: _loss(tried[place])):
         one = tried[place]
         kept = _first_recipe(plans, space, one.ranges, best + _AS_CHEAP)

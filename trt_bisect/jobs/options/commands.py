@@ -30,10 +30,12 @@ from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.judging import DIRECTIONS, JudgeOptions
 from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
 from trt_bisect.jobs.options.operators import OperatorOptions
+from trt_bisect.jobs.options.pictures import PictureOptions
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.calibration.source import Calibrating
     from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions(
     DataOptions,
+    PictureOptions,
     HoldoutOptions,
     JudgeOptions,
     CalibrationOptions,
@@ -266,7 +269,7 @@ class WorstOptions(MeasuringOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorOptions(DataOptions, CalibrationOptions, OperatorOptions, MemoryOptions, OutputOptions):
+class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, OperatorOptions, MemoryOptions, OutputOptions):
     """The options that ``compare`` and ``profile`` share."""
 
     inputs: Any = option(
@@ -283,6 +286,14 @@ class TensorOptions(DataOptions, CalibrationOptions, OperatorOptions, MemoryOpti
     dataset: Any = fixed(None)
     trt_version: str = fixed("")
     history: str | Path = fixed(NONE)
+
+    def calibrating(self) -> Calibrating:
+        """The options for ranges from data."""
+        from trt_bisect.calibration.source import Calibrating
+
+        return Calibrating(
+            self.calibrator_method, self.percentile, self.keep_mask_ranges, self.memory_bytes, self.preprocessing()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +341,7 @@ class ProfileOptions(TensorOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(DataOptions, CalibrationOptions, OperatorOptions, MemoryOptions):
+class CalibrateOptions(DataOptions, PictureOptions, CalibrationOptions, OperatorOptions, MemoryOptions):
     """The options of ``trt-bisect calibrate``."""
 
     panel: ClassVar[str] = "Output"

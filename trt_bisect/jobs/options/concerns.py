@@ -47,7 +47,7 @@ WEIGHT_SCALES = (PER_CHANNEL, PER_TENSOR)
 BESIDE, NONE = "beside", "none"
 MIB = 1 << 20
 
-_DATA = ".npz, .npy, .json, a folder, or module:function"
+_DATA = ".npz, .npy, .json, a folder of these or of pictures, or module:function"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +133,14 @@ class CalibrationOptions(Options):
         help="The TensorRT that is to read the calibration cache, such as 10.3.0.",
         otherwise="the one in use, else 10.3.0",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.percentile < 1:
+            raise BadInput(
+                f"--percentile {self.percentile:g} is a share of 1; it is in per cent.",
+                f"Give --percentile {100 * self.percentile:g}.",
+            )
 
     @property
     def calibrator_method(self) -> str:

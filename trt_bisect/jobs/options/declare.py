@@ -15,6 +15,8 @@ from trt_bisect.jobs.options.kinds import TEXT, TEXTS, Kind
 
 _INFO = "option"
 _MIB = 1 << 20
+_SURELY_BYTES = 1 << 26
+"""A number of MiB from which on it must be meant in bytes: no machine has 64 TiB."""
 _Given = TypeVar("_Given", bound="Options")
 
 
@@ -79,6 +81,11 @@ class OptionInfo:
             return
         if self.choices and self.kind.closed and value not in self.choices:
             raise BadInput(f"There is no {self.noun or self.name} '{value}'.", f"Use one of {', '.join(self.choices)}.")
+        if self.bytes_before and isinstance(value, int) and value >= _SURELY_BYTES:
+            raise BadInput(
+                f"{self.flag} {value} is in {self.unit}: {value >> 10:,} GiB.",
+                f"Give {self.flag} {value // _MIB} for as many bytes.",
+            )
         if not self.bounds:
             return
         low = -math.inf if self.least is None else self.least
@@ -90,6 +97,11 @@ class OptionInfo:
             shown = f"{value:g}" if is_number else repr(value)
             unit = f" {self.unit}" if self.unit else ""
             in_unit = f", in {self.unit}" if self.unit else ""
+            if is_number and self.most is not None and self.most <= 1.0 < value <= 100.0:
+                raise BadInput(
+                    f"{self.flag} cannot be {value:g}.",
+                    f"Give {self.flag} {self.bounds}; {value:g} % is {self.flag} {value / 100:g}.",
+                )
             raise BadInput(f"{self.flag} cannot be {shown}{unit}.", f"Give {self.flag} {self.bounds}{in_unit}.")
 
 

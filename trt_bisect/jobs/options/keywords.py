@@ -15,6 +15,13 @@ class RunKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    resize: int | str | Sequence[int] | None
+    letterbox: bool
+    colors: str | None
+    layout: str | None
     holdout: float
     validation: Any
     task: str | None
@@ -68,6 +75,13 @@ class RecoverKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    resize: int | str | Sequence[int] | None
+    letterbox: bool
+    colors: str | None
+    layout: str | None
     holdout: float
     validation: Any
     task: str | None
@@ -117,6 +131,13 @@ class SensitivityKeywords(TypedDict, total=False):
 
     dataset: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    resize: int | str | Sequence[int] | None
+    letterbox: bool
+    colors: str | None
+    layout: str | None
     task: str | None
     score_threshold: float
     iou: float
@@ -148,6 +169,13 @@ class WorstKeywords(TypedDict, total=False):
 
     calibration: Any
     shapes: Mapping[str, tuple[int, ...]] | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    resize: int | str | Sequence[int] | None
+    letterbox: bool
+    colors: str | None
+    layout: str | None
     task: str | None
     score_threshold: float
     iou: float
@@ -181,6 +209,13 @@ class CompareKeywords(TypedDict, total=False):
 
     output: str | Path | None
     shapes: Mapping[str, tuple[int, ...]] | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    resize: int | str | Sequence[int] | None
+    letterbox: bool
+    colors: str | None
+    layout: str | None
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -203,6 +238,13 @@ class ProfileKeywords(TypedDict, total=False):
 
     output: str | Path | None
     shapes: Mapping[str, tuple[int, ...]] | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    resize: int | str | Sequence[int] | None
+    letterbox: bool
+    colors: str | None
+    layout: str | None
     calibrator: str
     percentile: float
     keep_mask_ranges: bool

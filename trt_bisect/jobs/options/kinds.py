@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options import toml
@@ -54,9 +55,17 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
     for text in texts or ():
         match = _SHAPE.fullmatch(text)
         if not match or "0" in match[2].split("x"):
-            raise BadInput(f"The shape '{text}' cannot be read.", "Write name:1x3x224x224, every size 1 or more.")
+            raise BadInput(f"The shape '{text}' cannot be read.", _shape_remedy(text))
         shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
     return shapes or None
+
+
+def _shape_remedy(text: str) -> str:
+    name, _, sizes = text.rpartition(":")
+    found = re.findall(r"[1-9]\d*", sizes)
+    example = f"--shape {name or 'NAME'}:{'x'.join(found) if len(found) > 1 else '1x3x224x224'}"
+    named = "" if name else " with the input's name ('trt-bisect layers' prints it)"
+    return f"Write {example}{named}, every size 1 or more."
 
 
 def _word(value: Any) -> tuple[str, ...]:
@@ -73,6 +82,14 @@ def _each(values: Any) -> tuple[str, ...]:
 
 def _shape_words(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     return tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
+
+
+def _number_words(value: Any) -> tuple[str, ...]:
+    return (",".join(f"{number:.15g}" for number in numbers(value)),)
+
+
+def _size_words(value: Any) -> tuple[str, ...]:
+    return ("x".join(map(str, size(value))),)
 
 
 def _function_words(value: Any) -> tuple[str, ...]:
@@ -109,6 +126,10 @@ WHOLE = Kind(int, _whole_reader, _word)
 """A whole number."""
 NUMBER = Kind(float, _number_reader, _word)
 """A finite number."""
+NUMBERS = Kind(str, _always(toml.numbers), _number_words, parse=numbers, metavar="<number,number,...>")
+"""One number, or one for each channel."""
+SIZE = Kind(str, _always(toml.size), _size_words, parse=size, metavar="<height x width>")
+"""Height and width."""
 SWITCH = Kind(bool, _always(toml.switch), _no_words)
 """True or false; on the command line a flag without a value."""
 TEXTS = Kind(str, _always(toml.texts), _each, several=True, parse=lambda values: tuple(values or ()), metavar="<name>")

@@ -10,8 +10,9 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from trt_bisect.data import preprocessing
 from trt_bisect.errors import BadInput, first_line
 
 if sys.version_info >= (3, 11):
@@ -22,6 +23,7 @@ else:
 Read = Callable[[Any, Path], Any]
 """From a value in the file and the file's folder to what the Python function takes; raises ``Unfit``."""
 _MOST = 1 << 40
+_Value = TypeVar("_Value")
 
 
 class Unfit(Exception):
@@ -93,6 +95,23 @@ def shown(value: Any) -> str:
     """A value for a message, at most 60 letters of it."""
     letters = repr(value)
     return letters if len(letters) <= 60 else f"{letters[:57]}..."
+
+
+def numbers(value: Any, _folder: Path) -> tuple[float, ...]:
+    """One number, or a list of them."""
+    return _read(preprocessing.numbers, value)
+
+
+def size(value: Any, _folder: Path) -> tuple[int, int]:
+    """Height and width."""
+    return _read(preprocessing.size, value)
+
+
+def _read(read: Callable[[Any], _Value], value: Any) -> _Value:
+    try:
+        return read(value)
+    except BadInput as error:
+        raise Unfit(f"is {shown(value)}", error.remedy) from error
 
 
 def switch(value: Any, _folder: Path) -> bool:

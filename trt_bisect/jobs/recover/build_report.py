@@ -39,7 +39,7 @@ from trt_bisect.results.recovery import (
     Recovery,
 )
 from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import memory_notes
+from trt_bisect.results.summary import data_lines, memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
 
@@ -188,7 +188,8 @@ def _recovery(
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )
-    return replace(recovery, summary=recovery_summary(recovery))
+    about = found.answer.experiment.about
+    return replace(recovery, summary="\n".join([*data_lines(about), recovery_summary(recovery)]))
 
 
 def _facts(found: Found) -> AnswerFacts:

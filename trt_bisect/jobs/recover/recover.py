@@ -11,7 +11,7 @@ import numpy as np
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import MEASURED
-from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput
@@ -191,7 +191,7 @@ def _accuracy(preparation: Preparation, experiment: Experiment, options: Recover
             f"Which axis of output '{output}' holds its classes cannot be told.",
             "Give --class-axis, or --accuracy with a function of yours.",
         )
-    samples, labels = _without_unseen(preparation, open_dataset(options.dataset, experiment.network.inputs), labels)
+    samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
     return top1(samples, labels, output, classes.predicted, str(classes))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, NightlyRuns
-from trt_bisect.jobs.regress.run_figures import figures_of, origin_of
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, read_baseline
+from trt_bisect.results.run_figures import figures_of, origin_of
 from trt_bisect.results.run_report import REPORT, Report
 
 LATEST = "latest"

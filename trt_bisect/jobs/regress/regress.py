@@ -19,11 +19,11 @@ from trt_bisect.history.store import HISTORY
 from trt_bisect.jobs.regress.baseline_source import LATEST, ReferenceRun, find_reference, refuse_update
 from trt_bisect.jobs.regress.nightly_folders import NightlyRun, nightly_runs_in
 from trt_bisect.jobs.regress.remote import ClusterRunner
-from trt_bisect.jobs.regress.run_figures import figures_of, origin_of
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.jobs.run.run import run
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, write_baseline
 from trt_bisect.results.regression import FILES, PASSED, NetworkResult, Regression
+from trt_bisect.results.run_figures import figures_of, origin_of
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder

@@ -27,9 +27,11 @@ from trt_bisect.cluster.ray_workers import needs
 from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.data.staged import StagedFile, name_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
 from trt_bisect.history.record_on_exit import BESIDE, recorded
+from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
 from trt_bisect.jobs.remote.worker import RunRequest
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.unknown_ops import BEFORE
@@ -137,8 +139,9 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
     network = model if isinstance(model, Network) else load_network(model, shapes, asked.get("unknown_ops", BEFORE))
+    pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
-        asked[name] = _carried(asked.get(name), network, keep_masks=asked.get("keep_mask_ranges", False))
+        asked[name] = _carried(asked.get(name), network, pictures, keep_masks=asked.get("keep_mask_ranges", False))
     engine = _engine(job)
     processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
     parcel = RunRequest(
@@ -166,7 +169,7 @@ def _pickled(parcel: RunRequest) -> bytes:
         ) from error
 
 
-def _carried(given: Any, network: Network, *, keep_masks: bool) -> Any:
+def _carried(given: Any, network: Network, pictures: Preprocessing, *, keep_masks: bool) -> Any:
     """Data or a calibration cache as what it holds, under its name; objects as they are."""
     name = name_of(given)
     if not name:
@@ -175,7 +178,7 @@ def _carried(given: Any, network: Network, *, keep_masks: bool) -> Any:
         if network.has_pairs:
             return StagedFile(name, Ranges({}, {}, ""))
         return StagedFile(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))
-    data = open_dataset(given, network.inputs)
+    data = open_dataset(given, network.inputs, pictures=pictures)
     return StagedFile(name, replace(data, samples=partial(_again, list(data.samples()))))
 
 

@@ -9,10 +9,11 @@ from rich.console import Console
 from trt_bisect.report.notebook.curve_plot import curve as plot
 from trt_bisect.report.notebook.html import compact as html
 from trt_bisect.report.page.files import write_page
+from trt_bisect.report.run_markdown import markdown
 from trt_bisect.report.screen.run import print_report
 from trt_bisect.results.run_report import Report
 
-__all__ = ["html", "plot", "text", "write_page"]
+__all__ = ["html", "markdown", "plot", "text", "write_page"]
 
 
 def text(report: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -16,7 +16,7 @@ from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
-from trt_bisect.results.summary import DOUBTED, listed
+from trt_bisect.results.summary import DATA, DOUBTED, listed
 
 NOTES_UP_TO = 5
 LINES = 40
@@ -28,6 +28,8 @@ _SUSPECTS = 3
 _OUTPUTS = 4
 _LATENCIES = 10
 _UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
+_FED = 3
+SEEN_BY = {"calibration": "in calibration", "judged": "where judged"}
 _PIPED = 100
 """Columns where the output is no terminal."""
 
@@ -45,11 +47,8 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
 
     Names are printed as they are, never as markup.
     """
-    console.print(verdict_text(report))
-    room = LINES - _FILES - _lines(verdict_text(report), console)
-    if report.next_command:
-        console.print(Text(f"NEXT: {report.next_command}", style="bold"), soft_wrap=True)
-        room -= _lines(Text(report.next_command), console)
+    print_verdict(report, console)
+    room = LINES - _FILES - _lines(verdict_text(report), console) - _lines(Text(report.next_command), console)
     for part in _parts(report):
         console.print(part)
         room -= _lines(part, console)
@@ -57,6 +56,13 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False)
         console.print(note)
         room -= _lines(note, console)
     _print_curve(report, console, room, every_layer=every_layer)
+
+
+def print_verdict(report: Report, console: Console) -> None:
+    """Prints the verdict and the next command alone."""
+    console.print(verdict_text(report))
+    if report.next_command:
+        console.print(Text(f"NEXT: {report.next_command}", style="bold"), soft_wrap=True)
 
 
 def _lines(part: RenderableType, console: Console) -> int:
@@ -92,7 +98,7 @@ def verdict_text(report: Report) -> Text:
     text = Text()
     for number, line in enumerate(report.summary.splitlines()):
         text.append("\n" if number else "")
-        text.append(line, "bold yellow" if line.startswith(DOUBTED) else style)
+        text.append(line, "bold yellow" if line.startswith((DOUBTED, DATA)) else style)
     return text
 
 
@@ -104,6 +110,7 @@ def _answer_tables(report: Report) -> Iterator[RenderableType | None]:
     if report.answer is not None:
         yield _calibrators(report, report.answer)
         yield _inputs(report, report.answer)
+    yield _fed(report)
 
 
 def culprit_table(report: Report) -> Table | None:
@@ -180,6 +187,21 @@ def _inputs(report: Report, answer: AnswerFacts) -> Table | None:
     return table
 
 
+def _fed(report: Report) -> Text | None:
+    """Returns a line for each input: the values that the calibration and the judged inputs hold; None without any."""
+    fed = report.inputs.get("fed") or {}
+    names = list(dict.fromkeys(name for inputs in fed.values() for name in inputs))
+    lines = []
+    for name in names[:_FED]:
+        spreads = [f"{SEEN_BY.get(by, by)} {_spread(inputs[name])}" for by, inputs in fed.items() if name in inputs]
+        lines.append(f"Fed {name}: {'; '.join(spreads)}.")
+    return Text("\n".join(lines)) if lines else None
+
+
+def _spread(facts: Mapping[str, float]) -> str:
+    return "{least:.4g} to {most:.4g} (mean {mean:.3g}, std {std:.3g})".format(**facts)
+
+
 def _holds(held: Held) -> bool:
     return held.holds == held.inputs
 
@@ -201,7 +223,8 @@ def _note_lines(report: Report, console: Console, room: int) -> Iterator[Text]:
         shown += 1
         yield text
     if len(report.notes) > shown:
-        yield Text(f"{len(report.notes) - shown} more notes are in report.json.", style="yellow")
+        left = len(report.notes) - shown
+        yield Text(f"{left} more {'note is' if left == 1 else 'notes are'} in report.json.", style="yellow")
 
 
 def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:

@@ -1,0 +1,149 @@
+"""``--json`` on every command, ``-q``, ``-v``, ``-h``, ``COLUMNS``, ``NO_COLOR``, ``demo`` and ``python -m``."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trt_bisect.cli import app as commands
+from trt_bisect.cli import main
+from trt_bisect.cli.demo import SAMPLE
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def trt_bisect(monkeypatch, capsys, tmp_path):
+    """Runs the command in this process and in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return stopped.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run_folder(lenet, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("done") / "run"
+    import trt_bisect as package
+
+    package.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", output=folder, engine="onnxruntime", explain="none",
+        history="beside",
+    )  # fmt: skip
+    return folder
+
+
+def arguments_of(lenet, run_folder):
+    """A command line for each command, and a key of its JSON document; None where that is a list."""
+    network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz"]
+    suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\n'
+    return {
+        "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
+        "recover": ([*network, *data, "--history", "none"], "front"),
+        "sensitivity": ([*network, *data], "full"),
+        "worst": ([*network, "--dataset", data[1], *data], "values"),
+        "compare": ([*network, *data], "tensors"),
+        "profile": ([*network, *data], "tensors"),
+        "calibrate": ([*network, *data], "scales"),
+        "check": (network, "findings"),
+        "layers": (network, None),
+        "engines": ([], None),
+        "history": ([run_folder], None),
+        "demo": ([], "culprits"),
+        "regress": (suite, "networks"),
+    }
+
+
+OF_ALL = ("run", "recover", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "layers", "engines",
+          "history", "demo", "regress")  # fmt: skip
+
+
+def test_every_command_is_here():
+    assert set(OF_ALL) | {"view"} == set(commands._COMMANDS)  # view prints its address and serves; see its own tests
+
+
+@pytest.mark.parametrize("name", OF_ALL)
+def test_one_json_document_and_nothing_else(name, trt_bisect, lenet, run_folder, tmp_path):
+    arguments, key = arguments_of(lenet, run_folder)[name]
+    if name == "regress":
+        (tmp_path / "suite.toml").write_text(arguments)
+        arguments = ["--config", tmp_path / "suite.toml"]
+    code, out, _ = trt_bisect(name, *arguments, "--json")
+    assert code in (0, 1)
+    document = json.loads(out)
+    assert isinstance(document, list) if key is None else key in document
+    assert document
+
+
+def test_errors_are_json_too(trt_bisect, lenet):
+    code, out, err = trt_bisect("run", lenet / "lenet.onnx", "--json")
+    error = json.loads(out)["error"]
+    assert code == error["exit_code"] == 2
+    assert "no calibration data" in error["problem"]
+    assert "--calibration" in error["remedy"]
+    assert error["problem"] in err
+
+
+def test_quiet_prints_the_verdict_alone(trt_bisect, lenet):
+    code, out, err = trt_bisect("run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz",
+                                "--explain", "none", "--history", "none", "-q")  # fmt: skip
+    assert code == 1
+    assert err == ""
+    words = [line.split(":")[0] for line in out.splitlines() if line.split(":")[0].isupper()]
+    assert words == ["MISSES", "CULPRIT", "RECIPE", "NEXT"]
+
+
+def test_verbose_names_every_step_with_its_time(trt_bisect, lenet):
+    _, _, err = trt_bisect("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-v")
+    steps = [line.split(" s ", 1) for line in err.splitlines() if " s " in line]
+    assert [text.strip() for _, text in steps] == ["Calibrating", *(f"sample {k}" for k in range(1, 201))]
+    assert [float(seconds) for seconds, _ in steps] == sorted(float(seconds) for seconds, _ in steps)
+
+
+@pytest.mark.parametrize("name", ["layers", "engines", "sensitivity", "compare", "profile", "worst", "history"])
+def test_no_table_is_wider_than_columns(name, trt_bisect, lenet, run_folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    arguments, _ = arguments_of(lenet, run_folder)[name]
+    _, out, _ = trt_bisect(name, *arguments)
+    tables = [line for line in out.splitlines() if "  " in line.strip() or line.startswith(("┃", "│"))]
+    assert tables
+    assert max(map(len, tables)) <= 60
+
+
+def test_the_demo_finds_its_culprit_and_says_where_to_look(trt_bisect, tmp_path):
+    code, out, _ = trt_bisect("demo")
+    assert code == 0
+    assert "'ip2' is the culprit" in out
+    named = [word for word in out.split() if word.startswith("trt-bisect-demo/run/")]
+    assert named
+    assert all((tmp_path / name.rstrip(".,")).exists() for name in named if "/recipe/" in name or name.endswith("html"))
+    command = next(line for line in out.splitlines() if line.startswith("$ ")).split()[2:]
+    assert trt_bisect(*command, "-q")[0] == 1  # the command that it shows does the same
+
+
+def test_the_sample_of_the_demo_is_small_and_that_of_the_repository(lenet):
+    for name in ("lenet_planted.onnx", "calibration.npz", "LICENSE-mnist"):
+        assert (SAMPLE / name).read_bytes() == (lenet / name).read_bytes()
+    assert sum(file.stat().st_size for file in SAMPLE.iterdir()) < 2_000_000
+
+
+@pytest.mark.subprocess
+def test_python_m_and_short_help_and_no_color():
+    python = [sys.executable, "-m", "trt_bisect"]
+    shown = subprocess.run([*python, "-h"], cwd=ROOT, capture_output=True, text=True, check=True,
+                           env={"NO_COLOR": "1", "FORCE_COLOR": "1", "PATH": "/usr/bin"})  # fmt: skip
+    plain = re.sub(r"\x1b\[[\d;]*m", "", shown.stdout)
+    assert "demo" in plain
+    assert "--install-completion" in plain
+    assert not re.search(r"\x1b\[(\d+;)*3\d", shown.stdout)  # a colour

@@ -1,0 +1,199 @@
+"""Mistakes that new users make: each is told in a line or two, with what to do, and exit code 2."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from trt_bisect.cli import main
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A command line, and words of the problem and of the remedy. ``{f}`` is the folder of the files."""
+
+    name: str
+    command: str
+    problem: str
+    remedy: str
+
+    def __str__(self):
+        return self.name
+
+
+RIGHT = "run {f}/net.onnx --calibration {f}/right.npz"
+MISTAKES = [
+    Mistake(
+        "NHWC for NCHW",
+        "run {f}/net.onnx --calibration {f}/nhwc.npz",
+        "shape [1, 8, 6, 3]",
+        "from NHWC to NCHW: array.transpose(0, 3, 1, 2)",
+    ),
+    Mistake(
+        "uint8 for float",
+        "run {f}/net.onnx --calibration {f}/uint8.npz",
+        "dtype uint8",
+        "array.astype(np.float32) / 255",
+    ),
+    Mistake(
+        "no channel axis",
+        "run {f}/grey.onnx --calibration {f}/no_channel.npz",
+        "shape [5, 8, 6]",
+        "numpy.expand_dims(array, 1)",
+    ),
+    Mistake(
+        "array of another name",
+        "run {f}/net.onnx --calibration {f}/other_name.npz",
+        "no input 'y'",
+        "'x' float32[1, 3, 8, 6]",
+    ),
+    Mistake(
+        "engine by its content",
+        "run {f}/net.bin --calibration {f}/right.npz",
+        "a TensorRT engine",
+        "the ONNX network that it was built from",
+    ),
+    Mistake(
+        "engine by its name",
+        "run {f}/net.plan --calibration {f}/right.npz",
+        "a TensorRT engine",
+        "the ONNX network that it was built from",
+    ),
+    Mistake("PyTorch file", "run {f}/net.pt --calibration {f}/right.npz", "a PyTorch file", "torch.onnx.export"),
+    Mistake("TensorFlow Lite", "run {f}/net.tflite --calibration {f}/right.npz", "TensorFlow Lite", "tf2onnx"),
+    Mistake("Git LFS pointer", "run {f}/pointer.onnx --calibration {f}/right.npz", "Git LFS pointer", "git lfs pull"),
+    Mistake("a folder", "run {f} --calibration {f}/right.npz", "a folder", ".onnx"),
+    Mistake("swapped", "run {f}/right.npz --calibration {f}/net.onnx", "arrays (.npz)", "were the two swapped?"),
+    Mistake(
+        "the network as data",
+        "run {f}/net.onnx --calibration {f}/net.onnx",
+        "an ONNX network, not data",
+        "after --calibration",
+    ),
+    Mistake("weights as data", "run {f}/net.onnx --calibration {f}/net.pt", "a PyTorch file, not data", ".npz"),
+    Mistake("threshold in per cent", f"{RIGHT} --threshold 99", "in per cent", "--threshold 0.99"),
+    Mistake("percentile as a share", f"{RIGHT} --percentile 0.9999", "per cent", "--percentile 99.99"),
+    Mistake("holdout in per cent", f"{RIGHT} --holdout 20", "--holdout cannot be 20", "--holdout 0.2"),
+    Mistake("workspace in bytes", f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
+    Mistake("FP16 network", "run {f}/half.onnx --calibration {f}/half.npz", "16-bit floats", "--precision fp16"),
+    Mistake(
+        "quantized network",
+        "run {f}/integers.onnx --calibration {f}/right.npz",
+        "quantized already",
+        "Give the FP32 network",
+    ),
+    Mistake("shape without a name", f"{RIGHT} --shape 1x3x8x6", "cannot be read", "--shape NAME:1x3x8x6"),
+    Mistake("shape with commas", f"{RIGHT} --shape x:1,3,8,6", "cannot be read", "--shape x:1x3x8x6"),
+    Mistake(
+        "shape without the batch",
+        "run {f}/dynamic.onnx --calibration {f}/right.npz --shape x:3x8x6",
+        "?x3x?x?",
+        "--shape x:1x3x8x6",
+    ),
+    Mistake("shape of a fixed input", f"{RIGHT} --shape x:1x3x9x9", "1x3x8x6", "Leave --shape out"),
+    Mistake("no data", "run {f}/net.onnx", "no calibration data", "folder of pictures"),
+    Mistake("misspelt data", "run {f}/net.onnx --calibration {f}/rigth.npz", "does not exist", "right.npz'?"),
+    Mistake("misspelt network", "run {f}/nett.onnx --calibration {f}/right.npz", "does not exist", "net.onnx'?"),
+    Mistake("empty folder", "run {f}/net.onnx --calibration {f}/empty", "no picture", "one file for each sample"),
+    Mistake("no command", "{f}/net.onnx --calibration {f}/right.npz", "no command", "trt-bisect run"),
+    Mistake("misspelt metric", f"{RIGHT} --metric cosin", "'cosin'", "cosine"),
+    Mistake("unknown output", f"{RIGHT} --outputs z", "no output 'z'", "'conv_out'"),
+    Mistake(
+        "scale that multiplies",
+        "run {f}/net.onnx --calibration {f}/right.npz --scale 0.00392157",
+        "larger",
+        "--scale 255",
+    ),
+    Mistake("quiet and verbose", f"{RIGHT} -q -v", "contradict", "one of the two"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("mistakes")
+    _write_networks(place)
+    _write_data(place)
+    (place / "net.bin").write_bytes(b"ftrt" + bytes(200))
+    (place / "net.plan").write_bytes(b"\x11\x12" * 100)
+    (place / "net.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    with zipfile.ZipFile(place / "net.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"weights")
+    (place / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (place / "empty").mkdir()
+    return place
+
+
+def _network(place, dims, kind=TensorProto.FLOAT, channels=CHANNELS):
+    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
+    weight = np.random.default_rng(0).normal(0, 0.3, (4, channels, 3, 3)).astype(dtype)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["conv_out"], name="conv", pads=[1] * 4)],
+        "g",
+        [helper.make_tensor_value_info("x", kind, dims)],
+        [helper.make_tensor_value_info("conv_out", kind, [dims[0], 4, *dims[2:]])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place)
+
+
+def _write_networks(place):
+    _network(place / "net.onnx", [1, CHANNELS, 8, 6])
+    _network(place / "grey.onnx", [1, 1, 8, 6], channels=1)
+    _network(place / "half.onnx", [1, CHANNELS, 8, 6], TensorProto.FLOAT16)
+    _network(place / "dynamic.onnx", ["n", CHANNELS, "h", "w"])
+    node = helper.make_node("ConvInteger", ["q", "w"], ["conv_out"], name="conv", pads=[1] * 4)
+    quantize = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="quantize")
+    weight = numpy_helper.from_array(np.ones((4, CHANNELS, 3, 3), np.int8), "w")
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, CHANNELS, 8, 6]),
+        helper.make_tensor_value_info("conv_out", TensorProto.INT32, [1, 4, 8, 6]),
+    ]
+    graph = helper.make_graph([quantize, node], "g", values[:1], values[1:], [weight])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place / "integers.onnx"
+    )
+
+
+def _write_data(place):
+    values = np.random.default_rng(1).random((5, CHANNELS, 8, 6), np.float32)
+    np.savez(place / "right.npz", x=values)
+    np.savez(place / "nhwc.npz", x=values.transpose(0, 2, 3, 1))
+    np.savez(place / "uint8.npz", x=(values * 255).astype(np.uint8))
+    np.savez(place / "half.npz", x=values.astype(np.float16))
+    np.savez(place / "no_channel.npz", x=values[:, 0])
+    np.savez(place / "other_name.npz", y=values)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_the_remedy_is_told(mistake, folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["trt-bisect", *mistake.command.format(f=folder).split()])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    told = [line for line in err.splitlines() if not line.startswith("Engine: ")]
+    assert stopped.value.code == 2
+    assert told[0].startswith("trt-bisect: ")
+    assert len(told) <= 2
+    assert mistake.problem in told[0]
+    assert mistake.remedy in " ".join(told)
+    assert out == ""
+
+
+def test_the_right_command_for_all_of_these(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["trt-bisect", *RIGHT.format(f=folder).split(), "--history", "none", "-q"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code in (0, 1)
+    shutil.rmtree(tmp_path / "trt-bisect-net")
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,170 @@
+"""Folders of pictures: the values that the network is fed, computed here another way, and the sidecar."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trt_bisect import BadInput, open_dataset
+from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.preprocessing import SIDECAR, Preprocessing, preprocessing, read_sidecar
+
+F32 = np.dtype(np.float32)
+NCHW = (TensorSpec("x", F32, (1, 3, 4, 6)),)
+ANY_SIZE = (TensorSpec("x", F32, (None, 3, None, None)),)
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path, pixels):
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    Image.fromarray(255 - pixels).save(tmp_path / "b.png")
+    return tmp_path
+
+
+def fed(folder, specs, **asked):
+    return [feeds["x"] for feeds in open_dataset(folder, specs, pictures=preprocessing(asked))]
+
+
+def test_pixels_are_divided_by_255_and_stand_in_nchw(folder, pixels):
+    first, second = fed(folder, NCHW)
+    assert first.shape == (1, 3, 4, 6)
+    assert first.dtype == np.float32
+    for channel in range(3):
+        np.testing.assert_allclose(first[0, channel], pixels[:, :, channel] / 255.0, rtol=1e-6)
+    np.testing.assert_allclose(first + second, 1.0, rtol=1e-6)
+
+
+def test_mean_and_std_of_imagenet(folder, pixels):
+    found = fed(folder, NCHW, **IMAGENET)[0]
+    blue = (pixels[:, :, 2] / 255.0 - 0.406) / 0.225
+    np.testing.assert_allclose(found[0, 2], blue, rtol=1e-5)
+
+
+def test_mean_and_std_in_pixels_need_no_scale(folder, pixels):
+    found = fed(folder, NCHW, mean="123.675,116.28,103.53", std="58.395,57.12,57.375")[0]
+    np.testing.assert_allclose(found[0, 1], (pixels[:, :, 1] - 116.28) / 57.12, rtol=1e-5, atol=1e-6)
+
+
+def test_bgr_takes_the_mean_in_its_own_order(folder, pixels):
+    found = fed(folder, NCHW, colors="bgr", scale=1, mean=(1, 2, 3))[0]
+    np.testing.assert_allclose(found[0, 0], pixels[:, :, 2].astype(float) - 1)
+    np.testing.assert_allclose(found[0, 2], pixels[:, :, 0].astype(float) - 3)
+
+
+def test_nhwc_and_uint8(folder, pixels):
+    [first, _] = fed(folder, (TensorSpec("x", np.dtype(np.uint8), (1, 4, 6, 3)),))
+    np.testing.assert_array_equal(first[0], pixels)
+
+
+def test_one_channel_is_grey(tmp_path):
+    Image.fromarray(np.full((5, 5), 51, np.uint8)).save(tmp_path / "a.png")
+    [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 1, 5, 5)),))
+    np.testing.assert_allclose(found, 0.2, rtol=1e-6)
+
+
+def test_pictures_are_made_the_size_of_the_input(tmp_path):
+    Image.new("RGB", (60, 40), (10, 20, 30)).save(tmp_path / "a.jpg", quality=100, subsampling=0)
+    [found] = fed(tmp_path, NCHW, scale=1)
+    np.testing.assert_allclose(found[0].mean(axis=(1, 2)), [10, 20, 30], atol=1.5)
+
+
+def test_a_letterbox_keeps_the_shape_and_pads_with_grey(tmp_path):
+    Image.new("RGB", (8, 4), (255, 255, 255)).save(tmp_path / "wide.png")
+    [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 3, 16, 16)),), letterbox=True, scale=1)
+    expected = np.full((16, 16), 114.0)
+    expected[4:12] = 255.0
+    np.testing.assert_array_equal(found[0, 0], expected)
+
+
+def test_a_dynamic_input_takes_each_picture_in_its_own_size(folder):
+    Image.new("RGB", (3, 2)).save(folder / "c.png")
+    assert [x.shape for x in fed(folder, ANY_SIZE)] == [(1, 3, 4, 6), (1, 3, 4, 6), (1, 3, 2, 3)]
+    assert {x.shape for x in fed(folder, ANY_SIZE, resize="8x12")} == {(1, 3, 8, 12)}
+
+
+def test_folders_of_classes_and_a_fixed_batch(tmp_path):
+    for place in range(5):
+        (tmp_path / f"class{place % 2}").mkdir(exist_ok=True)
+        Image.new("RGB", (6, 4), (place, 0, 0)).save(tmp_path / f"class{place % 2}" / f"{place}.png")
+    data = open_dataset(tmp_path, (TensorSpec("x", F32, (2, 3, 4, 6)),), pictures=Preprocessing(scale=1.0))
+    assert [list(feeds["x"][:, 0, 0, 0]) for feeds in data] == [[0, 2], [4, 1]]
+    assert data.length == 2
+    assert any("left out" in note for note in data.notes)
+
+
+def test_a_photograph_lying_on_its_side_is_turned(tmp_path, pixels):
+    image = Image.fromarray(pixels)
+    turned = image.getexif()
+    turned[0x0112] = 6  # EXIF: to be turned by 90 degrees clockwise
+    image.save(tmp_path / "a.png", exif=turned)
+    [found] = fed(tmp_path, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 6, 4)),))
+    np.testing.assert_array_equal(found[0], np.rot90(pixels, -1).transpose(2, 0, 1))
+
+
+def test_what_was_asked_for_is_used_again(folder):
+    asked = fed(folder, NCHW, **IMAGENET, colors="bgr")
+    assert read_sidecar(folder) == Preprocessing(**IMAGENET, colors="bgr", scale=255.0)
+    for before, again in zip(asked, fed(folder, NCHW), strict=True):
+        np.testing.assert_array_equal(before, again)
+    other = fed(folder, NCHW, colors="rgb")[0]
+    np.testing.assert_allclose(
+        other[0, 0], (np.asarray(Image.open(folder / "a.png"))[:, :, 0] / 255 - 0.485) / 0.229, rtol=1e-4
+    )
+    assert read_sidecar(folder).colors == "rgb"
+
+
+def test_nothing_asked_for_writes_nothing(folder):
+    fed(folder, NCHW)
+    assert not (folder / SIDECAR).exists()
+
+
+def test_one_picture_is_one_sample(folder, pixels):
+    [found] = fed(folder / "a.png", NCHW)
+    np.testing.assert_allclose(found[0, 0], pixels[:, :, 0] / 255.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("asked", "specs", "words"),
+    [
+        ({"scale": 1 / 255}, NCHW, "--scale 255"),
+        ({"std": 0}, NCHW, "--std"),
+        ({"mean": "a,b"}, NCHW, "0.485,0.456,0.406"),
+        ({"mean": (1, 2)}, NCHW, "one for each channel"),
+        ({"resize": "7x7"}, NCHW, "does not fit"),
+        ({"resize": "big"}, NCHW, "480x640"),
+        ({"colors": "gray"}, NCHW, "3 channels"),
+        ({"colors": "cmyk"}, NCHW, "rgb, bgr, gray"),
+        ({}, (TensorSpec("x", F32, (1, 5)),), "no pictures"),
+        ({}, (*NCHW, TensorSpec("y", F32, (1, 5))), "module:function"),
+        ({"mean": 1}, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),), "pixels as they are"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done(folder, asked, specs, words):
+    with pytest.raises(BadInput) as refused:
+        fed(folder, specs, **asked)
+    assert words in str(refused.value)
+
+
+def test_a_damaged_picture_is_named(folder):
+    (folder / "c.png").write_bytes((folder / "a.png").read_bytes()[:40])
+    with pytest.raises(BadInput, match=r"c\.png"):
+        fed(folder, NCHW)
+
+
+def test_sixteen_bits_are_not_cut_off_silently(tmp_path):
+    Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(BadInput, match="more than 8 bits"):
+        fed(tmp_path, NCHW)
+
+
+def test_a_sidecar_with_a_wrong_key(folder):
+    (folder / SIDECAR).write_text("maen = 0.5\n")
+    with pytest.raises(BadInput, match="no key 'maen'"):
+        fed(folder, NCHW)

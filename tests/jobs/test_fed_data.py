@@ -1,0 +1,156 @@
+"""What a network was fed stands in the report; data that cannot be right are told first, above the verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support.networks import Sketch, scale_constant
+from trt_bisect.analyzer.data_warnings import on_growing_ranges
+from trt_bisect.calibration.collect import magnitudes
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.statistics import statistics
+from trt_bisect.model.first_layer import expects_small_values
+
+
+@pytest.fixture
+def network(tmp_path):
+    sketch = Sketch(seed=4)
+    x = sketch.node("Relu", [sketch.conv("x", "first", 3, 6)], "relu")
+    sketch.conv(x, "second", 6, 4)
+    path = tmp_path / "net.onnx"
+    onnx.save(sketch.model({"x": [1, 3, 8, 8]}, {"second_out": [1, 4, 8, 8]}), path)
+    return path
+
+
+def run(network, calibration, **options):
+    return trt_bisect.run(network, calibration, engine="onnxruntime", explain="none", curve="culprits", **options)
+
+
+def test_statistics_by_numpy(random):
+    samples = [random.normal(3, 2, (1, 3, 8, 8)).astype(np.float32) for _ in range(7)]
+    [found] = statistics({"x": sample} for sample in samples)
+    all_values = np.stack(samples).astype(np.float64)
+    np.testing.assert_allclose(
+        (found.least, found.most, found.mean, found.std),
+        (all_values.min(), all_values.max(), all_values.mean(), all_values.std()),
+    )
+    assert found.samples == 7
+
+
+def test_the_report_says_what_was_fed(network, random):
+    data, judged = random.random((8, 3, 8, 8), np.float32), random.random((2, 3, 8, 8), np.float32)
+    report = run(network, data, inputs=judged)
+    fed = report.to_json()["inputs"]["fed"]
+    assert fed["calibration"]["x"]["samples"] == 8
+    np.testing.assert_allclose(fed["calibration"]["x"]["mean"], data.mean(), rtol=1e-5)
+    np.testing.assert_allclose(fed["judged"]["x"]["std"], judged.std(), rtol=1e-4)
+    assert "warnings" not in report.inputs
+
+
+def test_pixels_of_0_to_255_are_told_first_and_do_not_pass(network, random):
+    pixels = random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32)
+    report = run(network, pixels, threshold=0.5)
+    assert report.summary.splitlines()[0].startswith("DATA: 'x' is fed pixels of 0 to 255")
+    assert report.summary.splitlines()[1].startswith("PASSES")
+    assert report.exit_code == 1
+    assert run(network, pixels, threshold=0.5, accept=True).exit_code == 0
+    assert run(network, pixels / 255, threshold=0.5).exit_code == 0
+
+
+def test_a_network_for_pixels_takes_them(network, random):
+    """The YOLOX family, and others, take pixels of 0 to 255: their first weights are a hundredth of others'."""
+    model = onnx.load(network)
+    scale_constant(model, "first.weight", lambda weight: weight / 255)
+    onnx.save(model, network)
+    assert not expects_small_values(trt_bisect.load_network(network), "x")
+    report = run(network, random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32), threshold=0.5)
+    assert "warnings" not in report.inputs
+
+
+def test_a_network_that_scales_its_pixels_itself(tmp_path, random):
+    sketch = Sketch(seed=4)
+    scaled = sketch.node("Div", ["x", sketch.constant("by", np.float32(255))], "div")
+    sketch.conv(scaled, "first", 3, 6)
+    onnx.save(sketch.model({"x": [1, 3, 8, 8]}, {"first_out": [1, 6, 8, 8]}), tmp_path / "net.onnx")
+    assert not expects_small_values(trt_bisect.load_network(tmp_path / "net.onnx"), "x")
+
+
+@pytest.mark.parametrize("factor", [50.0, 0.02])
+def test_inputs_in_other_units_than_the_calibration(network, random, factor):
+    data = random.normal(0, 1, (8, 3, 8, 8)).astype(np.float32)
+    report = run(network, data, inputs=factor * data[:1])
+    assert report.summary.startswith("DATA: 'x' reaches")
+
+
+def test_inputs_in_other_units_than_the_cache(network, random, tmp_path):
+    data = random.normal(0, 1, (8, 3, 8, 8)).astype(np.float32)
+    loaded = trt_bisect.load_network(network)
+    ranges = trt_bisect.calibrate(loaded, open_dataset(data, loaded.inputs), "minmax")
+    (tmp_path / "c.cache").write_text(trt_bisect.format_cache(ranges.scales))
+    assert run(network, tmp_path / "c.cache", inputs=100 * data[:1]).summary.startswith("DATA: 'x' reaches")
+    assert "warnings" not in run(network, tmp_path / "c.cache", inputs=data[:1]).inputs
+
+
+def test_ranges_that_still_grow(network, random):
+    loaded = trt_bisect.load_network(network)
+    steady = random.normal(0, 1, (40, 3, 8, 8)).astype(np.float32)
+    growing = steady * np.linspace(0.1, 3, 40, dtype=np.float32)[:, None, None, None]
+
+    def told(data, total):
+        return list(on_growing_ranges(magnitudes(loaded, open_dataset(data, loaded.inputs), total=total), total))
+
+    assert told(steady, 40) == []
+    [sentence] = told(growing, 40)
+    assert "too few samples (40)" in sentence
+    assert told(growing, None) == []
+    assert "too few" in told(steady[:2], 2)[0]
+
+
+def test_growth_is_that_of_numpys_percentiles(network, random):
+    loaded = trt_bisect.load_network(network)
+    data = random.normal(0, 1, (20, 3, 8, 8)).astype(np.float32)
+    data[15:] *= 2
+    grown = magnitudes(loaded, open_dataset(data, loaded.inputs), total=20).growth()["x"]
+    before, after = (np.percentile(np.abs(part), 99.99, method="higher") for part in (data[:15], data))
+    assert grown == pytest.approx(after / before - 1, rel=0.02)
+
+
+def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
+    data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
+    first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
+    again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
+    assert [note for note in first.notes if "too few samples" in note]
+    assert again.notes == first.notes
+
+
+def test_dynamic_inputs_get_the_shapes_of_the_data(tmp_path, random):
+    sketch = Sketch(seed=4)
+    sketch.conv("x", "first", 3, 6)
+    model = sketch.model({"x": ["n", 3, "h", "w"]}, {"first_out": ["n", 6, "h", "w"]})
+    onnx.save(model, tmp_path / "net.onnx")
+    data = random.random((6, 3, 8, 10), np.float32)
+    report = run(tmp_path / "net.onnx", data)
+    assert report.inputs["shapes"] == {"x": "1x3x8x10"}
+    assert any("--shape x:1x3x8x10" in note for note in report.notes)
+    fixed = run(tmp_path / "net.onnx", data, shapes={"x": (1, 3, 8, 10)})
+    assert "shapes" not in fixed.inputs
+    assert fixed.similarity == report.similarity
+
+
+def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
+    """The pictures of a folder give the same answer as the arrays that they hold."""
+    from PIL import Image
+
+    pixels = random.integers(0, 256, (24, 8, 8, 3), np.uint8)
+    (tmp_path / "pictures").mkdir()
+    for place, picture in enumerate(pixels):
+        Image.fromarray(picture).save(tmp_path / "pictures" / f"{place:03d}.png")
+    of_pictures = run(network, str(tmp_path / "pictures"), output=tmp_path / "run", history="none")
+    of_arrays = run(network, (pixels.transpose(0, 3, 1, 2) / 255).astype(np.float32))
+    assert of_pictures.similarity["int8"] == pytest.approx(of_arrays.similarity["int8"], abs=1e-6)
+    assert of_pictures.made_of["model"] == of_arrays.made_of["model"]
+    assert (tmp_path / "run/recipe/network.qdq.onnx").exists()
+    assert any("fed as 8x8, RGB, NCHW, divided by 255" in note for note in of_pictures.notes)

@@ -1,0 +1,44 @@
+"""``recipe/annotated.onnx``: what a run found stands on the nodes, read back with ONNX, and computes the same."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import trt_bisect
+
+
+def facts_of(node):
+    return {entry.key.removeprefix("trt-bisect."): entry.value for entry in node.metadata_props}
+
+
+def test_the_culprit_carries_what_the_report_says(lenet, tmp_path):
+    trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run",
+        explain="none", history="none",
+    )  # fmt: skip
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    model = onnx.load(tmp_path / "run/recipe/annotated.onnx")
+    onnx.checker.check_model(model)
+    found = {node.name: facts_of(node) for node in model.graph.node}
+    [culprit] = [name for name, facts in found.items() if facts.get("culprit") == "yes"]
+    assert [culprit] == report["culprits"]
+    for row in report["layers"]:
+        facts = found[row["name"]]
+        assert facts["precision"] == row["recipe"]
+        assert ("drop" in facts) == (row["drop"] is not None)
+        if row["drop"] is not None:
+            np.testing.assert_allclose(float(facts["drop"]), row["drop"], rtol=1e-5)
+    scale = next(each["scale"] for row in report["layers"] for each in row["rounds"] if each["tensor"] == "relu1")
+    written = dict(pair.split(" ") for pair in found["ip2"]["scales"].split(", "))
+    np.testing.assert_allclose(float(written["relu1"]), scale, rtol=1e-5)
+    assert "culprit: yes" in next(node.doc_string for node in model.graph.node if node.name == culprit)
+    digit = {"data": np.load(lenet / "digits.npz")["data"][:1]}
+    files = (lenet / "lenet_planted.onnx", tmp_path / "run/recipe/annotated.onnx")
+    before, after = (
+        ort.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, digit)[0] for file in files
+    )
+    np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-7)

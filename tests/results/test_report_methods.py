@@ -1,0 +1,74 @@
+"""``print(report)``, ``to_json``, ``to_markdown`` and ``compare`` of a report in Python."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import trt_bisect
+from trt_bisect import BadInput
+
+
+@pytest.fixture(scope="module")
+def report(lenet):
+    return trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", explain="none")
+
+
+def test_print_shows_the_verdict(report):
+    assert str(report) == report.summary
+    assert "'ip2' is the culprit" in str(report)
+
+
+def test_json_is_plain_and_is_read_again(report):
+    record = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    again = trt_bisect.Report.from_json(record)
+    assert again.culprits == report.culprits
+    assert again.to_markdown() == report.to_markdown()
+
+
+def test_markdown_names_the_culprit_in_a_table(report):
+    lines = report.to_markdown().splitlines()
+    header = lines.index("| culprit | op | drop | gain | taken back | rounds |")
+    cells = [cell.strip() for cell in lines[header + 2].split("|")[1:-1]]
+    assert cells[:2] == ["ip2", "Gemm"]
+    assert float(cells[2].replace("\\", "").rstrip("%")) == pytest.approx(
+        100 * report.layers[report_index(report)].drop, abs=1e-3
+    )
+
+
+def report_index(report):
+    return next(row.index for row in report.layers if row.name == "ip2")
+
+
+def test_a_report_is_equal_to_itself(report):
+    found = report.compare(report)
+    assert (found.changes, found.differs) == ((), ())
+    assert str(found).startswith("Nothing changed.")
+
+
+def test_what_changed_is_named(report):
+    layers = tuple(
+        replace(row, culprit=False, drop=0.0, similarity=1.0) if row.name == "ip2" else row for row in report.layers
+    )
+    good = replace(
+        report,
+        layers=layers,
+        culprits=(),
+        similarity={"int8": 0.9999, "recipe": 0.9999},
+        recipe={"high": [], "added": [], "meets": True},
+        threshold=0.98,
+    )
+    worse = report.compare(good)
+    assert {(change.kind, change.what) for change in worse.worse} >= {("culprit", "ip2"), ("similarity", "int8")}
+    assert [each.what for each in worse.differs] == ["option threshold"]
+    assert ("culprit", "ip2") in {(change.kind, change.what) for change in good.compare(report).better}
+    assert "new culprit 'ip2'" in str(worse)
+    assert set(worse.table()["what"]) >= {"ip2", "int8"}
+    assert json.loads(json.dumps(worse.to_json()))["metric"] == "cosine"
+
+
+def test_reports_of_two_metrics_are_not_compared(report):
+    with pytest.raises(BadInput, match="cannot be compared"):
+        report.compare(replace(report, metric="sqnr"))

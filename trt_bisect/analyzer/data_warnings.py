@@ -1,0 +1,88 @@
+"""Warnings on the data: pixels in a network for small values, and data unlike those of the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from trt_bisect.calibration.collect import Magnitudes
+from trt_bisect.data.statistics import FedInput
+from trt_bisect.model.first_layer import expects_small_values
+from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import INT8_MAX
+
+_OTHER_UNITS = 10.0
+"""Data whose largest magnitude differs from the calibration's by this factor are taken to be in other units."""
+_GROWS, _MANY = 0.05, 0.1
+"""A range grows if the last quarter of the data adds more than this share to it; it is told if it is so for more than
+that share of the ranges."""
+_LEAST_SAMPLES = 4
+_GIVE_MORE = "Give a few hundred like those in production"
+
+
+def on_values(network: Network, fed: Sequence[FedInput], source: str) -> Iterator[str]:
+    """Yields a warning for each input with pixels of 0 to 255 in a network that expects small values, or one value.
+
+    Args:
+        network: that is fed.
+        fed: the statistics of its inputs.
+        source: the name of the data.
+    """
+    for each in fed:
+        if each.looks_like_pixels and expects_small_values(network, each.name):
+            yield (
+                f"'{each.name}' is fed pixels of 0 to 255 ({source}: {each}), but the weights of the first layer fit "
+                "values of about 0 to 1. Scale the data as in training: pictures with --scale 255, arrays with "
+                "array / 255."
+            )
+        elif each.std == 0.0 and each.samples > 1:
+            yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is no real data."
+
+
+def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
+    """Yields a warning for each input whose magnitudes differ tenfold from those of the calibration.
+
+    Args:
+        seen: the largest magnitude by input during calibration.
+        fed: the statistics of the data that are judged.
+        calibration: the name of the calibration's data or cache.
+        source: the name of the judged data.
+    """
+    for each in fed:
+        before, now = seen.get(each.name, 0.0), each.absmax
+        if before > 0.0 and now > 0.0 and not 1 / _OTHER_UNITS < now / before < _OTHER_UNITS:
+            yield (
+                f"'{each.name}' reaches {now:.4g} in {source}, but {before:.4g} in the calibration ({calibration}): "
+                "the two are not scaled alike. Prepare both in the same way."
+            )
+
+
+def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
+    """Returns by tensor the largest magnitude that its INT8 scale represents."""
+    return {name: float(scale) * INT8_MAX for name, scale in scales.items()}
+
+
+def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
+    """Yields a sentence if many ranges still grow when the last quarter of the calibration data is added.
+
+    Args:
+        seen: the magnitudes of the activations over the calibration data.
+        samples: the number of samples; None if it is not known: then nothing can be told.
+    """
+    if samples is not None and samples < _LEAST_SAMPLES:
+        yield f"calibrated with {_counted(samples)}: too few to tell how far activations go. {_GIVE_MORE}"
+        return
+    growth = seen.growth()
+    growing = {name: share for name, share in growth.items() if share > _GROWS}
+    if growth and len(growing) > _MANY * len(growth):
+        most = max(growing, key=lambda name: growing[name])
+        yield (
+            f"calibrated with too few samples ({samples}): the last quarter of them makes {len(growing)} of "
+            f"{len(growth)} ranges more than {100 * _GROWS:.0f} % larger ('{most}' {100 * growing[most]:.0f} %). "
+            f"{_GIVE_MORE}"
+        )
+
+
+def _counted(samples: int) -> str:
+    return "1 sample" if samples == 1 else f"{samples} samples"

@@ -1,0 +1,53 @@
+"""``trt-bisect demo``: the main job on a network that comes with the package."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_bisect.cli.display import Display
+
+SAMPLE = Path(__file__).with_name("sample")
+NETWORK, CALIBRATION = "lenet_planted.onnx", "calibration.npz"
+_LOOK = """
+What to look at:
+  {page}
+      in a browser: the curve falls at ip2, the layer that was planted to lose the accuracy.
+  {run}/recipe/README.md
+      how TensorRT, trtexec, Polygraphy and ModelOpt take the recipe.
+The network is LeNet, which reads digits. One channel of it was made a thousand times larger on purpose, so that INT8
+has no steps left for the others. For your own network:
+  trt-bisect run NETWORK.onnx --calibration DATA        (.npz, or a folder of pictures)"""
+
+
+def demo_command(
+    display: Display,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the sample and its run.")] = Path(
+        "trt-bisect-demo"
+    ),
+) -> None:
+    """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU."""
+    from trt_bisect.jobs.options.commands import RunOptions
+    from trt_bisect.jobs.run.run import run_with
+    from trt_bisect.report.page.render import PAGE
+    from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
+    from trt_bisect.support.files import make_folder
+
+    make_folder(output)
+    for name in (NETWORK, CALIBRATION):
+        shutil.copyfile(SAMPLE / name, output / name)
+    model, data, run = output / NETWORK, output / CALIBRATION, output / "run"
+    command = shlex.join(["trt-bisect", "run", str(model), "--calibration", str(data), "--output", str(run)])
+    display.say(f"$ {command}\n")
+    options = RunOptions(calibration=str(data), output=run, engine="onnxruntime", history="none")
+    report = run_with(model, replace(options, progress=display.progress()), command)
+    if display.as_json:
+        display.print_json(report.to_json())
+        return
+    (print_verdict if display.quiet else print_report)(report, console_for_reports())
+    display.say(_LOOK.format(page=run / PAGE, run=run))

@@ -1,0 +1,225 @@
+"""Pictures as a network's input: JPEG and PNG files, and Pillow's images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, SIDECAR, Preprocessing, read_sidecar, save_sidecar
+from trt_bisect.errors import BadInput, first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from trt_bisect.data.datasets import Feeds, TensorSpec
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
+_GREY = 114
+"""The padding of a letterbox, as in the YOLO family."""
+_CHANNELS = {1: GRAY, 3: RGB}
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """Turns pictures into arrays for one input of a network.
+
+    Attributes:
+        spec: the input.
+        asked: the preprocessing that was asked for.
+        layout: ``nchw`` or ``nhwc``.
+        colors: ``rgb``, ``bgr`` or ``gray``.
+        size: height and width; None for a dynamic size: then pictures keep their own.
+        batch: the pictures of one sample.
+    """
+
+    spec: TensorSpec
+    asked: Preprocessing
+    layout: str
+    colors: str
+    size: tuple[int | None, int | None]
+    batch: int
+
+    def __str__(self) -> str:
+        height, width = ("any" if edge is None else edge for edge in self.size)
+        steps = [f"{height}x{width}" + (" with a letterbox" if self.asked.letterbox else ""), self.colors.upper()]
+        if self.spec.dtype == np.uint8:
+            return ", ".join([*steps, self.layout.upper(), "pixels as they are"])
+        divided = "0 to 255" if self.asked.divisor == 1 else f"divided by {self.asked.divisor:g}"
+        steps += [self.layout.upper(), divided]
+        for word, values in (("mean", self.asked.mean), ("std", self.asked.std)):
+            steps += [f"{word} {','.join(f'{value:g}' for value in values)}"] if values else []
+        return ", ".join(steps)
+
+    def array(self, image: Image) -> np.ndarray:
+        """Returns a picture as one row of the input, without the batch axis.
+
+        Raises:
+            BadInput: it has more than 8 bits a channel.
+        """
+        from PIL import ImageOps
+
+        if image.mode.startswith(("I", "F")):
+            raise BadInput(
+                f"It has pixels of the kind '{image.mode}', more than 8 bits a channel.",
+                "Give a function that reads it, as module:function.",
+            )
+        upright = ImageOps.exif_transpose(image) or image
+        pixels = np.asarray(self._resized(upright.convert("L" if self.colors == GRAY else "RGB")))
+        pixels = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
+        values = self._scaled(pixels[..., ::-1] if self.colors == BGR else pixels)
+        return np.ascontiguousarray(values if self.layout == NHWC else values.transpose(2, 0, 1))
+
+    def _resized(self, image: Image) -> Image:
+        from PIL import ImageOps
+        from PIL.Image import Resampling
+
+        width, height = image.size
+        target = (self.size[1] or width, self.size[0] or height)
+        if target == image.size:
+            return image
+        if not self.asked.letterbox:
+            return image.resize(target, Resampling.BILINEAR)
+        grey = _GREY if image.mode == "L" else (_GREY,) * 3
+        return ImageOps.pad(image, target, Resampling.BILINEAR, color=grey)
+
+    def _scaled(self, pixels: np.ndarray) -> np.ndarray:
+        if self.spec.dtype == np.uint8:
+            return pixels
+        mean, std = (np.asarray(values, np.float32) for values in (self.asked.mean or (0,), self.asked.std or (1,)))
+        scaled: np.ndarray = (pixels.astype(np.float32) / np.float32(self.asked.divisor) - mean) / std
+        return scaled
+
+
+def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
+    """Returns how pictures are fed to an input.
+
+    Raises:
+        BadInput: the input takes no pictures, or not as asked for.
+    """
+    if len(spec.shape) not in (3, 4):
+        raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
+    row = spec.shape[-3:]
+    layout = asked.layout or (NHWC if row[2] in _CHANNELS and row[0] not in _CHANNELS else NCHW)
+    channels, *edges = (row[2], row[0], row[1]) if layout == NHWC else row
+    colors = asked.colors or (_CHANNELS.get(channels, RGB) if channels is not None else RGB)
+    if channels not in (None, 1 if colors == GRAY else 3):
+        raise BadInput(
+            f"The network's input {spec} takes no {colors} pictures in {layout.upper()}: it has {channels} channels.",
+            "Give --colors gray for 1 channel, rgb or bgr for 3, and --layout nhwc where the channels come last.",
+        )
+    if spec.dtype == np.uint8 and (asked.mean or asked.std or asked.scale not in (None, 1.0)):
+        raise BadInput(f"The network's input {spec} takes pixels as they are.", "Leave out --mean, --std and --scale.")
+    for word, values in (("mean", asked.mean), ("std", asked.std)):
+        if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
+            raise BadInput(f"--{word} has {len(values)} numbers.", f"Give one, or one for each channel ({colors}).")
+    return ImageInput(spec, asked, layout, colors, _size(spec, asked, edges), _batch(spec))
+
+
+def _size(spec: TensorSpec, asked: Preprocessing, edges: list[int | None]) -> tuple[int | None, int | None]:
+    wanted = asked.resize or (edges[0], edges[1])
+    if any(edge not in (None, want) for edge, want in zip(edges, wanted, strict=True)):
+        raise BadInput(
+            f"--resize {wanted[0]}x{wanted[1]} does not fit the network's input {spec}.",
+            f"Leave it out; {SIDECAR} beside the pictures may hold it too.",
+        )
+    return wanted[0], wanted[1]
+
+
+def _batch(spec: TensorSpec) -> int:
+    return spec.shape[0] or 1 if len(spec.shape) == 4 else 1
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Returns the pictures in a folder and the folders under it, in the order of their paths."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The pictures of a folder as samples.
+
+    Attributes:
+        files: in order.
+        fed: how they become the input.
+        notes: remarks for the user, a sentence each.
+    """
+
+    files: tuple[Path, ...]
+    fed: ImageInput
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files) // self.fed.batch
+
+    def samples(self) -> Iterator[Feeds]:
+        """Reads the pictures, one sample at a time."""
+        files, name = iter(self.files), self.fed.spec.name
+        for _ in range(len(self)):
+            rows = [self._read(file) for file in islice(files, self.fed.batch)]
+            yield {name: np.stack(rows) if len(self.fed.spec.shape) == 4 else rows[0]}
+
+    def _read(self, file: Path) -> np.ndarray:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(file) as image:
+                return self.fed.array(image)
+        except BadInput as error:
+            raise BadInput(f"The picture '{file}' cannot be used. {error.problem}", error.remedy) from None
+        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise BadInput(
+                f"The picture '{file}' cannot be read: {first_line(error)}", "Remove it, or write it again."
+            ) from error
+
+
+def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageFiles:
+    """Opens pictures.
+
+    What is asked for is saved in the folder's sidecar. What the sidecar says holds where nothing is asked for.
+
+    Args:
+        place: a folder, or one picture.
+        files: the pictures.
+        specs: the network's inputs.
+        asked: how they are to be fed.
+
+    Raises:
+        BadInput: the network takes no pictures, or more than one input; or there are too few for one sample.
+    """
+    if len(specs) != 1:
+        raise BadInput(
+            f"'{place}' holds pictures, and the network has {len(specs)} inputs: " + ", ".join(map(str, specs)) + ".",
+            "Give a function that returns all of them, as module:function.",
+        )
+    folder = place if place.is_dir() else place.parent
+    before = read_sidecar(folder)
+    merged = asked.over(before or Preprocessing())
+    fed = image_input(specs[0], merged)
+    if len(files) < fed.batch:
+        raise BadInput(f"'{place}' holds {len(files)} pictures, the network takes {fed.batch} at a time.", "Give more.")
+    notes = [f"the {len(files)} pictures of {place} are fed as {fed}"]
+    if merged != (before or Preprocessing()) and save_sidecar(folder, merged):
+        notes[0] += f"; saved in {folder / SIDECAR} for the next time"
+    elif merged == before:
+        notes[0] += f", as {folder / SIDECAR} says"
+    if len(files) % fed.batch:
+        notes.append(f"the last {len(files) % fed.batch} pictures of {place} are left out: they fill no batch")
+    return ImageFiles(tuple(files), fed, tuple(notes))
+
+
+def is_image(value: Any) -> bool:
+    """Returns true for a Pillow image."""
+    return all(hasattr(value, name) for name in ("mode", "size", "convert", "getbands"))
+
+
+def picture(value: Any, spec: TensorSpec, asked: Preprocessing) -> np.ndarray:
+    """Returns a Pillow image as one sample of an input, with its batch axis."""
+    fed = image_input(spec, asked)
+    array = fed.array(value)
+    return array[np.newaxis] if len(spec.shape) == 4 else array

@@ -1,0 +1,196 @@
+"""Preprocessing of images for a network: size, colours, scale, mean and standard deviation; saved beside the images."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.support.files import write_whole
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SIDECAR = "preprocessing.toml"
+"""The file beside the images that holds how they are fed."""
+NCHW, NHWC = "nchw", "nhwc"
+LAYOUTS = (NCHW, NHWC)
+RGB, BGR, GRAY = "rgb", "bgr", "gray"
+COLORS = (RGB, BGR, GRAY)
+_SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
+_HEAD = "# How trt-bisect feeds the images of this folder. Options on the command line come before these.\n"
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The preprocessing of images; None or False where nothing was asked for.
+
+    A pixel, 0 to 255, becomes ``(pixel / scale - mean) / std``.
+
+    Attributes:
+        mean: one number, or one for each channel in the order of ``colors``.
+        std: the same for the standard deviation.
+        scale: 255 where nothing was asked for, or 1 where a mean or a standard deviation is more than 1 and so is in
+            pixels.
+        layout: ``nchw`` or ``nhwc``; the input's own where nothing was asked for.
+        resize: height and width; the input's own where nothing was asked for.
+        letterbox: the picture keeps its shape, and what is left of the size becomes grey.
+        colors: ``rgb``, ``bgr`` or ``gray``; ``rgb`` where nothing was asked for, or ``gray`` for one channel.
+
+    Raises:
+        BadInput: a value cannot be used.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    scale: float | None = None
+    layout: str | None = None
+    resize: tuple[int, int] | None = None
+    letterbox: bool = False
+    colors: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.std is not None and not all(value > 0 for value in self.std):
+            raise BadInput(f"--std cannot be {_listed(self.std)}.", "Every standard deviation is more than 0.")
+        if self.scale is not None and not self.scale > 0:
+            raise BadInput(f"--scale cannot be {self.scale:g}.", "Pixels are divided by it: give 255, or 1.")
+        if self.scale is not None and self.scale < 1:
+            raise BadInput(
+                f"--scale {self.scale:g} would make pixels larger: they are divided by it.",
+                f"Give --scale {1 / self.scale:.6g}.",
+            )
+        for name, known in (("layout", LAYOUTS), ("colors", COLORS)):
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise BadInput(f"--{name} cannot be {value!r}.", f"Use one of {', '.join(known)}.")
+
+    @property
+    def divisor(self) -> float:
+        """Returns the number that pixels are divided by."""
+        if self.scale is not None:
+            return self.scale
+        in_pixels = any(abs(value) > 1.0 for value in (*(self.mean or ()), *(self.std or ())))
+        return 1.0 if in_pixels else 255.0
+
+    def over(self, other: Preprocessing) -> Preprocessing:
+        """Returns what was asked for here, and elsewhere what ``other`` asks for."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(other, **{name: value for name, value in own.items() if value not in (None, False)})
+
+    def saved(self) -> str:
+        """Returns the text of the sidecar: what was asked for, and the scale in any case."""
+        lines = [f"scale = {float(self.divisor)!r}"]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "scale" or value in (None, False):
+                continue
+            shown = list(value) if isinstance(value, tuple) else value
+            lines.append(f"{each.name} = {_toml(shown)}")
+        return _HEAD + "\n".join(lines) + "\n"
+
+
+def preprocessing(values: Mapping[str, Any], where: str = "") -> Preprocessing:
+    """Makes a ``Preprocessing`` of values as users write them.
+
+    Args:
+        values: by name. A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a
+            number, two numbers, or a text ``480x640``, height first.
+        where: the file that holds the values, for messages.
+
+    Raises:
+        BadInput: a value cannot be used.
+    """
+    readers: dict[str, Callable[[Any], Any]] = {"mean": numbers, "std": numbers, "resize": size, "scale": _number}
+    known = {each.name for each in fields(Preprocessing)}
+    for name in values:
+        if name not in known:
+            raise BadInput(f"{where}: there is no key '{name}'.", f"The keys are {', '.join(sorted(known))}.")
+    try:
+        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        given.update({name: read(given[name]) for name, read in readers.items() if name in given})
+        return Preprocessing(**given)
+    except BadInput as error:
+        if not where:
+            raise
+        raise BadInput(f"{where}: {error.problem}", error.remedy) from None
+
+
+def numbers(value: Any) -> tuple[float, ...]:
+    """Returns numbers from a number, a sequence of numbers, or a text with commas.
+
+    Raises:
+        BadInput: it is none of these.
+    """
+    parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value if _is_sequence(value) else [value]
+    try:
+        read = tuple(float(part) for part in parts)
+    except (TypeError, ValueError):
+        read = ()
+    if not read:
+        raise BadInput(
+            f"'{value}' is no list of numbers.", "Write one number, or one for each channel: 0.485,0.456,0.406."
+        )
+    return read
+
+
+def size(value: Any) -> tuple[int, int]:
+    """Returns height and width from a number, two numbers, or a text such as ``480x640``.
+
+    Raises:
+        BadInput: it is none of these, or 0.
+    """
+    text = "x".join(map(str, value)) if _is_sequence(value) else str(value)
+    match = _SIZE.fullmatch(text.strip())
+    found = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if 0 in found:
+        raise BadInput(f"The size '{value}' cannot be read.", "Write height x width, such as 480x640, or one number.")
+    return found
+
+
+def _is_sequence(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, str)
+
+
+def _number(value: Any) -> float:
+    return numbers(value)[0]
+
+
+def read_sidecar(folder: Path) -> Preprocessing | None:
+    """Returns what the sidecar of a folder of images says; None if there is none.
+
+    Raises:
+        BadInput: the file cannot be read, or a value cannot be used.
+    """
+    file = folder / SIDECAR
+    if not file.is_file():
+        return None
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"'{file}' cannot be read: {first_line(error)}", "Correct it, or remove it.") from error
+    return preprocessing(values, str(file))
+
+
+def save_sidecar(folder: Path, asked: Preprocessing) -> bool:
+    """Writes the sidecar of a folder of images; returns false if the folder cannot be written."""
+    try:
+        write_whole(folder / SIDECAR, asked.saved().encode())
+    except BadInput:
+        return False
+    return True
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,89 @@
+"""Statistics of the inputs that a job feeds, for the report, and warnings that stand above its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trt_bisect.analyzer.data_warnings import on_units, on_values, reach_of_scales
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import Dataset, Feeds, profile_shapes
+from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
+from trt_bisect.model.network import Network
+from trt_bisect.support.plain_json import shape_text
+
+FED, WARNINGS, SHAPES = "fed", "warnings", "shapes"
+"""The keys in ``Report.inputs``."""
+
+
+class FedData:
+    """Collects what a network is fed.
+
+    Args:
+        network: that is fed.
+        say: shows a warning at once, so that a long run can be stopped.
+    """
+
+    def __init__(self, network: Network, say: Callable[[str], None]) -> None:
+        self._network, self._say = network, say
+        self._calibration: tuple[FedInput, ...] = ()
+        self._calibrated_with = ""
+        self._warnings: list[str] = []
+
+    def calibrated_with(self, data: Dataset) -> None:
+        """Looks at the calibration data, at most 100 samples of them."""
+        self._calibration = statistics(data.first(MOST_SAMPLES))
+        self._calibrated_with = data.source
+        self._warn(on_values(self._network, self._calibration, data.source))
+
+    def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges) -> dict[str, Any]:
+        """Looks at the judged inputs.
+
+        Args:
+            feeds: the inputs.
+            source: the name of their data.
+            ranges: of the activations; where they do not come from data, they tell what the calibration saw.
+
+        Returns:
+            Facts for ``Report.inputs``: ``fed``, by ``calibration`` and ``judged`` the statistics of each input;
+            ``shapes``, of dynamic inputs; ``warnings``, sentences.
+        """
+        fed = statistics(feeds[:MOST_SAMPLES])
+        seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
+        if not self._warnings:
+            self._warn(on_values(self._network, fed, source))
+        self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
+        facts: dict[str, Any] = {
+            FED: {name: _facts(each) for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
+        }
+        if not self._network.is_static:
+            facts[SHAPES] = _shapes(feeds)
+        return {**facts, **({WARNINGS: list(self._warnings)} if self._warnings else {})}
+
+    def notes(self, feeds: Sequence[Feeds]) -> list[str]:
+        """Returns a sentence on the shapes that dynamic inputs are measured at; nothing where all are fixed."""
+        if self._network.is_static:
+            return []
+        shapes = _shapes(feeds)
+        fixed = " ".join(f"--shape {name}:{shape}" for name, shape in shapes.items())
+        one_shape = not any(" to " in shape for shape in shapes.values())
+        fixes = f"; to fix them: {fixed}" if one_shape else ""
+        measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
+        return [f"the inputs are dynamic and measured at the shapes of the data, {measured}{fixes}"]
+
+    def _warn(self, warnings: Any) -> None:
+        for warning in warnings:
+            self._warnings.append(warning)
+            self._say(f"DATA: {warning}")
+
+
+def _facts(fed: Sequence[FedInput]) -> Mapping[str, Any]:
+    return {each.name: each.facts() for each in fed}
+
+
+def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
+    """The shape of each input, or its smallest and its largest one."""
+    found = {}
+    for name, (least, _, most) in profile_shapes(feeds).items():
+        found[name] = shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
+    return found
