@@ -29,7 +29,6 @@ from trt_bisect.analyzer.tensors import (
     row_length,
 )
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import round_trips
 from trt_bisect.support.machine import cores
 
 Tensors = Mapping[str, np.ndarray]
@@ -246,7 +245,7 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
     channels: list[Compared] = []
     for origin in origins:
         values = network.constant(origin.tensor)
-        rounded = round_trips(values, origin.quantizers)
+        rounded = origin.rounded(values)
         tensors.append(compare_weight(values, rounded, origin))
         channels += _compare_channels(values, rounded, tensors[-1])
     return tuple(tensors), tuple(channels)

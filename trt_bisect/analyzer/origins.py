@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
+from trt_bisect.model.low import FloatType
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.quantizer import Quantizer, round_trips
 
 INPUT, ACTIVATION, RESULT, WEIGHT = "input", "activation", "output", "weight"
 _CHANNELS_FIRST = frozenset(
@@ -32,7 +33,8 @@ class Origin:
         layer: the name of that layer; empty for an input.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: the operator of that layer in the INT8 run.
-        quantizers: round it in INT8, in the order in which they apply; empty if it is not rounded.
+        quantizers: round it to eight bits, in the order in which they apply; empty if it is not rounded so.
+        float_type: it is rounded to, FP16 or BF16; None if it is not.
         readers: the layers that read it rounded.
         channel_axis: None if it has no channels.
         inputs: the tensors that its layer reads.
@@ -46,6 +48,7 @@ class Origin:
     op_type: str = ""
     int8_op_type: str = ""
     quantizers: tuple[Quantizer, ...] = ()
+    float_type: FloatType | None = None
     readers: tuple[str, ...] = ()
     channel_axis: int | None = None
     inputs: tuple[str, ...] = ()
@@ -53,8 +56,14 @@ class Origin:
 
     @property
     def quantized_dtype(self) -> str:
-        """``int8`` or ``uint8``; empty if it is not rounded."""
+        """The type that it is rounded to, such as ``int8``, ``uint8`` or ``float16``; empty if it is not rounded."""
+        if self.float_type is not None:
+            return self.float_type.name
         return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
+
+    def rounded(self, values: np.ndarray) -> np.ndarray:
+        """Returns ``values`` as the layers read them."""
+        return round_trips(values, self.quantizers) if self.float_type is None else self.float_type.rounded(values)
 
     @property
     def scale(self) -> float | None:
@@ -98,8 +107,9 @@ def activation_origins(network: Network, writer: PlanWriter, int8: Collection[in
             index=layer.index if layer else None,
             layer=layer.name if layer else "",
             op_type=op_type,
-            int8_op_type=int8_op_type(layer, int8) if layer else op_type,
+            int8_op_type=low_op_type(network, layer, int8) if layer else op_type,
             quantizers=rounded.get(name, ()),
+            float_type=network.low.float_type if name in rounded else None,
             readers=tuple(readers.get(name, ())),
             channel_axis=axes.get(name),
             inputs=layer.inputs if layer else (),
@@ -132,7 +142,8 @@ def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) 
                     index=layer.index,
                     layer=layer.name,
                     op_type=layer.op_type,
-                    int8_op_type=int8_op_type(layer, int8),
+                    int8_op_type=low_op_type(network, layer, int8),
+                    float_type=network.low.float_type if runs else None,
                     quantizers=writer.quantizers(layer, rounding) if runs else (),
                     readers=(layer.name,) if runs else (),
                     channel_axis=axis,
@@ -141,9 +152,11 @@ def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) 
     return found
 
 
-def int8_op_type(layer: Layer, int8: Collection[int]) -> str:
-    """Returns a layer's operator in the INT8 run, with the prefix ``QDQ-`` if the layer is in INT8."""
-    return f"QDQ-{layer.op_type}" if layer.quantizable and layer.index in int8 else layer.op_type
+def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
+    """Returns a layer's operator in the low run, with a prefix if it is low: ``QDQ-``, or ``FP16-`` and ``BF16-``."""
+    if not layer.quantizable or layer.index not in low:
+        return layer.op_type
+    return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
 
 
 def _roundings(

@@ -37,6 +37,11 @@ class Ranges:
         return sha.hexdigest()
 
 
+def no_ranges(title: str) -> Ranges:
+    """Returns the ranges of a low precision that needs none; ``title`` is its name."""
+    return Ranges({}, {}, f"none: {title} needs no ranges")
+
+
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     """Returns ranges in which some tensors have the scales that other ranges give them.
 

@@ -1,4 +1,4 @@
-"""``trt-bisect compare``: every tensor in FP32 and in INT8, and which layers are abnormal."""
+"""``trt-bisect compare``: every tensor in FP32 and in low precision, and which layers are abnormal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compare_command(
     ] = "index",
     top: Top = 50,
 ) -> None:
-    """Compare every tensor and weight in FP32 and INT8, or in two saved runs; say which layers are abnormal and why."""
+    """Compare every tensor and weight in FP32 and low precision, or of two saved runs; name odd layers, and why."""
     from trt_bisect.jobs.compare import compare_with
     from trt_bisect.report.screen.tensors import print_comparison
     from trt_bisect.results.comparison import check_sort

@@ -1,4 +1,4 @@
-"""``trt-bisect sensitivity``: the cost of each layer alone in INT8."""
+"""``trt-bisect sensitivity``: the cost of each layer alone in low precision."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def sensitivity_command(
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
     order: Annotated[str, typer.Option(help="Of the rows: descending or ascending.")] = "descending",
 ) -> None:
-    """Rank the layers by what each costs alone in INT8: its weights, its activations, both; and by what it gives back.
+    """Rank the layers by what each costs alone in low precision, INT8's weights and activations apart, and gives back.
 
-    ``loss``: the layer alone in INT8. ``gain``: the loss that full INT8 is rid of when the layer alone stays high.
+    ``loss``: the layer alone low. ``gain``: the network, all low, loses so much less with it alone high.
     ``worth``: gain for its share of the multiply-adds.
     """
     from trt_bisect.jobs.sensitivity import sensitivity_with
@@ -51,8 +51,8 @@ def sensitivity_command(
     screen.print(_table(shown, found.metric, sort))
     full = "not measured" if found.full is None else f"{found.full:.6g}"
     screen.print(
-        f"\n{len(shown)} of {len(rows)} rows. Loss of full INT8: {full} ({found.metric}, {found.arithmetic}). "
-        f"All rows: {options.output}",
+        f"\n{len(shown)} of {len(rows)} rows. Loss of full {found.low.upper()}: {full} "
+        f"({found.metric}, {found.arithmetic}). All rows: {options.output}",
         markup=False,
         soft_wrap=True,
     )

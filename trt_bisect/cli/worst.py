@@ -12,7 +12,7 @@ from trt_bisect.jobs.options.commands import WorstOptions
 
 @with_options(WorstOptions)
 def worst_command(model: Model, options: WorstOptions, display: Display) -> None:
-    """Find the inputs that lose most in INT8, and say whether it is a few inputs or the network.
+    """Find the inputs that lose most in low precision, and say whether it is a few inputs or the network.
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, what was seen until then is printed and saved.
     """

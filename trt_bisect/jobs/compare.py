@@ -1,4 +1,4 @@
-"""``compare``: every tensor of a network in FP32 and in INT8, or of two saved runs, and which layers are abnormal."""
+"""``compare``: every tensor of a network in FP32 and low precision, or of two saved runs; the abnormal layers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.advisor import advise
+from trt_bisect.analyzer.advisor import Advice, advise
 from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import compare_tensors, compare_weights
+from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weights
+from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.calibration.source import Calibrating, ranges_of
+from trt_bisect.calibration.ranges import Ranges, no_ranges
+from trt_bisect.calibration.source import ranges_of
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.saved_tensors import open_dumps
@@ -24,6 +26,7 @@ from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
@@ -50,11 +53,11 @@ def compare(
     inputs: Any = None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Compares every tensor and weight of a network in FP32 and in INT8, over all samples; names the abnormal layers.
+    """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
-    Full INT8 is emulated on ONNX Runtime, all activations as outputs. A tensor is compared as its layer made it; what
-    its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one sample's
-    tensors, those are held that fit into ``memory``.
+    ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
+    made it; what its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one
+    sample's tensors, those are held that fit into ``memory``.
 
     Args:
         model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
@@ -72,19 +75,18 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     """Does what ``compare`` does."""
     folder = None if options.output is None else make_folder(Path(content_of(options.output)))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    how = options.calibrating()
-    fp32, int8, threshold = options.fp32, options.int8, options.threshold
+    fp32, int8 = options.fp32, options.int8
     with closing(options.progress or default_progress()) as shown:
-        network = None if model is None else options.network(model, options.shapes)
+        network = None if model is None else options.network(model, options.shapes, options.low_precision)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
         knows_scales = network is not None and (not saved or options.calibration is not None or network.has_pairs)
         planned = None
         if network is not None and knows_scales:
-            planned = _planned(network, options.calibration, options.recipe, options.high, how, shown)
+            planned = _planned(network, options, shown)
         if saved:
-            found, logs = _saved_runs(network, planned, fp32, int8, threshold, shown, board)
+            found, logs = _saved_runs(network, planned, options, shown, board)
         else:
             assert planned is not None
             found, logs = _emulated(planned, options, shown, board)
@@ -97,7 +99,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
 
 @dataclass(frozen=True)
 class _Planned:
-    """A network with its INT8 plan.
+    """A network with its plan.
 
     Attributes:
         data: what it was calibrated with, if that was data.
@@ -117,19 +119,21 @@ class _Planned:
         return weight_origins(self.network, self.writer, self.plan.lowered)
 
 
-def _planned(
-    network: Network,
-    calibration: Any,
-    recipe: str | Path | None,
-    high: Sequence[str],
-    how: Calibrating,
-    progress: Progress,
-) -> _Planned:
-    ranges, data = ranges_of(network, calibration, how, progress)
+def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
+    ranges, data = _ranges_and_data(network, options, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
-    plan = _plan(network, recipe, high)
+    plan = _plan(network, options.recipe, options.high)
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
+
+
+def _ranges_and_data(network: Network, options: CompareOptions, progress: Progress) -> tuple[Ranges, Dataset | None]:
+    """The ranges and the data that they come from; FP16 and BF16 need none, and the data is run only."""
+    if network.low.needs_ranges:
+        return ranges_of(network, options.calibration, options.calibrating(), progress)
+    given = options.calibration
+    data = None if given is None else open_dataset(given, network.inputs, pictures=options.preprocessing())
+    return no_ranges(network.low.title), data
 
 
 def _emulated(
@@ -141,9 +145,7 @@ def _emulated(
         else open_dataset(options.inputs, planned.network.inputs, pictures=options.preprocessing())
     )
     if samples is None:
-        raise BadInput(
-            "There is no input to run: the ranges do not come from data.", "Give --input with one or more samples."
-        )
+        raise BadInput("There is no input to run: no data was given.", "Give --input with one or more samples.")
     progress.stage("Comparing", samples.length)
     rest = iter(samples)
     first, origins = next(rest), planned.origins()
@@ -161,7 +163,8 @@ def _emulated(
         tensors=tensors,
         weights=weights,
         channels=channels,
-        advice=advise(tensors, weights, options.threshold),
+        advice=_advice(tensors, weights, options, planned.network.low),
+        low=str(planned.network.low.precision),
         notes=(
             *planned.notes,
             *(
@@ -185,12 +188,11 @@ def final_outputs_only(engine: str) -> str:
 def _saved_runs(
     network: Network | None,
     planned: _Planned | None,
-    fp32: str | Path | None,
-    int8: str | Path | None,
-    threshold: float,
+    options: CompareOptions,
     progress: Progress,
     board: Board | None,
 ) -> tuple[Comparison, ComparisonLogs | None]:
+    fp32, int8 = options.fp32, options.int8
     if fp32 is None or int8 is None:
         raise BadInput("One saved run has nothing to be compared with.", "Give both --fp32 and --int8.")
     names, pairs, unmatched = open_dumps(fp32, int8)
@@ -202,7 +204,7 @@ def _saved_runs(
         known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
     origins = {name: origin for name, origin in known.items() if name in names}
     origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
-    counted = _Counted(progress)
+    counted, low = _Counted(progress), network.low if network else options.low_precision
     logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
     tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted)
     weights, channels = compare_weights(planned.network, planned.weights()) if planned else ((), ())
@@ -214,10 +216,19 @@ def _saved_runs(
         tensors=tensors,
         weights=weights,
         channels=channels,
-        advice=advise(tensors, weights, threshold),
+        advice=_advice(tensors, weights, options, low),
+        low=str(low.precision),
         notes=(*(planned.notes if planned else ()), *unmatched),
     )
     return found, logs
+
+
+def _advice(
+    tensors: tuple[Compared, ...], weights: tuple[Compared, ...], options: CompareOptions, low: LowPrecision
+) -> tuple[Advice, ...]:
+    own = default_threshold("cosine", low.precision)
+    assert own is not None
+    return advise(tensors, weights, own if options.threshold is None else options.threshold, low.title)
 
 
 class _Counted:
@@ -239,16 +250,16 @@ class _Counted:
 
 
 def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> PrecisionPlan:
-    """All quantizable layers in INT8 but those that are to stay high."""
+    """All quantizable layers low but those that are to stay high."""
     kept = {network.layer_named(name).index for name in high}
     precision = Precision.FP32
     if recipe is not None:
-        precision, names = _read_recipe(Path(recipe))
+        precision, names = _read_recipe(Path(recipe), network.low)
         kept |= {network.layer_named(name).index for name in names}
     return network.plan(set(network.quantizable) - kept, precision)
 
 
-def _read_recipe(path: Path) -> tuple[Precision, list[str]]:
+def _read_recipe(path: Path, low: LowPrecision) -> tuple[Precision, list[str]]:
     """The high precision of a recipe, and the names of the layers in it."""
     places = [path, path / PLAN, path / "recipe" / PLAN]
     file = next((place for place in places if place.is_file()), None)
@@ -257,9 +268,12 @@ def _read_recipe(path: Path) -> tuple[Precision, list[str]]:
     try:
         record = json.loads(file.read_bytes())
         layers = {str(name): Precision(precision) for name, precision in record["layers"].items()}
-        return Precision(record["high"]), [name for name, chosen in layers.items() if chosen is not Precision.INT8]
+        high, own = Precision(record["high"]), Precision(record.get("low", Precision.INT8))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"The recipe '{file}' cannot be read: {type(error).__name__}: {first_line(error)}",
             f"Give the {PLAN} that 'trt-bisect run' wrote.",
         ) from error
+    if own is not low.precision:
+        raise BadInput(f"The recipe '{file}' is for {own.upper()}, and not for {low.title}.", f"Give --low {own}.")
+    return high, [name for name, chosen in layers.items() if chosen is not own]

@@ -9,7 +9,7 @@ from typing import Any
 from trt_bisect.analyzer.data_warnings import on_growing_ranges
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import Magnitudes
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.ranges import Ranges, no_ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.holdout import Holdout, hold_out
 from trt_bisect.data.staged import content_of
@@ -66,8 +66,7 @@ class GivenData:
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if not self._network.low.needs_ranges:
             given = calibration is not None and not isinstance(calibration, Ranges) and not is_cache_path(calibration)
-            none = Ranges({}, {}, f"none: {self._network.low.title} needs no ranges")
-            return none, self._calibration_data(calibration) if given else None
+            return no_ranges(self._network.low.title), self._calibration_data(calibration) if given else None
         if calibration is None:
             raise BadInput(
                 "There are no ranges: no calibration data and no calibration cache were given.",

@@ -1,7 +1,8 @@
-"""Sensitivity: what each layer costs alone in INT8, and what it gives back when it alone stays high."""
+"""Sensitivity: what each layer costs alone in low precision, and what it gives back when it alone stays high."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +41,10 @@ _BOTH = "both"
 def sensitivity(
     model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[SensitivityKeywords]
 ) -> Sensitivity:
-    """Measures each quantizable layer alone in INT8 (its weights, its activations, both), and alone in high precision.
+    """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
-    as a whole, so only ``both`` is there.
+    as a whole, so only ``both`` is there; for other low precisions than INT8 too.
 
     Args:
         model: an FP32 ONNX file of opset 11 or later, or a loaded network.
@@ -113,7 +114,8 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
         for (k, part), plan in plans.alone.items()
     ]
     ops.sort(key=lambda op: (-(op.loss if op.loss is not None else float("inf")), op.index))
-    return Sensitivity(network.source, rule.metric.name, experiment.builder.arithmetic, full, tuple(ops))
+    arithmetic, low = experiment.builder.arithmetic, str(network.low.precision)
+    return Sensitivity(network.source, rule.metric.name, arithmetic, full, tuple(ops), low)
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,8 @@ def _rounds_both(layer: Layer) -> bool:
 
 
 def _difference(full: float | None, left: float | None) -> float | None:
-    return None if full is None or left is None else full - left
+    """The gain: infinite if only ``full`` is, None if both are."""
+    return None if full is None or left is None or math.isinf(left) else full - left
 
 
 def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing
+from trt_bisect.builder.engines import ONNXRUNTIME, typing_for
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -43,7 +43,7 @@ _BEHIND: dict[str, Callable[[float, float], float]] = {
 
 @takes(WorstOptions)
 def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[WorstKeywords]) -> WorstReport:
-    """Finds the inputs on which INT8 and FP32 differ most, and how the difference is spread over the data set.
+    """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
     The data set is gone through once. Held are about ``keep`` of its samples, and a few numbers of each of the others.
 
@@ -90,7 +90,7 @@ class WorstSearch(Preparation):
         return WorstReport(
             model=self.network.source,
             engine=engine,
-            typing=choose_typing(engine, options.typing),
+            typing=typing_for(engine, options.typing, self.network.low),
             arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
             metric=found.rule.metric.name,
             order=_ORDERS[options.direction],
@@ -104,13 +104,16 @@ class WorstSearch(Preparation):
             places=found.places,
             stopped=found.stopped,
             notes=tuple(self.notes),
+            low=str(self.network.low.precision),
             inputs=found.inputs,
         )
 
     def _layers_left_high(self, names: Sequence[str]) -> list[int]:
         left = [self.network.layer_named(name).index for name in names]
         if set(self.network.quantizable) <= set(left):
-            raise BadInput("With these layers left high, none is in INT8.", "Leave some of the --high out.")
+            raise BadInput(
+                f"With these layers left high, none is in {self.network.low.title}.", "Leave some of the --high out."
+            )
         return left
 
     def _ranges_and_samples(self, engine: str, calibration: Any, dataset: Any) -> tuple[Ranges, Dataset]:

@@ -11,6 +11,7 @@ from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.errors import BadInput
+from trt_bisect.precision import Precision
 from trt_bisect.results.saving import Tabular
 from trt_bisect.support.plain_json import csv_text
 
@@ -33,17 +34,18 @@ _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "roun
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
-    """The tensors of an FP32 and an INT8 run.
+    """The tensors of an FP32 run and of one in low precision.
 
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
-        arithmetic: of the INT8 run: ``emulated`` or ``saved``.
+        arithmetic: of the run in low precision: ``emulated`` or ``saved``.
         source: a description of where the samples come from.
         samples: their number.
         tensors: in execution order.
         weights: as a whole.
         channels: of the weights, one a row.
         notes: further remarks, a sentence each.
+        low: the low precision; ``int8`` in the names of columns stands for it.
     """
 
     JSON = COMPARISON
@@ -58,6 +60,7 @@ class Comparison(Tabular):
     channels: tuple[Compared, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...] = ()
+    low: str = str(Precision.INT8)
 
     def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[Compared, ...]:
         """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
@@ -86,6 +89,7 @@ class Comparison(Tabular):
             "schema": SCHEMA,
             "model": self.model,
             "arithmetic": self.arithmetic,
+            "low": self.low,
             "source": self.source,
             "samples": self.samples,
             "tensors": self.records(),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recipe_files import RecipeFiles
@@ -17,7 +18,7 @@ from trt_bisect.support.type_checks import checked
 SCHEMA = 1
 RECOVERY, FRONT = "recovery.json", "front.csv"
 ACCURACY = "accuracy"
-ALL_INT8, ALL_HIGH, RECIPE, KNEE = "all INT8", "all high", "recipe", "knee"
+ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class LeftHigh:
     """One layer that the plan leaves high.
 
     Attributes:
-        cost: the share of INT8's gain in speed that it gives up.
-        back: the plan's figure with this layer, and the layers grouped with it, back in INT8; None where that was not
+        cost: the share of the low precision's gain in speed that it gives up.
+        back: the plan's figure with this layer, and the layers grouped with it, taken back; None where that was not
             measured.
     """
 
@@ -42,11 +43,11 @@ class FrontPoint:
     """One plan of the front.
 
     Attributes:
-        cost: the share of INT8's gain in speed that it gives up.
+        cost: the share of the low precision's gain in speed that it gives up.
         figure: the measured similarity or accuracy.
         loss: of that figure.
         names: the plan's, such as ``recipe`` or ``knee``; may be empty.
-        high: the precision of each layer that is not in INT8, by its name.
+        high: the precision of each layer that is not low, by its name.
     """
 
     cost: float
@@ -77,8 +78,8 @@ class Recovery(WithRecipe):
         costs: the source of the costs: ``macs``, ``measured`` or a file.
         measured: the figures of ``int8``, ``recipe`` and ``high`` on all inputs given, with the recipe's scales.
         meets: the plan meets the target.
-        minimal: every plan with one of its layers (or groups) back in INT8 was measured, and misses the target.
-        cost: the share of INT8's gain in speed that the plan gives up.
+        minimal: every plan with one of its layers (or groups) taken back was measured, and misses the target.
+        cost: the share of the low precision's gain in speed that the plan gives up.
         front: with the recipe's scales, on all inputs given.
         plans: the number of plans measured.
         started: the time of its start, in seconds since the epoch; 0 in older files.
@@ -87,6 +88,7 @@ class Recovery(WithRecipe):
         answer: the ranges, and the inputs on which the recipe holds; None in older files.
         by_input: where several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
             empty where an accuracy decides.
+        low: the low precision; ``int8`` in the names of plans stands for it.
         files: of the recipe; None in a recovery read from a file.
         graph: the value of ``network_facts``; None in a recovery read from a file.
     """
@@ -125,6 +127,7 @@ class Recovery(WithRecipe):
     stopped: bool = False
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answer: AnswerFacts | None = None
+    low: str = str(Precision.INT8)
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 

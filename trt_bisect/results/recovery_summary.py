@@ -10,10 +10,10 @@ NAMED = 12
 
 
 def recovery_summary(found: Recovery) -> str:
-    """Returns the paragraph on a recovery: full INT8, the recipe and its cost, the target, and where it holds."""
+    """Returns the paragraph on a recovery: all layers low, the recipe and its cost, the target, and where it holds."""
     answer = found.answer
     ranges = with_ranges(answer) if answer else ""
-    parts = [f"Full INT8{ranges} measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found)]
+    parts = [f"Full {found.low.upper()}{ranges} measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found)]
     parts += [*_target(found), *(holds_on(answer, found.text, "The recipe") if answer else ())]
     doubted = [f"The recipe is doubted. {' '.join(answer.doubts)}"] if answer and answer.doubts else []
     return " ".join([*doubted, *parts])
@@ -31,10 +31,14 @@ def _recipe(found: Recovery) -> str:
     """Returns the sentence on the recipe's changes, its figure and its cost."""
     scales = listed([move.tensor for move in found.moves], NAMED) if found.moves else ""
     changed = f"other scales for {scales} (at no cost in speed) and " if scales else ""
-    left = f"{listed([row.layer for row in found.high], NAMED)} left high" if found.high else "all layers in INT8"
+    left = (
+        f"{listed([row.layer for row in found.high], NAMED)} left high"
+        if found.high
+        else f"all layers in {found.low.upper()}"
+    )
     return (
         f"With {changed}{left}, the network measures {_measured(found, 'recipe')} and gives up "
-        f"{found.cost:.2%} of INT8's gain in speed by {_costs(found)}."
+        f"{found.cost:.2%} of {found.low.upper()}'s gain in speed by {_costs(found)}."
     )
 
 
@@ -52,7 +56,7 @@ def _target(found: Recovery) -> list[str]:
         return [f"That misses the target of {least}{all_high}."]
     met = [f"That meets the target of {least}."]
     if found.high and found.minimal:
-        met.append("Each of them alone back in INT8 was measured, and misses it.")
+        met.append(f"Each of them alone back in {found.low.upper()} was measured, and misses it.")
     return met
 
 

@@ -24,7 +24,7 @@ class SensitiveOp:
         sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
         metrics: by name, each metric on the worst final output.
         loss: by the metric of the run; None where it could not be measured.
-        gain: for ``both``: the loss of full INT8 minus the loss with this layer alone high.
+        gain: for ``both``: the loss with all layers low minus the loss with this layer alone high.
         macs: the layer's multiply-adds for one inference.
         share: its fraction of the network's multiply-adds.
     """
@@ -54,11 +54,12 @@ class SensitiveOp:
 
 @dataclass(frozen=True)
 class Sensitivity(Tabular):
-    """The layers of a network, ordered by their losses in INT8.
+    """The layers of a network, ordered by their losses in a low precision.
 
     Attributes:
         ops: one row for each layer and rounded part, the worst first.
-        full: the loss of full INT8.
+        full: the loss with every layer in question low.
+        low: the low precision.
     """
 
     JSON = SENSITIVITY
@@ -69,6 +70,7 @@ class Sensitivity(Tabular):
     arithmetic: str
     full: float | None
     ops: tuple[SensitiveOp, ...]
+    low: str = str(Precision.INT8)
 
     def sorted_by(self, figure: str, *, descending: bool = True, way: str | None = None) -> tuple[SensitiveOp, ...]:
         """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
@@ -104,6 +106,7 @@ class Sensitivity(Tabular):
             "model": self.model,
             "metric": self.metric,
             "arithmetic": self.arithmetic,
+            "low": self.low,
             "full": self.full,
             "ops": [{**asdict(op), "worth": op.worth} for op in self.ops],
         }

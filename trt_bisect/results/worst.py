@@ -14,6 +14,7 @@ from trt_bisect.analyzer.distribution import Distribution, distribution_of, verd
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.errors import BadInput
+from trt_bisect.precision import Precision
 from trt_bisect.results.saving import Tabular
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ class WorstReport(Tabular):
         allowed: the loss that the threshold allows.
         high: the layers that were left in high precision.
         source: the data set.
-        values: the metric on each sample; None where INT8 gave no finite output.
+        values: the metric on each sample; None where the low precision gave no finite output.
         losses: of these values; None for infinite.
         faint: samples left out because FP32's output on them is almost zero.
         places: indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
         notes: further remarks, a sentence each.
+        low: the low precision.
         inputs: the worst samples, worst first.
     """
 
@@ -64,6 +66,7 @@ class WorstReport(Tabular):
     places: tuple[int, ...]
     stopped: bool
     notes: tuple[str, ...] = ()
+    low: str = str(Precision.INT8)
     inputs: tuple[Feeds, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
@@ -123,6 +126,7 @@ class WorstReport(Tabular):
             record = json.loads(path.read_bytes())
             if record["schema"] != SCHEMA:
                 raise ValueError(f"schema {record['schema']}, this version reads {SCHEMA}")
+            record.setdefault("low", str(Precision.INT8))
             fields = {name: _tupled(record[name]) for name in cls.__dataclass_fields__ if name != "inputs"}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(
@@ -142,10 +146,10 @@ def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:
 
 
 def description(report: WorstReport) -> Mapping[str, str]:
-    """Returns the data, the INT8 network and the metric of a search, as text by title."""
+    """Returns the data, the network in low precision and the metric of a search, as text by title."""
     left = ", ".join(report.high)
     return {
         "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",
-        "INT8": f"{report.engine} ({report.arithmetic})" + (f", high: {left}" if left else ""),
+        report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {left}" if left else ""),
         "Metric": f"{report.metric}, worst first: {report.order}",
     }

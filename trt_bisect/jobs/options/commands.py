@@ -29,6 +29,7 @@ from trt_bisect.jobs.options.concerns import (
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.judging import DIRECTIONS, JudgeOptions
 from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.jobs.options.low import LowOptions
 from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.jobs.options.pictures import PictureOptions
 from trt_bisect.precision import Precision
@@ -165,12 +166,11 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
         "fp32",
         choices=("fp32", "fp16", MIXED),
         noun="precision",
-        help="Of the layers not in INT8; with mixed each has the cheaper one that will do.",
+        help="Of the layers that are not low; with mixed each has the cheaper one that will do.",
     )
     share: float = fixed(0.5)
     strategy: str = fixed(BRANCH)
     curve: str = fixed(FULL)
-    low: str = fixed("int8")
     workspace: int | None = fixed(None)
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
@@ -199,7 +199,6 @@ class SensitivityOptions(MeasuringOptions):
     share: float = fixed(0.5)
     threshold: float | None = fixed(None)
     trt_version: str = fixed("")
-    low: str = fixed("int8")
     workspace: int | None = fixed(None)
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
@@ -251,7 +250,6 @@ class WorstOptions(MeasuringOptions):
     share: float = fixed(0.5)
     precision: str = fixed("fp32")
     trt_version: str = fixed("")
-    low: str = fixed("int8")
     workspace: int | None = fixed(None)
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
@@ -297,7 +295,7 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, OperatorOpt
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(TensorOptions):
+class CompareOptions(TensorOptions, LowOptions):
     """The options of ``compare``."""
 
     panel: ClassVar[str] = "Comparison"
@@ -312,15 +310,22 @@ class CompareOptions(TensorOptions):
         help="A saved FP32 run, compared instead of running anything: .npz, Polygraphy's --save-outputs JSON, or a "
         "folder of them.",
     )
-    int8: str | Path | None = option(None, kind=FILE, help="The saved INT8 run, of the same inputs.")
+    int8: str | Path | None = option(
+        None, kind=FILE, help="The saved run in low precision, of the same inputs, whatever that precision is."
+    )
     engine: str = option(
         "onnxruntime",
         choices=ENGINE_CHOICES,
         noun="engine",
         help="onnxruntime emulates; TensorRT's engines give final outputs only, and a note says so.",
     )
-    threshold: float = option(
-        0.99, kind=NUMBER, least=0, most=1, help="The cosine below which a tensor's similarity is low."
+    threshold: float | None = option(
+        None,
+        kind=NUMBER,
+        least=0,
+        most=1,
+        help="The cosine below which a tensor's similarity is low.",
+        otherwise="0.99; fp16 0.9999, bf16 0.999",
     )
 
 

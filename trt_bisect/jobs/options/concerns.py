@@ -21,12 +21,12 @@ from trt_bisect.jobs.options.kinds import (
     TRT_VERSION,
     WHOLE,
 )
+from trt_bisect.jobs.options.low import LOWS, LowOptions
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.support.progress import Progress
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
@@ -39,7 +39,6 @@ ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
-LOWS = tuple(map(str, (Precision.INT8, Precision.FP16, Precision.BF16, Precision.FP8)))
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 FOLLOWERS = (FOLLOWERS_HIGH, FOLLOWERS_INT8)
 PER_CHANNEL, PER_TENSOR = "channel", "tensor"
@@ -149,7 +148,7 @@ class CalibrationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(Options):
+class EngineOptions(LowOptions):
     """The inference engine, and how its engines are built."""
 
     panel: ClassVar[str] = "Engine"
@@ -161,12 +160,6 @@ class EngineOptions(Options):
         help="Builds and runs the networks. 'trt-bisect engines' says which can be used here.",
     )
     typing: str = option(AUTO, choices=TYPING_CHOICES, noun="typing", help="TensorRT's typing.")
-    low: str = option(
-        LOWS[0],
-        choices=LOWS,
-        noun="low precision",
-        help="The low precision in question: int8, fp16, bf16, or fp8 (E4M3). fp16 and bf16 need no calibration.",
-    )
     precision: str = option("fp32", choices=PRECISIONS, noun="precision", help="Of the layers that are not low.")
     workspace: int | None = option(
         None, kind=WHOLE, least=1, unit="MiB", bytes_before=True, help="TensorRT's workspace limit."
@@ -230,13 +223,6 @@ class EngineOptions(Options):
             raise BadInput(
                 f"--followers int8 belongs to INT8, and not to --low {self.low}.", "Leave out one of the two."
             )
-
-    @property
-    def low_precision(self) -> LowPrecision:
-        """The low precision in question."""
-        from trt_bisect.model.low import find_low
-
-        return find_low(self.low)
 
     @property
     def high_precision(self) -> Precision:

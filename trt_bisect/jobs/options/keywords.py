@@ -42,7 +42,6 @@ class RunKeywords(TypedDict, total=False):
     trt_version: str
     engine: str
     typing: str
-    low: str
     precision: str
     workspace: int | None
     optimization_level: int | None
@@ -53,6 +52,7 @@ class RunKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     dla: int | None
     build_timeout: float | None
+    low: str
     ort_ops: Sequence[str]
     unknown_ops: str
     strategy: str
@@ -106,6 +106,7 @@ class RecoverKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     dla: int | None
     build_timeout: float | None
+    low: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -157,6 +158,7 @@ class SensitivityKeywords(TypedDict, total=False):
     weight_scales: str
     plugins: Sequence[str]
     build_timeout: float | None
+    low: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -194,6 +196,7 @@ class WorstKeywords(TypedDict, total=False):
     weight_scales: str
     plugins: Sequence[str]
     build_timeout: float | None
+    low: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -225,12 +228,13 @@ class CompareKeywords(TypedDict, total=False):
     tensorboard: str | Path | None
     tensorboard_channels: int
     progress: Progress | None
+    low: str
     recipe: str | Path | None
     high: Sequence[str]
     fp32: str | Path | None
     int8: str | Path | None
     engine: str
-    threshold: float
+    threshold: float | None
 
 
 class ProfileKeywords(TypedDict, total=False):

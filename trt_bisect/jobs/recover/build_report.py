@@ -24,13 +24,12 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.model.network import Network
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.network_graph import network_facts
 from trt_bisect.results.recovery import (
     ACCURACY,
     ALL_HIGH,
-    ALL_INT8,
     KNEE,
     RECIPE,
     FrontPoint,
@@ -70,7 +69,7 @@ class Found:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Every quantizable layer in INT8."""
+        """Every quantizable layer low."""
         return self.plans.full
 
     @property
@@ -185,6 +184,7 @@ def _recovery(
         fingerprint=first.key,
         started=preparation.started,
         answer=_facts(found),
+        low=str(network.low.precision),
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )
@@ -249,7 +249,7 @@ def _front(preparation: Preparation, found: Found) -> tuple[FrontPoint, ...]:
     preparation.progress.stage("Measuring the front", None)
     all_high = space.plan(space.all)
     trials = {
-        ALL_INT8: (found.full, answer.full),
+        f"all {answer.experiment.network.low.title}": (found.full, answer.full),
         ALL_HIGH: (all_high, plans.whole(all_high, answer.experiment, plans.inputs.given, "all inputs")),
         RECIPE: (answer.plan, answer.restored),
     }
@@ -277,7 +277,7 @@ def _front(preparation: Preparation, found: Found) -> tuple[FrontPoint, ...]:
 
 
 def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
-    """Returns the share of INT8's gain in speed that a plan gives up."""
+    """Returns the share of the low precision's gain in speed that a plan gives up."""
     return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
 
 
@@ -290,8 +290,4 @@ def _finite(loss: Loss) -> float:
 
 
 def _high(network: Network, plan: PrecisionPlan) -> dict[str, str]:
-    return {
-        network.layers[k].name: str(plan.precisions[k])
-        for k in network.quantizable
-        if plan.precisions[k] is not Precision.INT8
-    }
+    return {network.layers[k].name: str(plan.precisions[k]) for k in network.quantizable if k not in plan.lowered}

@@ -152,14 +152,15 @@ def _take_accurate_ranges(answering: AnswerSearch, target: AccuracyTarget) -> No
 def _costs(
     preparation: Preparation, experiment: Experiment, cost: str | Path, highs: Sequence[Precision]
 ) -> tuple[Costs, str]:
-    network = experiment.network
+    network, low = experiment.network, experiment.network.low.precision
     measured = experiment.builder.arithmetic == MEASURED
     if cost == MEASURED_TIME or (cost == AUTO and measured):
         preparation.progress.stage("Timing the layers", None)
         high = {Precision.FP32, *highs}
-        return shares(measure_times(experiment.builder, network, high, experiment.feeds[0])), MEASURED_TIME
+        times = measure_times(experiment.builder, network, high, experiment.feeds[0])
+        return shares(times, low), MEASURED_TIME
     if cost in (AUTO, MACS):
-        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0]))), MACS
+        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low), MACS
     times = times_from_csv(Path(cost), network)
     for k, by in times.items():
         for precision in highs:
@@ -168,7 +169,7 @@ def _costs(
                     f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
                     "Add a column fp16, or use --precision fp32.",
                 )
-    return shares(times), str(cost)
+    return shares(times, low), str(cost)
 
 
 def _accuracy(preparation: Preparation, experiment: Experiment, options: RecoverOptions) -> Accuracy | None:

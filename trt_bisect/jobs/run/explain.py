@@ -39,7 +39,6 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
@@ -163,7 +162,7 @@ def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], 
 
 def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     values = network.constant(origin.tensor)
-    rounded = round_trips(values, origin.quantizers)
+    rounded = origin.rounded(values)
     compared = compare_weight(values, rounded, origin)
     histogram = None
     if compared.fp32.count and compared.int8.count:

@@ -33,15 +33,15 @@ def recovered_headline(found: Recovery) -> str:
     """Returns the result of ``recover`` in one sentence."""
     least = _short(found.figure, found.target.get("least"))
     if found.meets and not found.high and not found.moves:
-        return f"Full INT8 meets the target of {least}: nothing has to be left high."
+        return f"Full {found.low.upper()} meets the target of {least}: nothing has to be left high."
     scales, high = len(found.moves), len(found.high)
     changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
     left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
-    changes.append(left if high else "all layers in INT8")
+    changes.append(left if high else f"all layers in {found.low.upper()}")
     ends = "meets" if found.meets else "misses"
     return (
-        f"With {' and '.join(changes)} the network {ends} the target of {least}, for {100 * found.cost:.2g}% of INT8's "
-        "gain in speed."
+        f"With {' and '.join(changes)} the network {ends} the target of {least}, for {100 * found.cost:.2g}% of "
+        f"{found.low.upper()}'s gain in speed."
     )
 
 

@@ -46,7 +46,7 @@ def _left_high(found: Recovery) -> Table:
     table.add_column("op")
     table.add_column("in")
     table.add_column("cost", justify="right")
-    table.add_column(f"{found.figure} with it in INT8", justify="right")
+    table.add_column(f"{found.figure} with it in {found.low.upper()}", justify="right")
     for row in found.high[:_ROWS]:
         back = "" if row.back is None else found.text(row.back)
         table.add_row(Text(row.layer), Text(row.op_type), row.precision, f"{row.cost:.2%}", back)

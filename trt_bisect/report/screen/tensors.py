@@ -29,13 +29,13 @@ def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, 
         BadInput: rows cannot be sorted by ``sort``.
     """
     tensors, wide = found.sorted_by(sort), console.width >= WIDE
-    console.print(Text(f"Tensors of INT8 ({found.arithmetic}) against FP32, {_samples(found.samples)}:"))
+    console.print(Text(f"Tensors of {found.low.upper()} ({found.arithmetic}) against FP32, {_samples(found.samples)}:"))
     console.print(compared_table(_first(tensors, top), wide=wide))
     _print_hidden(console, len(tensors), top)
     if found.weights:
         weights = found.sorted_by(sort, weights=True)
         console.print()
-        console.print(Text("Weights, INT8 against FP32:"))
+        console.print(Text(f"Weights, {found.low.upper()} against FP32:"))
         console.print(compared_table(_first(weights, top), wide=wide))
         _print_hidden(console, len(weights), top)
     console.print()
@@ -110,7 +110,7 @@ _COMPARED = (
     _Column("Tensor", lambda row: row.origin.tensor, number=False, wide=True),
     _Column("Op", lambda row: row.origin.int8_op_type, number=False, wide=True),
     _SHAPE,
-    _Column("INT8", lambda row: row.origin.quantized_dtype, number=False),
+    _Column("Rounded", lambda row: row.origin.quantized_dtype, number=False),
     _SCALE,
     _Column("Cosine%", _of("figures", "cosine", _percent)),
     _Column("SQNR dB", _of("figures", "sqnr")),
