@@ -371,7 +371,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         return len(calls) - before, report.inputs["similarities"]
 
     monkeypatch.setattr("trt_bisect.jobs.preparation.choose_engine", lambda _: "foreign")
-    monkeypatch.setattr("trt_bisect.jobs.preparation.typing_for", lambda *_: "weak")
+    monkeypatch.setattr("trt_bisect.jobs.preparation.choose_typing", lambda *_: "weak")
     monkeypatch.setattr("trt_bisect.jobs.preparation.worst_inputs", counted)
     assert run() == (1, run()[1])
     assert run()[0] == 0

@@ -19,11 +19,18 @@ from trt_bisect.builder.tensorrt_engine import _DTYPES
 BINDINGS = Path(__file__).parents[1] / "files" / "bindings"
 WITH_WEAK = ("tensorrt-8.5.3.1", "tensorrt-8.6.0", "tensorrt-10.3.0", "tensorrt-10.13.3.9")
 STRONG_ONLY = ("tensorrt-11.4.0.106", "tensorrt-rtx-1.7.1.116")
+_BF16 = {
+    "tensorrt_walk.py: DataType.BF16",
+    "tensorrt_weak.py: BuilderFlag.BF16",
+}
+"""BF16 is refused before TensorRT 10 (``engines._refuse_old``)."""
 ABSENT = {
+    "tensorrt-8.6.0": _BF16,
     "tensorrt-8.5.3.1": {
+        *_BF16,
         "tensorrt_build.py: IBuilderConfig.builder_optimization_level",  # asked for with hasattr
         "tensorrt_walk.py: ILayer.metadata",  # asked for with getattr
-    }
+    },
 }
 """The names that a version does not have, and that the code does not need there."""
 

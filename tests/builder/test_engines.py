@@ -23,11 +23,13 @@ from trt_bisect.builder.engines import (
     engine_status,
     list_engines,
     make_builder,
+    typing_to_ask,
 )
 from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
 from trt_bisect.cli.engines import engines_table
 from trt_bisect.errors import BadInput, EngineUnavailable
+from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
 
@@ -292,3 +294,22 @@ def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", unknown)
     assert engines.engine_version("onnxruntime") == onnxruntime.__version__
+
+
+@pytest.mark.parametrize(
+    ("asked", "low", "typing"), [("auto", FP16, "auto"), ("weak", BF16, "weak"), ("auto", FP8, "strong")]
+)
+def test_fp8_asks_for_strong_typing(asked, low, typing):
+    assert typing_to_ask(asked, low) == typing
+
+
+def test_fp8_and_weak_typing_exclude_each_other():
+    with pytest.raises(BadInput, match="FP8"):
+        typing_to_ask("weak", FP8)
+
+
+def test_bf16_needs_tensorrt_10(machine, tmp_path):
+    machine({"tensorrt": "8.6.1"})
+    network = load_network(save(chain(), tmp_path), low=BF16)
+    with pytest.raises(BadInput, match="BF16"):
+        make_builder("tensorrt", "weak", network, {}, BuildOptions())

@@ -157,9 +157,8 @@ def test_fp8_is_measured_by_all_of_them(tmp_path):
 def test_a_night_measures_fp16(tmp_path):
     drawn(power, tmp_path)
     suite = tmp_path / "trt-bisect.toml"
-    suite.write_text(
-        '[[network]]\nmodel = "network.onnx"\ninputs = "inputs.npz"\nlow = "fp16"\nengine = "onnxruntime"\nrepeats = 1\n'
-    )
+    keys = ('model = "network.onnx"', 'inputs = "inputs.npz"', 'low = "fp16"', 'engine = "onnxruntime"', "repeats = 1")
+    suite.write_text("\n".join(["[[network]]", *keys]))
     first = trt_bisect.regress(suite)
     assert first is not None
     report = next((tmp_path / "nightly").rglob("report.json"))

@@ -15,7 +15,7 @@ from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.model.low import FP8, LowPrecision
+from trt_bisect.model.low import BF16, FP8, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
 
@@ -155,17 +155,25 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
     return asked
 
 
-def typing_for(engine: str, asked: str, low: LowPrecision) -> str:
-    """Returns the typing of a run: that of ``choose_typing``, but strong for FP8: weak typing has none.
+def typing_to_ask(asked: str, low: LowPrecision) -> str:
+    """Returns the typing to ask ``choose_typing`` for: ``asked``, but strong for FP8, which weak typing does not have.
 
     Raises:
-        BadInput, EngineUnavailable: as ``choose_typing``; or FP8 is asked for together with weak typing.
+        BadInput: weak typing is asked for together with FP8.
     """
     if low is not FP8:
-        return choose_typing(engine, asked)
+        return asked
     if asked == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
-    return choose_typing(engine, "strong")
+    return "strong"
+
+
+def _refuse_old(engine: str, low: LowPrecision) -> None:
+    """Raises BadInput if the engine's version is too old for a low precision."""
+    if low is BF16 and engine == TENSORRT:
+        version = engine_version(engine)
+        if version_of(version) < _FIRST_STRONG:
+            raise BadInput(f"TensorRT {version} has no BF16: TensorRT 10 has it.", "Use '--low fp16'.")
 
 
 def _typings(engine: str, version: str) -> tuple[str, ...]:
@@ -196,11 +204,12 @@ def make_builder(
         profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
 
     Raises:
-        BadInput: a dynamic input has no shapes, or the engine has no DLA.
+        BadInput: a dynamic input has no shapes, or the engine has no DLA or not the low precision.
         EngineUnavailable: the engine does not start here.
     """
     if options.dla is not None and engine != TENSORRT:
         raise BadInput(f"The engine '{engine}' has no DLA.", "Use '--engine tensorrt', or leave out --dla.")
+    _refuse_old(engine, network.low)
     if engine == ONNXRUNTIME:
         from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, typing_for
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing, typing_to_ask
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -90,7 +90,7 @@ class WorstSearch(Preparation):
         return WorstReport(
             model=self.network.source,
             engine=engine,
-            typing=typing_for(engine, options.typing, self.network.low),
+            typing=choose_typing(engine, typing_to_ask(options.typing, self.network.low)),
             arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
             metric=found.rule.metric.name,
             order=_ORDERS[options.direction],
