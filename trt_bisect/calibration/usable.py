@@ -38,7 +38,8 @@ def refuse_without_low(network: Network) -> None:
             raise BadInput(
                 f"'{network.source}' is in 16-bit floats. {title} is measured against FP32, and its ranges are those "
                 "of float32 layers.",
-                f"Export the network in FP32; --precision fp16 then leaves the layers that are not in {title} in FP16.",
+                f"Export the network in FP32; --precision fp16 then leaves layers that are not in {title} in FP16. "
+                "Or give --low fp16 or --low bf16, for the network as it is.",
             )
         raise BadInput(
             f"No layer of '{network.source}' can run in {title}: {_common_reason(network)}.",

@@ -20,11 +20,11 @@ def layers_command(
     options: LayersOptions,
     display: Display,
 ) -> None:
-    """List the layers in execution order: op type, output shape, and whether TensorRT can run them in INT8."""
+    """List the layers in execution order: op type, output shape, and whether TensorRT can run them in low precision."""
     from rich.table import Table
     from rich.text import Text
 
-    network = options.network(model, options.shapes)
+    network = options.network(model, options.shapes, options.low_precision)
     if display.as_json:
         rows = [
             {
@@ -41,7 +41,7 @@ def layers_command(
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
-    for title in ("Layer", "Op", "Shape", "INT8"):
+    for title in ("Layer", "Op", "Shape", network.low.title):
         table.add_column(title, overflow="fold")
     for layer in network.layers:
         dims = "?" if layer.shape is None else "x".join("?" if d is None else str(d) for d in layer.shape)

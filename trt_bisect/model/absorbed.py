@@ -69,7 +69,9 @@ def with_absorbed_activation(
 
 
 def _begins_at_zero(quantizer: Quantizer) -> bool:
-    return quantizer.zero_point.ndim == 0 and bool(quantizer.zero_point == np.iinfo(quantizer.zero_point.dtype).min)
+    if quantizer.in_fp8 or quantizer.zero_point.ndim:
+        return False
+    return bool(quantizer.zero_point == np.iinfo(quantizer.zero_point.dtype).min)
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:

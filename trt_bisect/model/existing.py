@@ -17,14 +17,14 @@ from onnx import helper
 from trt_bisect.errors import BadInput
 from trt_bisect.model.absorbed import with_absorbed_activation
 from trt_bisect.model.prepare import tensor_names, unused_name
-from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.quantizer import FP8_DTYPE, Quantizer
 
-_EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
+_EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8), FP8_DTYPE)
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
 _OTHER_LEVELS = {
     kind: name
     for name, kind in onnx.TensorProto.DataType.items()
-    if name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+    if name != "FLOAT8E4M3FN" and name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 }
 """The names of types of four bits or fewer and of small floats, by their number in ONNX."""
 
@@ -48,7 +48,7 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Refuses a network with pairs of four bits or of eight-bit floats.
+    """Refuses a network with pairs of four bits, or of eight-bit floats other than E4M3.
 
     Raises:
         BadInput: the graph has such a pair.
@@ -70,8 +70,8 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
         first = next(iter(found))
         raise BadInput(
             f"'{source}' is quantized to {found[first]} at {len(found)} Q/DQ nodes, '{first}' the first: trt-bisect "
-            "compares INT8 with higher precision only.",
-            "Give the network before quantization, or quantized to INT8.",
+            "compares INT8 and FP8 (E4M3) with higher precision.",
+            "Give the network before quantization, or quantized to one of these.",
         )
 
 

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from trt_bisect.data.datasets import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
+from trt_bisect.model.existing_types import in_question, take_out_types, type_notes
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
@@ -41,6 +42,7 @@ class Network:
         low: the low precision in question.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
+        typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
         per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
@@ -55,6 +57,7 @@ class Network:
     low: LowPrecision = INT8
     notes: tuple[str, ...] = ()
     has_file: bool = True
+    typed_in_file: bool = False
     per_tensor: bool = False
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -151,7 +154,7 @@ class Network:
         Raises:
             BadInput: its Q/DQ pairs have another one, or its operators are too old for it.
         """
-        if self.has_pairs or self.opset < low.opset:
+        if self.has_pairs or self.typed_in_file or self.opset < low.opset:
             raise BadInput(
                 f"'{self.source}' was loaded for {self.low.title} and cannot be measured in {low.title}.",
                 f"Load it again: load_network(path, low=LOWS['{low.precision}']), or give its path.",
@@ -253,10 +256,13 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = _low_of_pairs(pairs, low, source)
+    in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
     skeleton = _export(graph, source)
     weights = detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
+    if in_type is not None:
+        layers = in_question(layers, in_type)
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
     return Network(
@@ -268,7 +274,8 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
-        notes=(*cut, *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        notes=(*cut, *_pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *dropped, *_notes(layers)),
+        typed_in_file=in_type is not None,
     )
 
 
@@ -330,7 +337,7 @@ def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
         )
 
 
-def _pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs) -> Iterator[str]:
+def _pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecision) -> Iterator[str]:
     """Notes on asymmetric pairs, on activations that may be missing without pairs, and on a network in FP16."""
     roundings = [rounding for layer in layers for rounding in layer.roundings]
     asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
@@ -347,7 +354,10 @@ def _pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs) -> Iterator[str
             "again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
         )
     if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
-        yield "the network is in FP16: so is all that is not in INT8, including the reference, which is called FP32"
+        yield (
+            f"the network is in FP16: so is all that is not in {low.title}, including the reference, which is called "
+            "FP32"
+        )
 
 
 def _notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ QDQ_OPSET = 13
 """Q/DQ per channel needs the attribute ``axis``, which ONNX has since opset 13."""
 
 QUANTIZE_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_ML_TYPES = (onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT8E4M3FN)
 _FOLD_UNTIL_BYTES = 1 << 28
 _COMPUTED_UNTIL_BYTES = 1 << 30
 _ONLY_ERRORS = 3
@@ -67,6 +68,7 @@ def prepare(
     G_LOGGER.severity = logging.ERROR
     onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
     graph = gs.import_onnx(attach_weights(model, weights))
+    _use_numpy_types(graph)
     if not _is_sorted(graph):
         graph.toposort()
     _refuse_large_constants(graph, source)
@@ -79,6 +81,16 @@ def prepare(
     bypass_identities(graph)
     fold_batch_normalization(graph)
     return graph.cleanup(), notes
+
+
+def _use_numpy_types(graph: gs.Graph) -> None:
+    """Gives tensors of BF16 and FP8 the NumPy types of ml_dtypes, in place: GraphSurgeon has their ONNX numbers."""
+    for tensor in graph.tensors().values():
+        if tensor.dtype in _ML_TYPES:
+            if isinstance(tensor, gs.Constant):
+                tensor.values = numpy_helper.to_array(tensor._values.tensor)
+            else:
+                tensor.dtype = helper.tensor_dtype_to_np_dtype(tensor.dtype)
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
@@ -274,17 +286,18 @@ def _is_identity(node: gs.Node) -> bool:
 
 
 def _leaves_a_body(graph: gs.Graph, tensor: gs.Tensor) -> bool:
-    return any(tensor in body.outputs for body in _bodies(graph))
+    return any(tensor in body.outputs for body in bodies_of(graph))
 
 
-def _bodies(graph: gs.Graph) -> list[gs.Graph]:
+def bodies_of(graph: gs.Graph) -> list[gs.Graph]:
+    """The bodies inside a graph, those inside them too."""
     inside = [value for node in graph.nodes for value in node.attrs.values() if isinstance(value, gs.Graph)]
-    return inside + [deeper for body in inside for deeper in _bodies(body)]
+    return inside + [deeper for body in inside for deeper in bodies_of(body)]
 
 
 def tensor_names(graph: gs.Graph) -> set[str]:
     """The names of all tensors of a graph and of the bodies inside it."""
-    return {name for each in (graph, *_bodies(graph)) for name in each.tensors(check_duplicates=False)}
+    return {name for each in (graph, *bodies_of(graph)) for name in each.tensors(check_duplicates=False)}
 
 
 def unused_name(wanted: str, taken: set[str]) -> str:

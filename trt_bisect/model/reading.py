@@ -74,7 +74,7 @@ def compare_with_file(
     tensors. A rounding that flips because of float noise therefore does not affect the next piece.
 
     Nothing is compared if the file is too large to be loaded twice, is on another machine, or ONNX Runtime cannot run
-    it.
+    it; or if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute in float32 with other roundings.
 
     Args:
         network: the network; layers kept high and pairs made symmetric are compared as they are in the file.
@@ -140,7 +140,8 @@ def _as_in_file(network: Network) -> Network:
 def _comparisons(network: Network) -> Iterator[_Comparison]:
     """The comparisons of a network as in its file (see ``compare_with_file``); none if the file cannot be used."""
     weights = sum(array.nbytes for array in network.weights.values())
-    if weights > INLINE_UNTIL_BYTES or not network.has_file or not Path(network.source).is_file():
+    there = network.has_file and Path(network.source).is_file()
+    if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
         return
     model = read_model(Path(network.source))
     apart = detach_weights(model)
@@ -148,7 +149,7 @@ def _comparisons(network: Network) -> Iterator[_Comparison]:
     model = inline_functions(model)
     name_nodes(model.graph)
     if network.has_pairs:
-        yield _Comparison("in full INT8", network.plan(network.quantizable), Written(model, apart))
+        yield _Comparison(f"in full {network.low.title}", network.plan(network.quantizable), Written(model, apart))
     kept = {layer.name for layer in network.layers}
     floats = without_pairs(model, kept) if network.has_pairs else model
     yield _Comparison("in FP32", network.plan(), Written(floats, apart))

@@ -343,7 +343,7 @@ class CalibrateOptions(DataOptions, PictureOptions, CalibrationOptions, Operator
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayersOptions(DataOptions, OperatorOptions):
+class LayersOptions(DataOptions, OperatorOptions, LowOptions):
     """The options of ``trt-bisect layers``."""
 
     calibration: Any = fixed(None)

@@ -1,0 +1,304 @@
+"""Networks that are in FP16, BF16 or FP8 in their file are read as they are."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.run.run import run
+from trt_bisect.model.low import BF16, FP8, FP16
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.session import UNOPTIMISED, make_session
+
+TYPES = {"fp16": (np.float16, TensorProto.FLOAT16), "bf16": (ml_dtypes.bfloat16, TensorProto.BFLOAT16)}
+FLOAT = TensorProto.FLOAT
+
+
+def typed(folder, name="fp16", *, inside="", result="", round_trip=False):
+    """MatMul, Add, Relu, Mul, LayerNormalization in float32 between Casts, Exp, MatMul, in a 16-bit type.
+
+    Args:
+        inside, result: the name of the type of the network's input and output, if it is not float32.
+        round_trip: a Cast to the type and back stands in the part that is in float32.
+    """
+    dtype, kind = TYPES[name]
+    random = np.random.default_rng(5)
+
+    def constant(tensor, values, own=dtype):
+        return numpy_helper.from_array(np.asarray(values, np.float32).astype(own), tensor)
+
+    constants = [
+        constant("w1", random.normal(0, 0.4, (8, 8))), constant("b1", random.normal(0, 1, 8)), constant("k", 0.3),
+        constant("g", random.normal(1, 0.1, 8), np.float32), constant("w2", random.normal(0, 0.4, (8, 5))),
+    ]  # fmt: skip
+
+    def node(op, reads, out, **attributes):
+        return helper.make_node(op, reads, [out], op.lower() + "_" + out, **attributes)
+
+    nodes = [] if inside else [node("Cast", ["x"], "xt", to=kind)]
+    nodes += [
+        node("MatMul", ["x" if inside else "xt", "w1"], "a"), node("Add", ["a", "b1"], "b"), node("Relu", ["b"], "c"),
+        node("Mul", ["c", "k"], "d"), node("Cast", ["d"], "d32", to=FLOAT),
+        node("LayerNormalization", ["d32", "g"], "n"),
+    ]  # fmt: skip
+    if round_trip:
+        nodes += [node("Cast", ["n"], "nt", to=kind), node("Cast", ["nt"], "n32", to=FLOAT)]
+        nodes += [node("Sin", ["n32"], "s"), node("Cast", ["s"], "t", to=kind)]
+    else:
+        nodes += [node("Cast", ["n"], "t", to=kind)]
+    nodes += [node("Exp", ["t"], "e"), node("MatMul", ["e", "w2"], "y" if result else "yt")]
+    nodes += [] if result else [node("Cast", ["yt"], "y", to=FLOAT)]
+    graph = helper.make_graph(
+        nodes,
+        "typed",
+        [helper.make_tensor_value_info("x", kind if inside else FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", kind if result else FLOAT, [4, 5])],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model, full_check=True)
+    path = folder / f"{name}.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def node_by_node(path, x):
+    """Every tensor of a file: each node computed alone by ONNX Runtime in float32, its output rounded as the file says.
+
+    A node of 16-bit tensors alone is what ONNX Runtime computes for it: see the test of single nodes.
+    """
+    model = onnx.load(path)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.graph.value_info, *inferred.graph.output)}
+    known = {"x": np.asarray(x, np.float32)}
+    known |= {t.name: numpy_helper.to_array(t).astype(np.float32) for t in model.graph.initializer}
+    by_kind = {kind: dtype for dtype, kind in TYPES.values()}
+    for node in model.graph.node:
+        out = known[node.input[0]] if node.op_type == "Cast" else alone(node, known, model.opset_import)
+        own = by_kind.get(kinds[node.output[0]])
+        known[node.output[0]] = out if own is None else out.astype(own).astype(np.float32)
+    return known
+
+
+def alone(node, known, opsets, kind=FLOAT):
+    infos = [helper.make_tensor_value_info(name, kind, known[name].shape) for name in node.input]
+    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=node.output[0])])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
+    return session.run(None, {name: known[name].astype(dtype) for name in node.input})[0].astype(np.float32)
+
+
+FEEDS = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
+
+
+def test_a_single_node_in_fp16_is_what_onnx_runtime_computes_for_it(tmp_path):
+    """The rule that the next tests expect of whole networks: float32 inside, one rounding of the output."""
+    path = typed(tmp_path)
+    known = node_by_node(path, FEEDS)
+    model, seen = onnx.load(path), 0
+    for node in model.graph.node:
+        if node.op_type not in ("Cast", "LayerNormalization"):
+            found = alone(node, known, model.opset_import, TensorProto.FLOAT16)
+            np.testing.assert_array_equal(found, known[node.output[0]], err_msg=node.name)
+            seen += 1
+    assert seen == 6
+
+
+@pytest.mark.parametrize("options", [{}, {"round_trip": True}], ids=["plain", "round trip"])
+@pytest.mark.parametrize(("name", "low"), [("fp16", FP16), ("bf16", BF16)])
+def test_full_low_is_the_file_to_the_bit(name, low, options, tmp_path):
+    path = typed(tmp_path, name, **options)
+    network = load_network(path, low=low)
+    assert network.typed_in_file
+    engine = OnnxRuntimeBuilder(network, {}, BuildOptions()).switch(1)
+    (found,) = engine.infer(network.plan(network.quantizable), {"x": FEEDS}).values()
+    np.testing.assert_array_equal(found, node_by_node(path, FEEDS)["y"])
+
+
+def test_layers_that_the_file_has_in_float32_are_not_in_question(tmp_path):
+    network = load_network(typed(tmp_path), low=FP16)
+    names = [network.layers[k].name for k in network.quantizable]
+    assert names == ["matmul_a", "add_b", "mul_d", "exp_e", "matmul_yt"]
+    assert network.layer_named("layernormalization_n").why_not == "the network has it in float32"
+    assert all(layer.op_type != "Cast" for layer in network.layers)
+    assert network.notes
+
+
+def test_fp32_is_the_files_weights_in_float32(tmp_path):
+    path = typed(tmp_path)
+    model = onnx.load(path)
+    known = {"x": FEEDS} | {t.name: numpy_helper.to_array(t).astype(np.float32) for t in model.graph.initializer}
+    for node in model.graph.node:
+        cast = node.op_type == "Cast"
+        known[node.output[0]] = known[node.input[0]] if cast else alone(node, known, model.opset_import)
+    network = load_network(path, low=FP16)
+    (found,) = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer({"x": FEEDS}).values()
+    np.testing.assert_allclose(found, known["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_fp16_inputs_and_outputs_keep_their_type(tmp_path):
+    path = typed(tmp_path, inside="fp16", result="fp16")
+    network = load_network(path, low=FP16)
+    assert (network.inputs[0].dtype, network.outputs[0].dtype) == (np.float16, np.float16)
+    x = FEEDS.astype(np.float16)
+    (found,) = (
+        OnnxRuntimeBuilder(network, {}, BuildOptions())
+        .switch(1)
+        .infer(network.plan(network.quantizable), {"x": x})
+        .values()
+    )
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found.astype(np.float32), node_by_node(path, x)["y"])
+
+
+def test_the_network_for_tensorrt_is_the_file_again(tmp_path):
+    """All low: the same nodes in the same types as in the file, and no Cast more."""
+    path = typed(tmp_path)
+    network = load_network(path, low=FP16)
+    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.plan(network.quantizable)).model
+    types = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(written).graph.value_info}
+    in_type = {n.name for n in written.graph.node if n.op_type != "Cast" and types.get(n.output[0]) == 10}
+    assert in_type == {"matmul_a", "add_b", "relu_c", "mul_d", "exp_e", "matmul_yt"}
+    casts = [node.op_type for node in onnx.load(path).graph.node].count("Cast")
+    assert [node.op_type for node in written.graph.node].count("Cast") == casts
+
+
+def test_another_type_than_the_files_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="is in BF16"):
+        load_network(typed(tmp_path, "bf16"), low=FP16)
+    with pytest.raises(BadInput, match="FP16"):
+        load_network(typed(tmp_path), low=FP16).with_low(BF16)
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_a_network_in_its_own_type_is_searched(name, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.stack([FEEDS, FEEDS * 2]))
+    path = typed(tmp_path, name)
+    report = run(
+        path, inputs=str(tmp_path / "x.npz"), low=name, engine="onnxruntime", history="none", threshold=1 - 1e-7
+    )
+    assert sum(row.quantizable for row in report.layers) == 5
+    assert report.similarity["recipe"] > report.similarity["int8"]
+    assert report.culprits
+
+
+# FP8
+
+
+def fp8_network(folder, high=np.float32):
+    """Conv with pairs at input and weight, Relu, MatMul with a weight stored in FP8, in float32 or FP16."""
+    random = np.random.default_rng(2)
+    constants, nodes = [], []
+
+    def constant(name, values):
+        constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def pair(x, name, scale, **axis):
+        given = [constant(f"{name}_s", np.asarray(scale, high))]
+        given.append(constant(f"{name}_z", np.zeros(np.shape(scale), ml_dtypes.float8_e4m3fn)))
+        nodes.append(helper.make_node("QuantizeLinear", [x, *given], [f"{name}_q"], f"{name}_Q", **axis))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", *given], [f"{name}_dq"], f"{name}_DQ", **axis))
+        return f"{name}_dq"
+
+    weight = constant("w1", random.normal(0, 0.3, (6, 4, 3, 3)).astype(high))
+    scales = np.abs(random.normal(0.003, 0.0005, 6))
+    reads = [pair("x", "x", 0.01), pair(weight, "w1", scales, axis=0)]
+    nodes.append(helper.make_node("Conv", reads, ["a"], "conv", pads=[1, 1, 1, 1]))
+    nodes.append(helper.make_node("Relu", ["a"], ["r"], "relu"))
+    nodes.append(helper.make_node("Reshape", ["r", constant("shape", np.array([1, -1]))], ["f"], "flat"))
+    stored = (random.normal(0, 100, (96, 5))).clip(-448, 448).astype(ml_dtypes.float8_e4m3fn)
+    given = [constant("w2_q", stored), constant("w2_s", np.asarray(0.01, high))]
+    given.append(constant("w2_z", np.zeros((), ml_dtypes.float8_e4m3fn)))
+    nodes.append(helper.make_node("DequantizeLinear", given, ["w2"], "w2_DQ"))
+    nodes.append(helper.make_node("MatMul", [pair("f", "f", 0.02), "w2"], ["y"], "fc"))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(high))
+    graph = helper.make_graph(
+        nodes, "fp8", [helper.make_tensor_value_info("x", kind, [1, 4, 4, 4])],
+        [helper.make_tensor_value_info("y", kind, [1, 5])], constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    onnx.checker.check_model(model, full_check=True)
+    path = folder / "fp8.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def by_onnx_runtime(path, x):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+IMAGE = np.random.default_rng(0).normal(0, 2, (1, 4, 4, 4)).astype(np.float32)
+
+
+def test_fp8_pairs_are_read_and_written_back_to_the_bit(tmp_path):
+    path = fp8_network(tmp_path)
+    network = load_network(path)
+    assert network.low is FP8
+    assert [network.layers[k].name for k in network.quantizable] == ["conv", "fc"]
+    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.plan(network.quantizable))
+    (found,) = make_session(written, level=UNOPTIMISED).run(None, {"x": IMAGE})
+    np.testing.assert_array_equal(found, by_onnx_runtime(path, IMAGE))
+    (emulated,) = (
+        OnnxRuntimeBuilder(network, {}, BuildOptions())
+        .build(network.plan(network.quantizable))
+        .infer({"x": IMAGE})
+        .values()
+    )
+    np.testing.assert_allclose(emulated, found, rtol=1e-5, atol=1e-5)
+
+
+def test_fp8_pairs_in_an_fp16_network_are_read(tmp_path):
+    path = fp8_network(tmp_path, np.float16)
+    network = load_network(path)
+    assert network.low is FP8
+    assert "all that is not in FP8" in network.notes[0]
+    x = IMAGE.astype(np.float16)
+    (found,) = (
+        OnnxRuntimeBuilder(network, {}, BuildOptions())
+        .build(network.plan(network.quantizable))
+        .infer({"x": x})
+        .values()
+    )
+    np.testing.assert_allclose(
+        found.astype(np.float32), by_onnx_runtime(path, x).astype(np.float32), rtol=2e-3, atol=2e-2
+    )
+
+
+def test_without_its_pairs_an_fp8_network_is_its_weights_in_float32(tmp_path):
+    path = fp8_network(tmp_path)
+    network = load_network(path)
+    (found,) = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer({"x": IMAGE}).values()
+    constants = {t.name: numpy_helper.to_array(t).astype(np.float32) for t in onnx.load(path).graph.initializer}
+    padded = np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    hidden = np.maximum(np.einsum("ncijkl,ockl->noij", windows, constants["w1"]), 0).reshape(1, -1)
+    np.testing.assert_allclose(found, hidden @ (constants["w2_q"] * 0.01), rtol=1e-4, atol=1e-4)
+
+
+def test_an_fp8_network_is_searched_and_its_recipe_leaves_pairs_out(tmp_path):
+    path = fp8_network(tmp_path)
+    np.savez(tmp_path / "x.npz", x=np.stack([IMAGE, IMAGE / 3]))
+    report = run(
+        path, inputs=str(tmp_path / "x.npz"), engine="onnxruntime", history="none", threshold=0.99999,
+        output=str(tmp_path / "run"),
+    )  # fmt: skip
+    assert report.low == "fp8"
+    assert set(report.culprits) <= {"conv", "fc"}
+    assert report.culprits
+    recipe = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")
+    pairs = [node.op_type for node in recipe.graph.node].count("QuantizeLinear")
+    assert pairs == 2 * (2 - len(report.culprits))

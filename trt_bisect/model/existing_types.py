@@ -1,0 +1,177 @@
+"""Networks that are in FP16 or BF16 in their file: the types are removed from the graph, and noted by layer.
+
+The result is the float32 network with the file's weights. A plan then writes the Casts of the layers that are low, and
+with all of them low it is the file's network again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import TensorProto
+
+from trt_bisect.errors import BadInput
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.low import FLOAT_TYPES, FloatType, LowPrecision
+from trt_bisect.model.prepare import bodies_of, tensor_names, unused_name
+from trt_bisect.precision import Precision
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
+    """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between.
+
+    A Cast to the type and back, with nothing between, stays: it is a rounding of the network's own. FP16 inputs and
+    outputs of the network keep their type; those in BF16 become float32, as ONNX Runtime's Python has no BF16 arrays.
+
+    Args:
+        graph: of the network, without Q/DQ pairs.
+        low: the low precision, a float type.
+        source: the file's name, for messages.
+
+    Returns:
+        The names of the nodes that the file has in the type; None if there are none.
+
+    Raises:
+        BadInput: the file has another 16-bit type than ``low``, or one inside the body of a control-flow node.
+    """
+    kind = low.float_type
+    assert kind is not None
+    for precision, other in FLOAT_TYPES.items():
+        if other is not kind and _in_type(graph, other):
+            raise BadInput(
+                f"'{source}' is in {precision.upper()} and cannot be measured in {low.title}.",
+                f"Give --low {precision}, or the network in FP32.",
+            )
+    if any(_in_type(body, kind) for body in bodies_of(graph)):
+        raise BadInput(
+            f"'{source}' has {low.title} tensors inside If, Loop or Scan.", "Give the network in FP32, or without them."
+        )
+    if not _in_type(graph, kind):
+        return None
+    own_roundings = _own_roundings(graph, kind)
+    found = frozenset(
+        node.name for node in graph.nodes if node.op != "Cast" and any(out.dtype == kind.dtype for out in node.outputs)
+    )
+    _keep_interface(graph, low)
+    for node in list(graph.nodes):
+        if node.op == "Cast" and id(node) not in own_roundings:
+            _remove_cast(graph, node, kind)
+        elif node.attrs.get("dtype") == kind.onnx:
+            node.attrs["dtype"] = TensorProto.FLOAT
+    graph.cleanup()
+    kept = {id(node.outputs[0]) for node in graph.nodes if node.op == "Cast" and node.attrs.get("to") == kind.onnx}
+    kept |= {id(value) for value in graph.inputs if low.precision is Precision.FP16}
+    for tensor in graph.tensors().values():
+        if tensor.dtype == kind.dtype and id(tensor) not in kept:
+            _make_float32(tensor)
+    return found
+
+
+def in_question(layers: Iterable[Layer], in_type: Collection[str]) -> tuple[Layer, ...]:
+    """Returns layers of which only those named in ``in_type`` may be low: the file has them in the type."""
+    return tuple(
+        layer if layer.name in in_type else layer.kept_high("the network has it in float32") for layer in layers
+    )
+
+
+def type_notes(layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None) -> Iterator[str]:
+    """Yields a note on a network that is in FP16 or BF16 in its file; none if ``in_type`` is None."""
+    if in_type is not None:
+        count = sum(layer.quantizable for layer in layers)
+        yield (
+            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
+            "FP32 means the file's weights in float32 arithmetic"
+        )
+
+
+def _in_type(graph: gs.Graph, kind: FloatType) -> bool:
+    return any(tensor.dtype == kind.dtype for tensor in graph.tensors().values())
+
+
+def _make_float32(tensor: gs.Tensor) -> None:
+    if isinstance(tensor, gs.Constant):
+        tensor.values = tensor.values.astype(np.float32)
+    else:
+        tensor.dtype = _FLOAT32
+
+
+def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
+    """The ids of the Casts from float32 to the type, and of those back, where nothing else reads the typed tensor."""
+    found: set[int] = set()
+    for node in graph.nodes:
+        out = node.outputs[0]
+        if node.op != "Cast" or node.attrs.get("to") != kind.onnx or node.inputs[0].dtype != _FLOAT32:
+            continue
+        back = list(out.outputs)
+        if back and out not in graph.outputs and all(_is_cast(each, TensorProto.FLOAT) for each in back):
+            found |= {id(node), *map(id, back)}
+    return found
+
+
+def _is_cast(node: gs.Node, to: int) -> bool:
+    return bool(node.op == "Cast" and node.attrs.get("to") == to)
+
+
+def _keep_interface(graph: gs.Graph, low: LowPrecision) -> None:
+    """Adds Casts after FP16 inputs of the network, and before its FP16 outputs."""
+    kind, taken = low.float_type, tensor_names(graph)
+    assert kind is not None
+    if low.precision is not Precision.FP16:
+        return
+    for given in [value for value in graph.inputs if value.dtype == kind.dtype]:
+        readers = list(given.outputs)
+        inside = gs.Variable(unused_name(f"{given.name}_float32", taken), _FLOAT32, given.shape)
+        for reader in readers:
+            reader.inputs = [inside if tensor is given else tensor for tensor in reader.inputs]
+        name = unused_name(f"{given.name}_to_float32", taken)
+        graph.nodes.insert(0, gs.Node("Cast", name, {"to": TensorProto.FLOAT}, [given], [inside]))
+    for result in [value for value in graph.outputs if value.dtype == kind.dtype and value.inputs]:
+        maker = result.inputs[0]
+        inside = gs.Variable(unused_name(f"{result.name}_float32", taken), _FLOAT32, result.shape)
+        slot = next(i for i, out in enumerate(maker.outputs) if out is result)
+        for reader in list(result.outputs):
+            reader.inputs = [inside if tensor is result else tensor for tensor in reader.inputs]
+        maker.outputs[slot] = inside
+        name = unused_name(f"{result.name}_to_{kind.name}", taken)
+        graph.nodes.append(gs.Node("Cast", name, {"to": kind.onnx}, [inside], [result]))
+
+
+def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
+    """Removes a Cast between float32 and the type; one from another type to it casts to float32 instead."""
+    read, out, to = node.inputs[0], node.outputs[0], node.attrs.get("to")
+    floats = (_FLOAT32, kind.dtype)
+    if to not in (TensorProto.FLOAT, kind.onnx):
+        return
+    if read.dtype not in floats:
+        node.attrs["to"] = TensorProto.FLOAT
+        return
+    if any(out is result for result in graph.outputs):
+        _give_name(graph, node)
+        return
+    if any(read is given for given in graph.inputs) and read.dtype == kind.dtype:
+        return
+    for reader in list(out.outputs):
+        reader.inputs = [read if tensor is out else tensor for tensor in reader.inputs]
+    node.inputs.clear()
+    node.outputs.clear()
+
+
+def _give_name(graph: gs.Graph, node: gs.Node) -> None:
+    """Lets the layer before a Cast make the output of the network that the Cast makes, if the output is float32."""
+    read, out = node.inputs[0], node.outputs[0]
+    if node.attrs["to"] != TensorProto.FLOAT:
+        return
+    if not read.inputs or any(read is value for value in (*graph.inputs, *graph.outputs)):
+        node.op, node.attrs = "Identity", {}
+        return
+    maker = read.inputs[0]
+    slot = next(i for i, tensor in enumerate(maker.outputs) if tensor is read)
+    node.inputs.clear()
+    node.outputs.clear()
+    for reader in list(read.outputs):
+        reader.inputs = [out if tensor is read else tensor for tensor in reader.inputs]
+    maker.outputs[slot] = out
