@@ -1,0 +1,55 @@
+"""Networks in FP16, BF16 and FP8, and FP16's published trouble: every plan is parsed and built by TensorRT-RTX."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.model.test_existing_types import fp8_network, typed
+from tests.support.fp16_networks import NETWORKS, encoder, restorer, written
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.engines import make_builder
+from trt_bisect.model.low import BF16, FP8, FP16
+from trt_bisect.model.network import load_network
+
+pytest.importorskip("tensorrt_rtx_bindings")
+
+
+def plans(network):
+    """All low, none low, and each layer alone."""
+    every = network.quantizable
+    return [network.plan(chosen) for chosen in (every, (), *((k,) for k in every))]
+
+
+@pytest.mark.parametrize(
+    ("write", "low", "kind"),
+    [
+        (lambda folder: typed(folder), FP16, "HALF"),
+        (lambda folder: typed(folder, inside="fp16", result="fp16", round_trip=True), FP16, "HALF"),
+        (lambda folder: typed(folder, "bf16"), BF16, "BF16"),
+        (lambda folder: fp8_network(folder), FP8, "FP8"),
+        (lambda folder: fp8_network(folder, np.float16), FP8, "FP8"),
+    ],
+    ids=["fp16", "fp16 inputs", "bf16", "fp8", "fp8 in fp16"],
+)
+def test_every_plan_of_a_network_in_its_own_type_is_built(write, low, kind, tmp_path):
+    network = load_network(write(tmp_path), low=low)
+    builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
+    for plan in plans(network):
+        definition = builder.network_definition(plan).network
+        layers = (definition.get_layer(i) for i in range(definition.num_layers))
+        types = {layer.get_output(i).dtype.name for layer in layers for i in range(layer.num_outputs)}
+        if low is not FP16 or plan.lowered:
+            assert (kind in types) is bool(plan.lowered)
+        assert builder.serialize(plan).data
+
+
+@pytest.mark.parametrize("draw", [encoder, restorer], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("low", [FP16, BF16], ids=lambda low: low.title)
+def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, low, tmp_path):
+    path, _ = written(draw, tmp_path)
+    network = load_network(path, low=low)
+    assert draw in NETWORKS
+    builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
+    for chosen in (network.quantizable, network.quantizable[::2]):
+        assert builder.serialize(network.plan(chosen)).data
