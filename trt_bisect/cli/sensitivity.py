@@ -38,6 +38,10 @@ def sensitivity_command(
 
     if way not in ("all", *WAYS):
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")
+    if way in ("weight", "activation") and options.low != "int8":
+        raise BadInput(
+            f"Weights and activations are told apart for INT8 only, not for {options.low}.", "Give --way all."
+        )
     if order not in ("descending", "ascending"):
         raise BadInput(f"There is no order '{order}'.", "Use descending or ascending.")
     options = in_folder(options, model)
