@@ -52,7 +52,8 @@ class FedData:
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
         if not self._warnings:
             self._warn(on_values(self._network, fed, source))
-        self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
+        if source != self._calibrated_with:
+            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
         facts: dict[str, Any] = {
             FED: {name: _facts(each) for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         }
