@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display
 
 SAMPLE = Path(__file__).with_name("sample")
@@ -25,6 +26,7 @@ has no steps left for the others. For your own network:
   trt-bisect run NETWORK.onnx --calibration DATA        (.npz, or a folder of pictures)"""
 
 
+@with_config
 def demo_command(
     display: Display,
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the sample and its run.")] = Path(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import WIDE, Top
 from trt_bisect.errors import BadInput
@@ -22,6 +23,7 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+@with_config
 def history_command(
     display: Display,
     where: Annotated[

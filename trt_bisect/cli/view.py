@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display
 from trt_bisect.errors import BadInput
 
 
+@with_config
 def view_command(
     display: Display,
     folder: Annotated[Path, typer.Argument(help="A run folder, or the folder above several.", show_default=False)],
