@@ -37,7 +37,7 @@ def engines_table(engines: tuple[EngineStatus, ...]) -> Table:
             engine.version or "-",
             ", ".join(engine.typings) or "-",
             engine.device or "-",
-            "[green]yes[/green]" if engine.usable else f"[red]no[/red] {_plain(engine.why_not)}",
+            "[green]yes[/green]" if engine.usable else f"[red]no:[/red] {_plain(engine.why_not)}",
         )
     return table
 
