@@ -107,7 +107,7 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
-        rows = (answer.calibrators, usable)
+        rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
         yield Part("calibrators", 5, [spaced(_calibrators(report, each, console)) for each in rows])
     table = _inputs(report, answer, console)
     if table is not None:
