@@ -12,7 +12,9 @@ from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.results.answer import DECIDING, AnswerFacts
+from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.search_result import Measured, Recipe
+from trt_bisect.support.figures import percent
 
 LARGEST_STEPS = 5
 DOUBTED = "DOUBTED"
@@ -57,11 +59,12 @@ def summary(
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     doubted = [f"{DOUBTED}: {doubt}" for doubt in answer.doubts]
     figure = f"{int8}; {FIGURES.get(rule.metric.name, rule.metric.name)}{with_ranges(answer)}."
+    threshold = threshold_text(rule.metric.name, rule.threshold)
     if recipe.meets and not recipe.kept:
         blame = "Similarity alone passes." if doubted else "So no layer is to blame."
-        passes = f"PASSES: full INT8 is within the threshold of {text(rule.threshold)}: {figure} {blame}"
+        passes = f"PASSES: full INT8 is within the threshold of {threshold}: {figure} {blame}"
         return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, "Full INT8")])
-    misses = f"MISSES: full INT8 misses the threshold of {text(rule.threshold)}: {figure}"
+    misses = f"MISSES: full INT8 misses the threshold of {threshold}: {figure}"
     lines = ["MISSES: full INT8 could not be built or run." if measured.full.failed else misses]
     if not recipe.meets:
         lines.append(
@@ -153,7 +156,7 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
 
 
 def _price(answer: AnswerFacts) -> Iterator[str]:
-    yield f"It gives up {100 * answer.cost:.2g} % of INT8's gain in speed."
+    yield f"It gives up {percent(answer.cost)} % of INT8's gain in speed."
 
 
 def _too_dear(answer: AnswerFacts) -> Iterator[str]:

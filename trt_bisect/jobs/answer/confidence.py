@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.results.figure_text import figure_text
+from trt_bisect.support.figures import percent
 
 ENOUGH = 20
 """With fewer inputs given a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
@@ -115,7 +116,7 @@ def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
         return
     figures = (
         f"the largest loss{settings} is {worst:.3g} of {rule.budget:.3g} allowed, and noise moves it by about "
-        f"{100 * noise:.2g} %"
+        f"{percent(noise)} %"
     )
     near = abs(rule.budget - worst) <= noise * worst
     holds = "holds" if grounds.meets else "misses"
