@@ -94,7 +94,8 @@ class Preparation:
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
-        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges)}
+        own = inputs is None and dataset is None
+        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges, of_calibration=own)}
         self.notes += [*self.data.fed.notes(feeds), *_faint_note(about)]
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
@@ -235,8 +236,7 @@ class Preparation:
     def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
         self.progress.stage("Searching for the worst inputs", source.length)
         count = self.options.samples or 1
-        builder = self.builder_for(engine, ranges, source)
-        key = ""
+        builder, key = self.builder_for(engine, ranges, source), ""
         if self.folder is not None:
             key = self._worst_key(builder, ranges, source, count)
             kept = load_inputs(self.folder, key)

@@ -57,6 +57,7 @@ class RunKeywords(TypedDict, total=False):
     unknown_ops: str
     strategy: str
     curve: str
+    margin: float
     memory: int
     cluster: str
     cluster_cpus: int
@@ -109,6 +110,7 @@ class RecoverKeywords(TypedDict, total=False):
     low: str
     ort_ops: Sequence[str]
     unknown_ops: str
+    margin: float
     memory: int
     cluster: str
     cluster_cpus: int
