@@ -166,7 +166,6 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
     tactic_sources: Sequence[str] = fixed(())
     tensorboard: str | Path | None = fixed(None)
     tensorboard_channels: int = fixed(0)
-    accept: bool = fixed(False)
 
     @property
     def highs(self) -> tuple[Precision, ...]:

@@ -39,7 +39,7 @@ from trt_bisect.results.recovery import (
     Recovery,
 )
 from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import data_lines, memory_notes
+from trt_bisect.results.summary import above_verdict, memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
 
@@ -185,11 +185,13 @@ def _recovery(
         fingerprint=first.key,
         started=preparation.started,
         answer=_facts(found),
+        part=network.part,
+        accepted=preparation.options.accept,
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )
     about = found.answer.experiment.about
-    return replace(recovery, summary="\n".join([*data_lines(about), recovery_summary(recovery)]))
+    return replace(recovery, summary="\n".join([*above_verdict(about), recovery_summary(recovery)]))
 
 
 def _facts(found: Found) -> AnswerFacts:
