@@ -27,6 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.network_graph import network_facts
+from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recovery import (
     ACCURACY,
     ALL_HIGH,
@@ -152,6 +153,7 @@ def _recovery(
     stores = dict.fromkeys((first.store, found.chosen.store, experiment.store))
     trials = [trial for store in stores for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
+    obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]
     recovery = Recovery(
         model=network.source,
         engine=experiment.builder.engine,
@@ -179,7 +181,7 @@ def _recovery(
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - preparation.began,
-        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *files.notes])),
+        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *obeyed, *files.notes])),
         summary="",
         versions={**versions(), **experiment.builder.versions},
         fingerprint=first.key,
