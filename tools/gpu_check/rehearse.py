@@ -152,7 +152,7 @@ def imports(name: str, may_lack: str = "") -> str:
     script = f"import sys, {name}; m = sys.modules['{name}']; print(getattr(m, '__version__', ''), m.__file__)"
     command = f'. {ENVIRONMENT} && PYTHONPATH="$PYTHONPATH:{ROOT}" python -W ignore -c "{script}"'
     try:
-        return shell(command, ROOT, ROOT)
+        return shell(command, ROOT, ROOT).replace(str(ROOT), ".")
     except ValueError as error:
         if may_lack and may_lack in str(error):
             return f"all but {may_lack}, which the GPU machine has"
