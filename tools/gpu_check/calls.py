@@ -33,8 +33,8 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 """The checks of each stage. The first one tells if the engine starts on this GPU, if every plan of LeNet is built, run
 and obeyed, and if the planted culprit is named."""
-SECONDS = 560
-"""For the checks of a stage; a call has 600."""
+SECONDS = 460
+"""For the checks of a stage: three stages and the transfers must fit into the 30 minutes of a session."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Call:
 
     carry: tuple[str, ...]
     command: str
-    timeout_s: int = 600
+    timeout_s: int = 500
 
 
 def calls_of(pack: Path, flavour: str, *, rehearse: bool = False) -> list[Call]:
