@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ class Network:
         has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
         per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
+        part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
 
@@ -59,6 +61,7 @@ class Network:
     has_file: bool = True
     typed_in_file: bool = False
     per_tensor: bool = False
+    part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -265,6 +268,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         layers = in_question(layers, in_type)
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
+    of_file = (*_pair_notes(layers, pairs, low), *type_notes(layers, low, in_type))
     return Network(
         source=source,
         skeleton=skeleton,
@@ -274,8 +278,9 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
-        notes=(*cut, *_pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *dropped, *_notes(layers)),
+        notes=tuple(chain([cut.note] if cut else (), of_file, dropped, _notes(layers))),
         typed_in_file=in_type is not None,
+        part=cut.part if cut else "",
     )
 
 

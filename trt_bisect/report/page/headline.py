@@ -7,6 +7,8 @@ from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.figures import percent
 
+_OF_THE_PART = " of the part that was judged"
+
 
 def headline(report: Report, status: str = "finished") -> str:
     """Returns the verdict in one sentence, or the progress of a run that is not finished.
@@ -19,28 +21,31 @@ def headline(report: Report, status: str = "finished") -> str:
         return _so_far(report, status)
     if report.exit_code == 3:
         return "Nothing could be measured: no plan's engine was built and run."
-    threshold, low = _short(report.metric, report.threshold), report.low.upper()
+    threshold = _short(report.metric, report.threshold)
+    full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.get('part') else ''}"
     if report.exit_code == 0:
-        return f"Full {low} meets {threshold}: no layer is to blame."
+        return f"{full} meets {threshold}: no layer is to blame."
     if report.similarity.get("int8") is None:
-        return f"Full {low} gives no figure: {_blame(report)}, {_cure(report)}."
+        return f"{full} gives no figure: {_blame(report)}, {_cure(report)}."
     if report.recipe.get("meets") and not report.recipe["high"]:
-        return f"Full {low} meets {threshold}, but this pass is doubted."
-    return f"Full {low} misses {threshold}: {_blame(report)}, {_cure(report)}."
+        return f"{full} meets {threshold}, but this pass is doubted."
+    return f"{full} misses {threshold}: {_blame(report)}, {_cure(report)}."
 
 
 def recovered_headline(found: Recovery) -> str:
     """Returns the result of ``recover`` in one sentence."""
     least = _short(found.figure, found.target.get("least"))
+    of_what = "the part that was judged" if found.part else "the network"
     if found.meets and not found.high and not found.moves:
-        return f"Full {found.low.upper()} meets the target of {least}: nothing has to be left high."
+        full = f"Full {found.low.upper()}{_OF_THE_PART if found.part else ''}"
+        return f"{full} meets the target of {least}: nothing has to be left high."
     scales, high = len(found.moves), len(found.high)
     changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
     left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
     changes.append(left if high else f"all layers in {found.low.upper()}")
     ends = "meets" if found.meets else "misses"
     return (
-        f"With {' and '.join(changes)} the network {ends} the target of {least}, for {percent(found.cost)}% of "
+        f"With {' and '.join(changes)} {of_what} {ends} the target of {least}, for {percent(found.cost)}% of "
         f"{found.low.upper()}'s gain in speed."
     )
 
