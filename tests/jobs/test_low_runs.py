@@ -171,7 +171,8 @@ def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
     assert report.ranges["tensors"] > 0
     assert sum(row.quantizable for row in report.layers) == 2, "the two matrix products"
     files = {path.name for path in (tmp_path / "run" / "recipe").iterdir()}
-    assert files == {"network.qdq.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md"}
+    named = {"network.qdq.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md"}
+    assert files == {*named, "annotated.onnx"}
     model = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")
     kinds = {t.data_type for t in model.graph.initializer if t.name.endswith("_zero_point")}
     assert kinds <= {onnx.TensorProto.FLOAT8E4M3FN}
@@ -183,7 +184,7 @@ def test_the_recipe_of_fp16_has_casts_and_no_cache(tmp_path):
     recipe = tmp_path / "run" / "recipe"
     assert {path.name for path in recipe.iterdir()} == {
         "network.fp16.onnx", "network.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md",
-        "polygraphy_postprocess.py", "trtexec.flags",
+        "polygraphy_postprocess.py", "trtexec.flags", "annotated.onnx",
     }  # fmt: skip
     plan = json.loads((recipe / "plan.json").read_text())
     assert plan["low"] == "fp16"
