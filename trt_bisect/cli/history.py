@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import WIDE, Top
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
@@ -22,6 +25,7 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+@with_config
 def history_command(
     display: Display,
     where: Annotated[
@@ -63,7 +67,6 @@ def history_command(
 
     Every run is recorded when it ends. Times are in UTC.
     """
-    from trt_bisect.history.export import write_table_csv, write_table_parquet
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
@@ -75,11 +78,7 @@ def history_command(
             kept.copy(copy)
             display.say(f"Copied to {copy}")
         if csv is not None or parquet is not None:
-            table = kept.trials(wanted) if trials else kept.reports(wanted)
-            for path, write in ((csv, write_table_csv), (parquet, write_table_parquet)):
-                if path is not None:
-                    write(table, path)
-                    display.say(f"{len(table)} rows written to {path}")
+            _export(kept.trials(wanted) if trials else kept.reports(wanted), csv, parquet, display)
         if display.as_json:
             rows = kept.past_trials(wanted) if trials else kept.past(wanted)
             display.print_json([asdict(row) for row in rows])
@@ -109,6 +108,15 @@ def _add(kept: History, folders: list[Path], label: str) -> str:
     return f"{len(found)} run folder{'s' if len(found) > 1 else ''} taken in."
 
 
+def _export(table: DataFrame, csv: Path | None, parquet: Path | None, display: Display) -> None:
+    from trt_bisect.history.export import write_table_csv, write_table_parquet
+
+    for path, write in ((csv, write_table_csv), (parquet, write_table_parquet)):
+        if path is not None:
+            write(table, path)
+            display.say(f"{len(table)} rows written to {path}")
+
+
 def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> None:
     from trt_bisect.history.trends import trends
     from trt_bisect.report.screen.history import run_table, trend_table, trial_table
@@ -116,13 +124,13 @@ def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> No
     screen = console(WIDE)
     if trials:
         tried = kept.past_trials(wanted)
-        rows, table = len(tried), trial_table(tried[-top:])
+        rows, table = len(tried), trial_table(tried[-top:], screen)
     else:
         reports = kept.past(wanted)
         groups = trends(reports)
         by_run = wanted.label is not None
         rows = len(reports) if by_run else len(groups)
-        table = run_table(groups, top) if by_run else trend_table(groups[: top or None])
+        table = run_table(groups, top, screen) if by_run else trend_table(groups[: top or None], screen)
     if not rows:
         screen.print(f"Nothing of that kind is recorded in {kept.path}.", markup=False, soft_wrap=True)
         return
