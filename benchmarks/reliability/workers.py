@@ -11,12 +11,10 @@ worker's own limit (RLIMIT_AS) ends it, the worker is killed as Linux does where
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import resource
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tests.support import networks
-from tools.gpu_check.faulty import make_faulty
+from tests.support.faulty_builder import crash, hang, make_faulty
 from trt_bisect.analyzer.judge import comparison
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import BuildOptions
@@ -46,14 +44,6 @@ LIMIT = 10.0
 _MEMORY = 64 << 20
 
 
-def segfault() -> None:
-    ctypes.memset(0, 0, 1)
-
-
-def hang() -> None:
-    time.sleep(600)
-
-
 def exhaust() -> None:
     """Takes memory until there is no more: NumPy raises MemoryError, as a C++ builder raises bad_alloc."""
     held, (used, *_) = [], map(int, Path("/proc/self/statm").read_text().split())
@@ -68,7 +58,7 @@ def be_killed() -> None:
 
 
 DEATHS: dict[str, tuple[Callable[[], None], str]] = {
-    "segfault": (segfault, BUILD_FAILED),
+    "segfault": (crash, BUILD_FAILED),
     "hang": (hang, TIMED_OUT),
     "memory exhausted": (exhaust, OUT_OF_MEMORY),
     "killed by the system": (be_killed, OUT_OF_MEMORY),

@@ -39,6 +39,7 @@ class Network:
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
+        part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
 
@@ -52,6 +53,7 @@ class Network:
     notes: tuple[str, ...] = ()
     has_file: bool = True
     per_tensor: bool = False
+    part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -232,7 +234,8 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str) ->
         inputs=tuple(spec_of(value) for value in skeleton.graph.input),
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
-        notes=(*cut, *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        notes=(*([cut.note] if cut else ()), *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        part=cut.part if cut else "",
     )
 
 

@@ -18,7 +18,7 @@ from trt_bisect.support.figures import percent
 
 LARGEST_STEPS = 5
 DOUBTED = "DOUBTED"
-DATA = "DATA"
+DATA, PART = "DATA", "PART"
 _NAMED = 4
 """The number of layers that a line of the summary names; the report has all of them."""
 TOO_DEAR = 0.5
@@ -77,13 +77,14 @@ def summary(
     return "\n".join([*doubted, *lines, holds, *_too_dear(answer)])
 
 
-def data_lines(inputs: Mapping[str, Any]) -> list[str]:
-    """Returns the warnings on the data, which stand above the verdict.
+def above_verdict(inputs: Mapping[str, Any]) -> list[str]:
+    """Returns the lines above the verdict, with which a pass is doubted: a part judged alone, warnings on the data.
 
     Args:
         inputs: as ``Report`` has them.
     """
-    return [f"{DATA}: {warning}" for warning in inputs.get("warnings", ())]
+    part = [f"{PART}: {inputs['part']}"] if inputs.get("part") else []
+    return [*part, *(f"{DATA}: {warning}" for warning in inputs.get("warnings", ()))]
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:

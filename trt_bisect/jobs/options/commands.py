@@ -94,7 +94,6 @@ class FixedSearchOptions(MeasuringOptions):
     tactic_sources: Sequence[str] = fixed(())
     tensorboard: str | Path | None = fixed(None)
     tensorboard_channels: int = fixed(0)
-    accept: bool = fixed(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +109,7 @@ class WithoutRecipeOptions(FixedSearchOptions):
     cluster_cpus: int = fixed(1)
     retries: int = fixed(0)
     history: str | Path = fixed(NONE)
+    accept: bool = fixed(False)
 
 
 MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"

@@ -94,6 +94,7 @@ class RecoverKeywords(TypedDict, total=False):
     samples: int | None
     class_axis: int | None
     slice_factor: float
+    accept: bool
     calibrator: str
     percentile: float
     keep_mask_ranges: bool

@@ -27,6 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.network_graph import network_facts
+from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recovery import (
     ACCURACY,
     ALL_HIGH,
@@ -39,7 +40,7 @@ from trt_bisect.results.recovery import (
     Recovery,
 )
 from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import data_lines, memory_notes
+from trt_bisect.results.summary import above_verdict, memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
 
@@ -152,6 +153,7 @@ def _recovery(
     stores = dict.fromkeys((first.store, found.chosen.store, experiment.store))
     trials = [trial for store in stores for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
+    obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]
     recovery = Recovery(
         model=network.source,
         engine=experiment.builder.engine,
@@ -179,17 +181,19 @@ def _recovery(
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - preparation.began,
-        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *files.notes])),
+        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *obeyed, *files.notes])),
         summary="",
         versions={**versions(), **experiment.builder.versions},
         fingerprint=first.key,
         started=preparation.started,
         answer=_facts(found),
+        part=network.part,
+        accepted=preparation.options.accept,
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )
     about = found.answer.experiment.about
-    return replace(recovery, summary="\n".join([*data_lines(about), recovery_summary(recovery)]))
+    return replace(recovery, summary="\n".join([*above_verdict(about), recovery_summary(recovery)]))
 
 
 def _facts(found: Found) -> AnswerFacts:
