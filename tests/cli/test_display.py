@@ -11,25 +11,16 @@ from pathlib import Path
 import pytest
 
 from trt_bisect.cli import app as commands
-from trt_bisect.cli import main
 from trt_bisect.cli.demo import SAMPLE
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def trt_bisect(monkeypatch, capsys, tmp_path):
+def trt_bisect(command, monkeypatch, tmp_path):
     """Runs the command in this process and in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return stopped.value.code or 0, out, err
-
-    return call
+    return command
 
 
 @pytest.fixture(scope="module")

@@ -186,7 +186,7 @@ def scales_set(definition: Any) -> dict[str, np.float32]:
 
 
 def _with_outputs_ahead(steps: list[Step], network: Network) -> Iterator[tuple[Step, tuple[str, ...]]]:
-    """Yields each step with the outputs of the quantizable layer that it is inside: begun, its outputs not yet made."""
+    """Yields each step; a step between a quantizable layer's main work and its outputs comes with these outputs."""
     begun: set[int] = set()
     for step in steps:
         if step.owner is None or not network.layers[step.owner].quantizable:

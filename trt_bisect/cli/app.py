@@ -61,7 +61,7 @@ _WITHOUT_JOURNAL = ("calibrate", "check", "compare", "demo", "engines", "layers"
 
 @contextmanager
 def _stopped_alike() -> Iterator[None]:
-    """Has SIGTERM, by which a scheduler or a container stops a process, end it as Ctrl-C does."""
+    """Makes SIGTERM, with which schedulers and containers stop a process, end it in the same way as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,7 +73,7 @@ def _stopped_alike() -> Iterator[None]:
 
 
 def _interruptible(command: Callable[..., None], afterwards: str) -> Callable[..., None]:
-    """``command`` with Ctrl-C and SIGTERM told as a stop, and what the same command does ``afterwards``."""
+    """Returns ``command`` with Ctrl-C and SIGTERM raised as Interrupted, with the remedy ``afterwards``."""
 
     @functools.wraps(command)
     def told(*arguments: object, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""``trt-bisect check``: what is to be said of a file before anything is measured."""
+"""``trt-bisect check``: the findings on a file before anything is measured."""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ def compare(
 ) -> Comparison:
     """Compares every tensor and weight of a network in FP32 and in INT8, over all samples; names the abnormal layers.
 
-    Full INT8 is emulated on ONNX Runtime, all activations as outputs. A tensor is compared as its layer made it; what
-    its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one sample's
-    tensors, those are held that fit into ``memory``.
+    Full INT8 is emulated on ONNX Runtime, with all activations as outputs. A tensor is compared as its layer makes it;
+    the error of its own rounding is reported separately. The figures are updated sample by sample. In memory are only
+    as many tensors of one sample as fit into ``memory``.
 
     Args:
         model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.

@@ -1,4 +1,4 @@
-"""The user's file with its own asymmetric pairs, beside the symmetric ones that are measured in their stead."""
+"""The user's file with its own asymmetric pairs, beside the symmetric pairs that are measured instead."""
 
 from __future__ import annotations
 

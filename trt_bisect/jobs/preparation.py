@@ -141,7 +141,7 @@ class Preparation:
         return store
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges) -> Experiment:
-        """A experiment of whole engines with other ranges, its trials journaled under a key of their own."""
+        """An experiment on whole engines with other ranges, its trials journaled under a key of their own."""
         builder = self.builder_for(experiment.builder.engine, ranges, experiment.feeds)
         parts = self._fingerprint_parts(builder, ranges, experiment.feeds)
         if self.network is not experiment.network:

@@ -48,8 +48,8 @@ def profile(
 ) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
-    Figures are summed while the samples pass by: of one sample's tensors, those are held that fit into ``memory``. The
-    calibration data gives the INT8 scales; without samples only what is constant is profiled.
+    The figures are updated sample by sample. In memory are only as many tensors of one sample as fit into ``memory``.
+    The INT8 scales come from the calibration data. Without samples only constants are profiled.
 
     Args:
         model: an FP32 ONNX file, or a loaded network.

@@ -45,7 +45,7 @@ _BEHIND: dict[str, Callable[[float, float], float]] = {
 def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[WorstKeywords]) -> WorstReport:
     """Finds the inputs on which INT8 and FP32 differ most, and how the difference is spread over the data set.
 
-    The data set is gone through once. Held are about ``keep`` of its samples, and a few numbers of each of the others.
+    The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
 
     Args:
         model: an ONNX file of opset 11 or later, or a loaded network.

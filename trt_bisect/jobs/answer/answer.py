@@ -46,9 +46,9 @@ _JUDGED_FOR_RANGES = 4
 """The same for the choice of a calibrator."""
 _ROUNDS = 5
 _MENDING = 5
-"""After ``_ROUNDS`` searches whose recipes missed, so many more mend the sets that were found."""
+"""The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
 _SAFETY = 0.95
-"""The search aims at so much of the budget, so that the noise of kernels does not make its recipe miss."""
+"""The share of the budget that the search aims at, so that the noise of kernels does not make its recipe miss."""
 _CLOSER, _CLOSEST = 0.98, 0.8
 """After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
 a rounding that flips can make one loss many times as large, which says nothing about the others."""

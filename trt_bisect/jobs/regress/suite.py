@@ -1,4 +1,4 @@
-"""The suite of networks that a night measures, from ``trt-bisect.toml``. All its errors come before anything is run."""
+"""The suite of networks of a nightly run, from ``trt-bisect.toml``. Its errors are raised before anything is run."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _NOT_OF_SUITES = {
     "try_remedies",
     *(info.name for concern in (ClusterOptions, OutputOptions) for info in concern.declared()),
 }
-"""Options of a run that the suite decides, or the command."""
+"""Options of a run that the suite or the command sets itself."""
 
 NIGHT_KEYS: dict[str, toml.Read] = {
     "target": toml.number,

@@ -1,7 +1,8 @@
 """Whole runs on a Ray cluster, a task each: a suite's networks side by side.
 
-Network, calibration and inputs travel once, as what they hold; their names, and so the reports, are those of this
-machine. The journal comes back while a run goes on: where its node dies, it goes on elsewhere from there.
+The contents of the network, the calibration data and the inputs are sent once. Their names stay those on this machine,
+so the reports are the same. The journal is sent back while a run goes on: if its node dies, the run goes on from there
+on another node.
 """
 
 from __future__ import annotations
