@@ -16,6 +16,8 @@ from trt_bisect.cli.options import WIDE, Top
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
@@ -65,7 +67,6 @@ def history_command(
 
     Every run is recorded when it ends. Times are in UTC.
     """
-    from trt_bisect.history.export import write_table_csv, write_table_parquet
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
@@ -77,11 +78,7 @@ def history_command(
             kept.copy(copy)
             display.say(f"Copied to {copy}")
         if csv is not None or parquet is not None:
-            table = kept.trials(wanted) if trials else kept.reports(wanted)
-            for path, write in ((csv, write_table_csv), (parquet, write_table_parquet)):
-                if path is not None:
-                    write(table, path)
-                    display.say(f"{len(table)} rows written to {path}")
+            _export(kept.trials(wanted) if trials else kept.reports(wanted), csv, parquet, display)
         if display.as_json:
             rows = kept.past_trials(wanted) if trials else kept.past(wanted)
             display.print_json([asdict(row) for row in rows])
@@ -109,6 +106,15 @@ def _add(kept: History, folders: list[Path], label: str) -> str:
     for folder in found:
         kept.record(folder, label)
     return f"{len(found)} run folder{'s' if len(found) > 1 else ''} taken in."
+
+
+def _export(table: DataFrame, csv: Path | None, parquet: Path | None, display: Display) -> None:
+    from trt_bisect.history.export import write_table_csv, write_table_parquet
+
+    for path, write in ((csv, write_table_csv), (parquet, write_table_parquet)):
+        if path is not None:
+            write(table, path)
+            display.say(f"{len(table)} rows written to {path}")
 
 
 def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> None:

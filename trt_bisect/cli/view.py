@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display
 from trt_bisect.errors import BadInput
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from trt_bisect.view.certificate import Certificate
 
 
 @with_config
@@ -40,14 +45,11 @@ def view_command(
     try:
         from trt_bisect.view.certificate import given_certificate, own_certificate
         from trt_bisect.view.server import (
-            address,
             check_folder,
-            is_loopback,
             listen,
             lower_priority,
             make_server,
             new_token,
-            tunnel,
         )
     except ImportError as error:
         raise BadInput(f"The package '{error.name}' is not installed.", "pip install 'trt-bisect[view]'") from error
@@ -61,21 +63,28 @@ def view_command(
     pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
     with listen(host, port) as bound:
         server = make_server(folder, bound, shown, pair)
-        where = address(bound, shown, tls=pair is not None)
-        if display.as_json:
-            display.print_json(
-                {"folder": str(folder), "address": where, "fingerprint": None if pair is None else pair.fingerprint}
-            )
-        display.say(f"'{folder}' is shown at\n\n    {where}\n")
-        if pair is not None:
-            display.say(f"SHA-256 fingerprint of the certificate: {pair.fingerprint}")
-        if is_loopback(bound):
-            display.say(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
-        elif pair is None:
-            display.say("Others on the network can read along: --tls encrypts.")
-        display.say("Ctrl-C ends it.")
+        _say_where(display, folder, bound, shown, pair)
         lower_priority()
         try:
             server.run(sockets=[bound])
         except KeyboardInterrupt:
             return
+
+
+def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: Certificate | None) -> None:
+    """Tells the address, the certificate's fingerprint, and how to reach the server from elsewhere."""
+    from trt_bisect.view.server import address, is_loopback, tunnel
+
+    where = address(bound, token, tls=pair is not None)
+    if display.as_json:
+        display.print_json(
+            {"folder": str(folder), "address": where, "fingerprint": None if pair is None else pair.fingerprint}
+        )
+    display.say(f"'{folder}' is shown at\n\n    {where}\n")
+    if pair is not None:
+        display.say(f"SHA-256 fingerprint of the certificate: {pair.fingerprint}")
+    if is_loopback(bound):
+        display.say(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
+    elif pair is None:
+        display.say("Others on the network can read along: --tls encrypts.")
+    display.say("Ctrl-C ends it.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -86,13 +86,9 @@ class Preparation:
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
-        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges)}
-        self.notes += self.data.fed.notes(feeds)
-        if about.get("faint"):
-            self.notes.append(
-                f"{len(about['faint'])} of {about['searched']} samples were passed over as worst inputs, number "
-                f"{about['faint'][0]} first: FP32's output on them is almost zero, so that float noise decides"
-            )
+        own = inputs is None and dataset is None
+        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges, of_calibration=own)}
+        self.notes += [*self.data.fed.notes(feeds), *_faint_note(about)]
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
@@ -109,11 +105,7 @@ class Preparation:
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
-            store: Journal | MemoryStore = MemoryStore()
-            if self.folder is not None:
-                store = open_files.enter_context(Journal(self.folder, key, parts))
-                if store.resumed:
-                    self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
+            store = self._store(open_files, key, parts)
             compare = comparison(reference, rule.metric, classes, slices, task)
             self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
             whole = self._whole(builder, ranges, feeds, compare, store)
@@ -138,6 +130,15 @@ class Preparation:
                 task=task,
             )
             yield self.in_pieces(experiment)
+
+    def _store(self, open_files: ExitStack, key: str, parts: dict[str, Any]) -> Journal | MemoryStore:
+        """The journal in the run's folder, as long as ``open_files`` is open; without a folder a store in memory."""
+        if self.folder is None:
+            return MemoryStore()
+        store = open_files.enter_context(Journal(self.folder, key, parts))
+        if store.resumed:
+            self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
+        return store
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges) -> Experiment:
         """A experiment of whole engines with other ranges, its trials journaled under a key of their own."""
@@ -372,3 +373,14 @@ class Preparation:
             **({"followers": "int8"} if options.followers_round else {}),
             **self.options.task_facts(),
         }
+
+
+def _faint_note(about: Mapping[str, Any]) -> list[str]:
+    """A note on samples that the search for the worst inputs passed over, if it did."""
+    faint = about.get("faint")
+    if not faint:
+        return []
+    return [
+        f"{len(faint)} of {about['searched']} samples were passed over as worst inputs, number {faint[0]} first: "
+        "FP32's output on them is almost zero, so that float noise decides"
+    ]

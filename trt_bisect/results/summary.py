@@ -72,7 +72,7 @@ def summary(
             f"measures {restored}{_in_settings(rule, answer)}."
         )
         return "\n".join(lines)
-    lines += _blamed(network, rule, recipe, measured.findings)
+    lines += _blamed(network, rule, recipe, measured.findings, goal(answer, rule))
     holds = " ".join([*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer)])
     return "\n".join([*doubted, *lines, holds, *_too_dear(answer)])
 
@@ -118,13 +118,22 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
         yield f"RANGES: those of {first.calibrator} miss ({figure}): take the recipe's calibration cache."
 
 
-def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings) -> Iterator[str]:
+def goal(answer: AnswerFacts, rule: Rule) -> str:
+    """Returns the words for what a recipe has to reach on the inputs given."""
+    if not answer.margin:
+        return "the threshold"
+    least = rule.metric.text(rule.metric.value(rule.budget * (1.0 - answer.margin)))
+    spared = f" but {answer.spared}" if answer.spared else ""
+    return f"the threshold, or its margin ({least} on all inputs given{spared})"
+
+
+def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, least: str) -> Iterator[str]:
     """Yields the sentences on the culprits, the suspects, and the layers that could not be judged."""
     names = [network.layers[k].name for k in recipe.culprits]
     if len(names) == 1:
-        yield f"CULPRIT: {listed(names)} is the culprit: taken back to INT8 it was measured to miss the threshold."
+        yield f"CULPRIT: {listed(names)} is the culprit: taken back to INT8 it was measured to miss {least}."
     elif names:
-        taken_back = "with any one of them taken back to INT8 the threshold is missed"
+        taken_back = f"with any one of them taken back to INT8 the network was measured to miss {least}"
         yield f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}."
     unbuilt = [network.layers[k].name for k in recipe.kept if k not in recipe.culprits]
     if unbuilt:

@@ -81,6 +81,37 @@ class RunOptions(MeasuringOptions, ExplainOptions):
             raise BadInput("Remedies are tried for what is explained.", "Leave out --explain none.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class FixedSearchOptions(MeasuringOptions):
+    """The options of commands that choose the strategy themselves and build with TensorRT's defaults."""
+
+    share: float = fixed(0.5)
+    strategy: str = fixed(BRANCH)
+    curve: str = fixed(FULL)
+    workspace: int | None = fixed(None)
+    optimization_level: int | None = fixed(None)
+    force_int8: bool = fixed(False)
+    tactic_sources: Sequence[str] = fixed(())
+    tensorboard: str | Path | None = fixed(None)
+    tensorboard_channels: int = fixed(0)
+    accept: bool = fixed(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutRecipeOptions(FixedSearchOptions):
+    """The options of commands that measure in this process, write no recipe and record no history."""
+
+    holdout: float = fixed(0.0)
+    margin: float = fixed(0.0)
+    validation: Any = fixed(None)
+    trt_version: str = fixed("")
+    dla: int | None = fixed(None)
+    cluster: str = fixed("")
+    cluster_cpus: int = fixed(1)
+    retries: int = fixed(0)
+    history: str | Path = fixed(NONE)
+
+
 MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
 LAYERS, FUSED = "layers", "fused"
 
@@ -143,7 +174,7 @@ class TargetOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecoverOptions(MeasuringOptions, TargetOptions):
+class RecoverOptions(FixedSearchOptions, TargetOptions):
     """The options of ``recover``."""
 
     def __post_init__(self) -> None:
@@ -157,16 +188,6 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
         noun="precision",
         help="Of the layers not in INT8; with mixed each has the cheaper one that will do.",
     )
-    share: float = fixed(0.5)
-    strategy: str = fixed(BRANCH)
-    curve: str = fixed(FULL)
-    workspace: int | None = fixed(None)
-    optimization_level: int | None = fixed(None)
-    force_int8: bool = fixed(False)
-    tactic_sources: Sequence[str] = fixed(())
-    tensorboard: str | Path | None = fixed(None)
-    tensorboard_channels: int = fixed(0)
-    accept: bool = fixed(False)
 
     @property
     def highs(self) -> tuple[Precision, ...]:
@@ -180,32 +201,14 @@ class RecoverOptions(MeasuringOptions, TargetOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SensitivityOptions(MeasuringOptions):
+class SensitivityOptions(WithoutRecipeOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold."""
 
-    holdout: float = fixed(0.0)
-    validation: Any = fixed(None)
-    share: float = fixed(0.5)
     threshold: float | None = fixed(None)
-    trt_version: str = fixed("")
-    workspace: int | None = fixed(None)
-    optimization_level: int | None = fixed(None)
-    force_int8: bool = fixed(False)
-    tactic_sources: Sequence[str] = fixed(())
-    dla: int | None = fixed(None)
-    strategy: str = fixed(BRANCH)
-    curve: str = fixed(FULL)
-    cluster: str = fixed("")
-    cluster_cpus: int = fixed(1)
-    retries: int = fixed(0)
-    history: str | Path = fixed(NONE)
-    tensorboard: str | Path | None = fixed(None)
-    tensorboard_channels: int = fixed(0)
-    accept: bool = fixed(False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorstOptions(MeasuringOptions):
+class WorstOptions(WithoutRecipeOptions):
     """The options of ``worst``."""
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("dataset",)
@@ -234,25 +237,7 @@ class WorstOptions(MeasuringOptions):
     )
     inputs: Any = fixed(None)
     samples: int | None = fixed(None)
-    holdout: float = fixed(0.0)
-    validation: Any = fixed(None)
-    share: float = fixed(0.5)
     precision: str = fixed("fp32")
-    trt_version: str = fixed("")
-    workspace: int | None = fixed(None)
-    optimization_level: int | None = fixed(None)
-    force_int8: bool = fixed(False)
-    tactic_sources: Sequence[str] = fixed(())
-    dla: int | None = fixed(None)
-    strategy: str = fixed(BRANCH)
-    curve: str = fixed(FULL)
-    cluster: str = fixed("")
-    cluster_cpus: int = fixed(1)
-    retries: int = fixed(0)
-    history: str | Path = fixed(NONE)
-    tensorboard: str | Path | None = fixed(None)
-    tensorboard_channels: int = fixed(0)
-    accept: bool = fixed(False)
 
 
 @dataclass(frozen=True, kw_only=True)
