@@ -123,7 +123,7 @@ def goal(answer: AnswerFacts, rule: Rule) -> str:
     """Returns the words for what a recipe has to reach on the inputs given."""
     if not answer.margin:
         return "the threshold"
-    least = rule.metric.text(rule.metric.value(rule.budget * (1.0 - answer.margin)))
+    least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
     spared = f" but {answer.spared}" if answer.spared else ""
     return f"the threshold, or its margin ({least} on all inputs given{spared})"
 
