@@ -38,13 +38,14 @@ class FedData:
         self._calibrated_with = data.source
         self._warn(on_values(self._network, self._calibration, data.source))
 
-    def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges) -> dict[str, Any]:
+    def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges, *, of_calibration: bool) -> dict[str, Any]:
         """Looks at the judged inputs.
 
         Args:
             feeds: the inputs.
             source: the name of their data.
             ranges: of the activations; where they do not come from data, they tell what the calibration saw.
+            of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
 
         Returns:
             Facts for ``Report.inputs``: ``fed``, by ``calibration`` and ``judged`` the statistics of each input;
@@ -54,7 +55,8 @@ class FedData:
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
         if not self._warnings:
             self._warn(on_values(self._network, fed, source))
-        self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
+        if not of_calibration:
+            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
         facts: dict[str, Any] = {
             FED: {name: _facts(each) for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         }

@@ -101,6 +101,7 @@ class WithoutRecipeOptions(FixedSearchOptions):
     """The options of commands that measure in this process, write no recipe and record no history."""
 
     holdout: float = fixed(0.0)
+    margin: float = fixed(0.0)
     validation: Any = fixed(None)
     trt_version: str = fixed("")
     dla: int | None = fixed(None)

@@ -56,6 +56,7 @@ class RunKeywords(TypedDict, total=False):
     unknown_ops: str
     strategy: str
     curve: str
+    margin: float
     memory: int
     cluster: str
     cluster_cpus: int
@@ -108,6 +109,7 @@ class RecoverKeywords(TypedDict, total=False):
     build_timeout: float | None
     ort_ops: Sequence[str]
     unknown_ops: str
+    margin: float
     memory: int
     cluster: str
     cluster_cpus: int

@@ -15,9 +15,9 @@ from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.facts import answer_facts, similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import Costs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
@@ -171,7 +171,7 @@ def _recovery(
         },
         by_input=_by_input(found),
         meets=answer.meets,
-        minimal=answer.meets and all(not _meets(loss, found) for loss in answer.taken_back.values()),
+        minimal=answer.meets and all(_misses(loss, answer) for loss in answer.taken_back.values()),
         cost=plan_cost(answer.plan, found.costs),
         high=_left_high(network, found),
         moves=_moves(found),
@@ -285,8 +285,9 @@ def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
     return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
 
 
-def _meets(loss: Loss, found: Found) -> bool:
-    return loss is not None and loss <= found.answer.space.budget
+def _misses(loss: Loss, answer: Answer) -> bool:
+    """True if a plan cannot be run, or loses more than the target and its margin allow."""
+    return loss is None or loss > answer.space.budget * (1.0 - answer.margin.share)
 
 
 def _finite(loss: Loss) -> float:

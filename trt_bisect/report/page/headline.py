@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trt_bisect.analyzer.metrics import FRACTIONS
-from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
+from trt_bisect.support.figures import percent
 
 
 def headline(report: Report, status: str = "finished") -> str:
@@ -43,7 +43,7 @@ def recovered_headline(found: Recovery) -> str:
     changes.append(left if high else "all layers in INT8")
     ends = "meets" if found.meets else "misses"
     return (
-        f"With {' and '.join(changes)} {of_what} {ends} the target of {least}, for {100 * found.cost:.2g}% of INT8's "
+        f"With {' and '.join(changes)} {of_what} {ends} the target of {least}, for {percent(found.cost)}% of INT8's "
         "gain in speed."
     )
 
@@ -74,4 +74,4 @@ def _short(metric: str, value: float | None) -> str:
     """Returns a threshold with the digits that it was given with."""
     if value is None:
         return "-"
-    return f"{100 * value:.6g}%" if metric in FRACTIONS or metric == ACCURACY else figure_text(metric, value)
+    return f"{100 * value:.6g}%" if metric == ACCURACY else threshold_text(metric, value)
