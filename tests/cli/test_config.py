@@ -111,16 +111,16 @@ def test_picture_options_are_the_same_in_a_file_and_on_the_command_line(tmp_path
     assert RunOptions(**typed, letterbox=True).preprocessing() == given.preprocessing()
 
 
-def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file(trt_bisect, folder, monkeypatch):
+def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file(command, folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     config = written(folder, 'model = "net.onnx"\noutput = "made"\njson = true')
-    code, out, _ = trt_bisect("check", "--config", config)
+    code, out, _ = command("check", "--config", config)
     assert (code, json.loads(out)["model"]) == (0, str(folder / "net.onnx"))
     assert (folder / "made/check.json").is_file()
 
 
 @pytest.mark.parametrize(
-    ("command", "text", "problem"),
+    ("name", "text", "problem"),
     [
         ("engines", "quiet = 3", "'quiet' is 3."),
         ("history", "top = -1", "'top' is -1."),
@@ -129,6 +129,6 @@ def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file
         ("demo", "output = 1", "'output' is 1, no text."),
     ],
 )
-def test_the_file_of_such_a_command_is_checked(trt_bisect, folder, command, text, problem):
-    code, _, err = trt_bisect(command, "--config", written(folder, text))
+def test_the_file_of_such_a_command_is_checked(command, folder, name, text, problem):
+    code, _, err = command(name, "--config", written(folder, text))
     assert (code, problem in err) == (2, True)

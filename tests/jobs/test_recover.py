@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,6 +30,8 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
 from trt_bisect.results.recovery import Move, Recovery
+
+SAMPLES = Path(__file__).parents[2] / "samples"
 
 CASES = {
     "chain-1": (networks.chain, [("conv2", "conv3")]),
@@ -273,7 +276,7 @@ def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
     """Another calibrator gives full INT8 the accuracy that entropy loses; counted again on the exported network."""
     trt_bisect.recover(
         lenet / "lenet_planted.onnx",
-        lenet / "calibration.npz",
+        SAMPLES / "lenet/calibration.npz",
         dataset=lenet / "digits.npz",
         labels=lenet / "labels.npy",
         drop="1%",

@@ -463,7 +463,7 @@ def test_the_rehearsal_imports_in_the_environment_that_was_unpacked(tmp_path, mo
     environment = tmp_path / "env"
     environment.write_text(f'python() {{ {sys.executable} "$@"; }}\n')
     monkeypatch.setattr(rehearse, "ENVIRONMENT", str(environment))
-    assert rehearse.imports("numpy").split() == [np.__version__, np.__file__]
+    assert rehearse.imports("numpy").split() == [np.__version__, np.__file__.replace(str(rehearse.ROOT), ".")]
     with pytest.raises(ValueError, match="no_such_module"):
         rehearse.imports("no_such_module")
     assert "no_such_module" in rehearse.imports("no_such_module", may_lack="no_such_module")

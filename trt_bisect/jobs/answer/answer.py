@@ -39,6 +39,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.summary import TOO_DEAR
 
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8."""
@@ -205,7 +206,8 @@ class AnswerSearch:
     def _held(self, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
-        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
+        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. The
+        margin is given up if a recipe with it does not pay.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
@@ -219,6 +221,10 @@ class AnswerSearch:
             if number == 0 and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
                 found, own = self._by_other_ranges(search, space, found)
             experiment, before = own, before | found.kept
+            if plans.margin.share and space.cost(found.kept) > TOO_DEAR:
+                self.refused = space.cost(found.kept)
+                plans.leave(NO_MARGIN)
+                continue
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
@@ -285,8 +291,9 @@ class AnswerSearch:
                     if other.meets(space.budget):
                         kept, checked = kept - {unit}, other
                         continue
-                    loss = other.worst
-                taken_back[unit] = self._shown(plan, experiment, loss)
+                    taken_back[unit] = max(other.losses.values())
+                else:
+                    taken_back[unit] = self._shown(plan, experiment, loss)
         return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
 
     def _shown(self, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:
