@@ -94,7 +94,7 @@ def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
     assert report.similarity["int8"] < 20.0 <= report.similarity["recipe"]
     assert precisions(tmp_path, FIRST) == {"fp32"}
     rows = {row.name: row for row in report.layers}
-    assert (rows[FIRST].fixed, rows[FIRST].outcome, rows[FIRST].recipe) == ("fp32", "fixed", "fp32")
+    assert (rows[FIRST].fixed, rows[FIRST].outcome, rows[FIRST].recipe) == ("fp32", "follows", "fp32")
     plan = json.loads((tmp_path / "recipe" / "plan.json").read_text())["layers"]
     assert {name for name, precision in plan.items() if precision == "fp32"} == {FIRST, SECOND}
 

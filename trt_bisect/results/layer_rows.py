@@ -13,7 +13,7 @@ from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
-from trt_bisect.results.run_report import FIXED, FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, Report, RoundedTensor
+from trt_bisect.results.run_report import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, Report, RoundedTensor
 from trt_bisect.results.search_result import Measured
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]
@@ -119,7 +119,7 @@ def _judged(measured: Measured, row: LayerRow, step: Step | None, before: Trial 
         is_alone = len(step.layers) == 1 and step.loss is not None
         return _Judged(trial, trial.outcome, step.drop if is_alone else None, step)
     if step is None and (row.fixed or not row.quantizable):
-        return _Judged(before, FIXED if row.fixed else FOLLOWS, None if before is None else 0.0)
+        return _Judged(before, FOLLOWS, None if before is None else 0.0)
     return _Judged(None, NOT_JUDGED if row.index in measured.findings.set_aside else NOT_TRIED, None)
 
 

@@ -28,7 +28,6 @@ LAYERS = "layers.csv"
 FOLLOWS = "follows"
 NOT_TRIED = "not tried"
 NOT_JUDGED = "not judged"
-FIXED = "fixed"
 RECOVER = "recover"
 """The strategy of a report that is made from a recovery alone."""
 
@@ -62,7 +61,7 @@ class LayerRow:
         sqnr: of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
-            ``fixed`` for a layer whose precision the user fixed, ``not tried`` where the strategy did not need it.
+            or whose precision the user fixed, ``not tried`` where the strategy did not need it.
         asked: the precision that the trial requested.
         ran: the precision that the engine reports; empty where it reports none; ``region`` or ``dla`` where the layer
             ran in a region that TensorRT compiled as one.

@@ -15,7 +15,7 @@ from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.run_report import FIXED, FOLLOWS, NOT_TRIED, LayerRow, Report
+from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 from trt_bisect.results.summary import DATA, DOUBTED, listed
 
 NOTES_UP_TO = 5
@@ -304,13 +304,13 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
     name = f"{row.output}_{row.name}" if row.output else row.name
     shape = "?" if row.shape is None else str([d if d is not None else "?" for d in row.shape]).replace("'", "")
     drop = "" if row.drop is None else drop_text(report.metric, row.drop)
-    outcome = "" if row.outcome in ("measured", FOLLOWS) else f"{row.outcome} {row.fixed}".strip()
-    remark = "culprit" if row.culprit else outcome
+    outcome = "" if row.outcome in ("measured", FOLLOWS) else row.outcome
+    remark = "culprit" if row.culprit else f"fixed {row.fixed}" if row.fixed else outcome
     if row.obeyed is False:
         remark = f"{remark} ran in {row.ran}".strip()
     elif row.ran in _UNPROVEN:
         remark = f"{remark} {_UNPROVEN[row.ran]}".strip()
-    cells = [name, shape, figure_text(report.metric, row.similarity), "" if row.outcome in (FOLLOWS, FIXED) else drop]
+    cells = [name, shape, figure_text(report.metric, row.similarity), "" if row.outcome == FOLLOWS else drop]
     if report.metric != "sqnr":
         cells.append("" if row.sqnr is None else f"{row.sqnr:.1f} dB")
     return [Text(cell) for cell in (*cells, remark)]
@@ -323,7 +323,7 @@ def _drop(report: Report, drop: float | None) -> str:
 def _style(row: LayerRow) -> str:
     if row.culprit:
         return "bold red"
-    if row.outcome in (FOLLOWS, FIXED, NOT_TRIED):
+    if row.outcome in (FOLLOWS, NOT_TRIED):
         return "dim"
     return "" if row.outcome == "measured" else "yellow"
 
