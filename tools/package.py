@@ -34,11 +34,16 @@ def build(dist: Path) -> Path:
         for name in SOURCES:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, Path(folder, name))
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), folder]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    files = [str(file) for file in sorted(dist.glob("trt_bisect-*"))]
-    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True, stdout=subprocess.DEVNULL)
+        call("build", "--no-isolation", "--outdir", str(dist), folder)
+    call("twine", "check", "--strict", *(str(file) for file in sorted(dist.glob("trt_bisect-*"))))
     return max(dist.glob("*.whl"), key=lambda file: file.stat().st_mtime_ns)
+
+
+def call(module: str, *arguments: str) -> None:
+    """Runs a module of this Python; ends with what it printed where it fails."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{module} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
 def required(package: str, found: set[str]) -> set[str]:

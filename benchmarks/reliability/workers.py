@@ -11,15 +11,12 @@ worker's own limit (RLIMIT_AS) ends it, the worker is killed as Linux does where
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import resource
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from tests.support import networks
+from tests.support.faulty_builder import crash, hang, make_faulty
 from trt_bisect.analyzer.judge import comparison
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.builder.base import Builder, BuildOptions, Engine
+from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -44,14 +42,6 @@ LIMIT = 10.0
 """Seconds that a build may take."""
 
 _MEMORY = 64 << 20
-
-
-def segfault() -> None:
-    ctypes.memset(0, 0, 1)
-
-
-def hang() -> None:
-    time.sleep(600)
 
 
 def exhaust() -> None:
@@ -68,42 +58,11 @@ def be_killed() -> None:
 
 
 DEATHS: dict[str, tuple[Callable[[], None], str]] = {
-    "segfault": (segfault, BUILD_FAILED),
+    "segfault": (crash, BUILD_FAILED),
     "hang": (hang, TIMED_OUT),
     "memory exhausted": (exhaust, OUT_OF_MEMORY),
     "killed by the system": (be_killed, OUT_OF_MEMORY),
 }
-
-
-@dataclass(frozen=True)
-class Mortal:
-    """A builder that dies when it builds certain plans, told by their keys."""
-
-    builder: Builder
-    dying: Mapping[str, Callable[[], None]]
-
-    @property
-    def engine(self) -> str:
-        return self.builder.engine
-
-    @property
-    def typing(self) -> str:
-        return self.builder.typing
-
-    @property
-    def arithmetic(self) -> str:
-        return self.builder.arithmetic
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        return self.builder.versions
-
-    def build(self, plan: PrecisionPlan) -> Engine:
-        self.dying.get(plan.key(), lambda: None)()
-        return self.builder.build(plan)
-
-    def reference(self) -> Engine:
-        return self.builder.reference()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,14 +121,11 @@ def _sweep(
     dying: Mapping[str, Callable[[], None]],
 ) -> list[Trial]:
     scales = {name: np.float32(0.05) for name in network.activations}
-    builder = IsolatedBuilder(partial(_mortal, network, scales, dying), LIMIT)
+    make = partial(OnnxRuntimeBuilder, network, scales, BuildOptions())
+    builder = IsolatedBuilder(partial(make_faulty, make, dying), LIMIT)
     with builder.reference() as engine:
         reference = [engine.infer(feeds)]
     compare = comparison(reference, find_metric("cosine", "higher"))
     store = MemoryStore()
     evaluator = RebuildEvaluator(network, builder, [feeds], compare, store)
     return [evaluator.measure(plan) for plan in plans]
-
-
-def _mortal(network: Network, scales: dict[str, np.float32], dying: Mapping[str, Callable[[], None]]) -> Mortal:
-    return Mortal(OnnxRuntimeBuilder(network, scales, BuildOptions()), dying)

@@ -36,6 +36,25 @@ def test_equal_figures_have_no_changes():
 @pytest.mark.parametrize(
     ("now", "before", "effect"),
     [
+        ("", "", ""),
+        ("a part", "a part", ""),
+        ("a part", "", "worse"),
+        ("another", "a part", "worse"),
+        ("", "it", "better"),
+    ],
+)
+def test_a_network_of_which_another_part_is_judged_fails_until_it_is_accepted(now, before, effect):
+    """The layers that are gone would only be told; what is left of the network can be better than the whole."""
+    found = changes(replace(figures(), part=now), [replace(figures(), part=before)], USUAL)
+    assert [change.key for change in found] == ([("part", effect, "network")] if effect else [])
+    assert [change.fails_even_if(accepted=False) for change in found] == ([effect == "worse"] if effect else [])
+    assert not any(change.fails_even_if(accepted=True) for change in found)
+    assert Figures.from_json(replace(figures(), part=now).to_json()).part == now
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "effect"),
+    [
         (0.9979, [0.999], "worse"),  # the threshold allows 0.01, a tenth of it is 0.001
         (0.9981, [0.999], ""),
         (0.9999, [0.999], ""),

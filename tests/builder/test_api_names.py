@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.api_names import BUILDER, CHECKS, COMMON, WEAK, cuda_names_used, names_in, names_used
+from tests.support.api_names import (
+    BUILDER,
+    CHECKS,
+    COMMON,
+    WEAK,
+    Called,
+    calls_in,
+    cuda_names_used,
+    names_in,
+    names_used,
+    signatures_in,
+)
 from tests.support.fake_tensorrt import Definition, FakeLayer, Kind, Tensor
 from trt_bisect.builder import tensorrt_walk, weak_plan
 from trt_bisect.builder.tensorrt_engine import _DTYPES
@@ -79,6 +90,59 @@ def test_a_wrong_name_is_found(tmp_path):
     }
 
 
+def misfits(version, files):
+    """The calls that fit no signature of a version, with the signatures that it has."""
+    there = signatures_in(BINDINGS / f"{version}.signatures.txt")
+    made = [(file.name, call) for file in files for call in calls_in(file)]
+    return len(made), [
+        (file, call, there.get(call.name))
+        for file, call in made
+        if not any(call.fits(arguments) for arguments in there.get(call.name, ()))
+    ]
+
+
+@pytest.mark.parametrize("version", ["tensorrt-8.6.0", "tensorrt-10.13.3.9"])
+def test_every_call_fits_a_signature_with_weak_typing(version):
+    """The number and the names of its arguments; of our subclasses, the arguments that TensorRT gives their methods."""
+    count, wrong = misfits(version, [*used_by((*COMMON, *WEAK)), *sorted(CHECKS.glob("*.py"))])
+    assert wrong == []
+    assert count > 60
+
+
+def test_every_call_fits_a_signature_of_tensorrt_rtx():
+    count, wrong = misfits("tensorrt-rtx-1.7.1.116", used_by(COMMON))
+    assert wrong == []
+    assert count > 35
+
+
+WRONG = """
+class Cache(trt.IInt8EntropyCalibrator2):
+    def __init__(self):
+        trt.IInt8EntropyCalibrator2.__init__(self)
+    def get_batch(self, names, more):
+        config.set_timing_cache(cache)
+        config.set_timing_cache(cache, mismatch=False)
+        config.set_timing_cache(cache, ignore_mismatch=False)
+        profile.set_shape(name, smallest, largest)
+        profile.set_shape(name, min=smallest, opt=usual, max=largest)
+        return rt.builder.create_network(1, 2)
+"""
+
+
+def test_a_wrong_call_is_found(tmp_path):
+    path = tmp_path / "tensorrt_wrong.py"
+    path.write_text(WRONG)
+    count, wrong = misfits("tensorrt-8.6.0", [path])
+    assert count == 8
+    assert {call for _, call, _ in wrong} == {
+        Called("IInt8EntropyCalibrator2.get_batch", 2, ()),
+        Called("IBuilderConfig.set_timing_cache", 1, ()),
+        Called("IBuilderConfig.set_timing_cache", 1, ("mismatch",)),
+        Called("IOptimizationProfile.set_shape", 3, ()),
+        Called("Builder.create_network", 2, ()),
+    }
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
@@ -132,3 +196,4 @@ def test_the_committed_names_are_those_of_the_installed_module(module, version):
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert tool.names_of(module) == (BINDINGS / f"{version}.txt").read_text()
+    assert tool.signatures_of(module) == (BINDINGS / f"{version}.signatures.txt").read_text()

@@ -52,7 +52,8 @@ def python(driver):
 
     def call(script, **environment):
         libraries = f"{driver}:/usr/local/cuda/lib64:{os.environ.get('LD_LIBRARY_PATH', '')}"
-        variables = {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": str(ROOT), **environment}
+        places = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        variables = {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": places, **environment}
         command = [sys.executable, "-W", "ignore", "-c", script]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
         assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ import pytest
 import trt_bisect
 from tests.support import fake_builders, networks
 from tests.support.fake_builders import FakeBuilder
+from tests.support.faulty_builder import make_faulty
 from tests.support.waiting import LIMIT, is_running, wait_until
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder, open_builder
@@ -247,7 +248,7 @@ def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(
     shapes = {"x": ((1, 3, 16, 16),) * 3}
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:3]]
     make = partial(make_builder, RTX, "strong", network, scales, BuildOptions(), shapes)
-    builder = IsolatedBuilder(partial(_crashing_at, make, plans[1].key()), 300.0)
+    builder = IsolatedBuilder(partial(make_faulty, make, {plans[1].key(): fake_builders.segfault}), 300.0)
     outcomes = []
     for plan in plans:
         try:
@@ -257,10 +258,6 @@ def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(
             outcomes.append(failure.outcome)
     assert outcomes == [(), "build failed", ()]
     assert builder.engine == RTX
-
-
-def _crashing_at(make, key):
-    return fake_builders.MaySegfault(make(), key)
 
 
 def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
@@ -280,7 +277,8 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
     crashing = prefix(9, 3).key()
 
     def open_isolated(engine, typing, network, scales, options, shapes, process=None):
-        return IsolatedBuilder(partial(_crashing_at, partial(OnnxRuntimeBuilder, network, scales, options), crashing))
+        make = partial(OnnxRuntimeBuilder, network, scales, options)
+        return IsolatedBuilder(partial(make_faulty, make, {crashing: fake_builders.segfault}))
 
     monkeypatch.setattr(job, "open_builder", open_isolated)
     report = trt_bisect.run(

@@ -146,9 +146,39 @@ def test_a_region_whose_metadata_lists_its_layers_holds_these():
     assert engine_layers(json.dumps({"Layers": [listed]}))[0].network_layers == ("conv1", "fc")
 
 
-def test_a_change_of_format_before_a_region_is_none():
-    name = "Reformatting CopyNode for Input Tensor 0 to {ForeignNode[conv1...fc]}"
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Reformatting CopyNode for Input Tensor 0 to {ForeignNode[conv1...fc]}",
+        "{ForeignNode[conv1]} output reformatter 0",
+    ],
+)
+def test_a_change_of_format_before_a_region_is_none(name):
     assert ran(layer(name, "Reformat", [FP32], [INT8])) == {}
+
+
+def test_an_end_of_a_region_is_in_it_although_another_engine_layer_has_its_name():
+    """TensorRT 8 names the layers that bring a product's weights after it; in what the product ran they do not say."""
+    weights = layer("fc + (Unnamed Layer* 7) [Shuffle]", "Shuffle", [FP32], [FP32])
+    assert ran(weights, region("add", "fc")) == {4: "region", 5: "region"}
+    assert ran(region("add", "fc"), weights) == {4: "region", 5: "region"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "inside"),
+    [
+        ("{ForeignNode[conv1...pool1]} || {ForeignNode[add...fc]}", "Myelin", {0, 1, 2, 4, 5}),
+        ("{ForeignNode[conv1...relu1]} + pool1", "Myelin", {0, 1, 2}),
+        ("{ForeignNode[conv1...relu1]}_myl0_0", "kgen", {0, 1}),
+        ("{ForeignNode[conv1 + relu1...add || fc]}", "Myelin", {0, 1, 2, 3, 4, 5}),
+        ("conv1 + relu1", "Myelin", {0, 1}),
+    ],
+)
+@pytest.mark.parametrize("tactic", ["", "sm80_xmma_gemm_i8i8_i8i32_imma"])
+def test_no_layer_of_a_region_has_a_precision(name, kind, inside, tactic):
+    """Neither what a region reads and writes nor the name of a kernel shows in what its layers ran."""
+    for reads in ([INT8], [FP32], [INT8, FP32]):
+        assert ran(layer(name, kind, reads, [INT8], tactic=tactic)) == dict.fromkeys(sorted(inside), "region")
 
 
 def test_the_second_product_in_one_kernel_shows_no_precision():

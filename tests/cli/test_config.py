@@ -73,7 +73,11 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(trt
         ("calibration = 'none.npz'", "which does not exist.", "Paths are relative to the folder of this file."),
         ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs' are the same.", "Leave one of them out."),
         ("engine = 'tpu'", "'engine' is 'tpu'.", "Use one of auto, onnxruntime, tensorrt, tensorrt-rtx."),
-        ("engine =", "cannot be read: ", "It is a TOML file; the guide has an example."),
+        (
+            "engine =",
+            "cannot be read: ",
+            'Write TOML: threshold = 0.98, calibration = "data.npz", an option a line, texts in quotes.',
+        ),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_run(trt_bisect, folder, text, problem, remedy):
@@ -104,21 +108,44 @@ def test_the_order_of_before_still_works_with_a_note(trt_bisect, folder):
 
 
 def test_picture_options_are_the_same_in_a_file_and_on_the_command_line(tmp_path):
-    from trt_bisect.cli.options import _defaults
+    from trt_bisect.cli.config import defaults
     from trt_bisect.jobs.options.commands import RunOptions
     from trt_bisect.jobs.options.repeated import repeated
-    from trt_bisect.jobs.options.tables import read_config
+    from trt_bisect.jobs.options.tables import read_config, readers
 
     file = tmp_path / "options.toml"
     file.write_text('mean = [0.5, 0.25, 0]\nstd = 2\nresize = [480, 640]\nletterbox = true\ncolors = "bgr"\n')
-    read = read_config(file, RunOptions)
+    read = read_config(file, readers(RunOptions))
     given = RunOptions(**read)
     assert given.preprocessing().mean == (0.5, 0.25, 0.0)
     assert given.preprocessing().resize == (480, 640)
-    assert _defaults(RunOptions, read)["resize"] == "480x640"
+    assert defaults(read, RunOptions)["resize"] == "480x640"
     flags = repeated(given)
     assert flags["--mean"] == ("0.5,0.25,0",)
     assert flags["--std"] == ("2",)
     assert flags["--letterbox"] == ()
     typed = {info.name: info.kind.parse(flags[info.flag][0]) for info in RunOptions.declared() if flags.get(info.flag)}
     assert RunOptions(**typed, letterbox=True).preprocessing() == given.preprocessing()
+
+
+def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file(trt_bisect, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    config = written(folder, 'model = "net.onnx"\noutput = "made"\njson = true')
+    code, out, _ = trt_bisect("check", "--config", config)
+    assert (code, json.loads(out)["model"]) == (0, str(folder / "net.onnx"))
+    assert (folder / "made/check.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "problem"),
+    [
+        ("engines", "quiet = 3", "'quiet' is 3."),
+        ("history", "top = -1", "'top' is -1."),
+        ("history", "add = 'runs'", "'add' is 'runs', no list."),
+        ("view", "prot = 9000", "there is no key 'prot'."),
+        ("demo", "output = 1", "'output' is 1, no text."),
+    ],
+)
+def test_the_file_of_such_a_command_is_checked(trt_bisect, folder, command, text, problem):
+    code, _, err = trt_bisect(command, "--config", written(folder, text))
+    assert (code, problem in err) == (2, True)

@@ -95,6 +95,17 @@ def test_errors_are_json_too(trt_bisect, lenet):
     assert error["problem"] in err
 
 
+@pytest.mark.parametrize("name", ["run", "recover", "sensitivity", "worst", "compare"])
+def test_bad_input_leaves_no_empty_folder_and_takes_no_folder_away(trt_bisect, lenet, tmp_path, name):
+    output = tmp_path / "made"
+    arguments = [name, lenet / "lenet.onnx", "--calibration", tmp_path / "missing.npz", "-o", output]
+    assert trt_bisect(*arguments)[0] == 2
+    assert not output.exists()
+    output.mkdir()
+    assert trt_bisect(*arguments)[0] == 2
+    assert output.is_dir()
+
+
 def test_quiet_prints_the_verdict_alone(trt_bisect, lenet):
     code, out, err = trt_bisect("run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz",
                                 "--explain", "none", "--history", "none", "-q")  # fmt: skip

@@ -75,3 +75,4 @@ result cuEventDestroy_v2(void *event) { free(event); return OK; }
 result cuEventRecord(void *event, void *stream) { return OK; }
 result cuEventSynchronize(void *event) { return OK; }
 result cuEventElapsedTime(float *milliseconds, void *from, void *to) { *milliseconds = 2.5f; return OK; }
+result cuEventElapsedTime_v2(float *milliseconds, void *from, void *to) { *milliseconds = 2.5f; return OK; }

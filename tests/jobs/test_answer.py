@@ -199,3 +199,34 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     assert not found.recipe["meets"]
     assert found.answer.settings["own engine"] >= 0.999
     assert "50.0000% with scales moved by 2e-5" in found.summary
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    """A network with many layers that lose a little each, and 30 inputs."""
+    model = networks.transformer()
+    return networks.save(model, tmp_path_factory.mktemp("narrow")), networks.samples(model, 30)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.2, 0.4])
+def test_a_margin_is_left_on_all_inputs_given_but_one_in_twenty(narrow, margin, tmp_path):
+    path, data = narrow
+    budget = 2e-4
+    wanted = {"threshold": 1.0 - budget, "margin": margin, "holdout": 0.0, "calibrator": "minmax"}
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
+    assert (report.answer.margin, report.answer.spared) == (margin, 1 if margin else 0)
+    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    worst, second = (1.0 - cosine for cosine in sorted(each)[:2])
+    assert worst <= budget
+    assert second <= (1.0 - margin) * budget
+    for row in report.layers:
+        assert not row.culprit or row.taken_back < 1.0 - (1.0 - margin) * budget
+    if not margin:
+        assert second > 0.8 * budget
+
+
+def test_of_few_inputs_all_of_the_loss_may_be_used(narrow):
+    path, data = narrow
+    few = {"x": data["x"][:19]}
+    report = trt_bisect.run(path, few, threshold=0.9998, calibrator="minmax", **HOW)
+    assert (report.answer.margin, report.answer.spared) == (0.0, 0)

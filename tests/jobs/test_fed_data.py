@@ -154,3 +154,12 @@ def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
     assert of_pictures.made_of["model"] == of_arrays.made_of["model"]
     assert (tmp_path / "run/recipe/network.qdq.onnx").exists()
     assert any("fed as 8x8, RGB, NCHW, divided by 255" in note for note in of_pictures.notes)
+
+
+def test_a_quiet_sample_of_the_calibration_data_is_not_scaled_otherwise(network, random):
+    data = random.random((8, 3, 8, 8), np.float32)
+    data[3] *= 0.02
+    report = run(network, data)
+    judged = report.to_json()["inputs"]["fed"]["judged"]["x"]
+    np.testing.assert_allclose(judged["most"], data[3].max(), rtol=1e-5)
+    assert "warnings" not in report.inputs

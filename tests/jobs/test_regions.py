@@ -26,13 +26,19 @@ class Regional:
 
 
 @pytest.fixture
-def report(monkeypatch, lenet, tmp_path):
+def regional(monkeypatch):
+    """Networks run on an engine with a region."""
+
     def opened(engine, typing, network, scales, options, shapes, workshop=None):
         return Regional(OnnxRuntimeBuilder(network, scales, options), network)
 
     monkeypatch.setattr(preparation, "choose_engine", lambda _: "foreign")
     monkeypatch.setattr(preparation, "choose_typing", lambda *_: "weak")
     monkeypatch.setattr(preparation, "open_builder", opened)
+
+
+@pytest.fixture
+def report(regional, lenet, tmp_path):
     return trt_bisect.run(
         lenet / "lenet_planted.onnx",
         lenet / "calibration.npz",
@@ -63,3 +69,11 @@ def test_the_trials_that_decide_a_culprit_say_what_ran(report, tmp_path):
     decided = [line for line in lines if '"plan": "inputs' in line and '"ran"' in line]
     assert decided
     assert all("region" in line for line in decided)
+
+
+def test_recover_says_which_layers_are_unproven(regional, lenet, tmp_path):
+    data = lenet / "calibration.npz", lenet / "digits.npz"
+    found = trt_bisect.recover(lenet / "lenet_planted.onnx", *data, cost="macs", output=tmp_path / "recovered")
+    (about,) = [note for note in found.notes if "unproven" in note]
+    assert "'ip1', 'ip2'" in about
+    assert not any("did not obey" in note for note in found.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
 from trt_bisect.model import operators, unknown_ops
 from trt_bisect.model.network import load_network
+from trt_bisect.report.page.headline import headline
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
@@ -85,12 +87,33 @@ def test_what_comes_after_is_judged_from_data_at_the_cut(tmp_path):
 
 def test_a_run_judges_what_comes_before(tmp_path):
     data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
-    report = trt_bisect.run(
-        save(with_unknown(), tmp_path), data, explain="none", strategy="bisect", calibrator="minmax"
-    )
-    assert report.exit_code in (0, 1)
+    options = {"explain": "none", "strategy": "bisect", "calibrator": "minmax"}
+    report = trt_bisect.run(save(with_unknown(), tmp_path), data, **options)
     assert set(report.outputs["int8"]) == {"conv2_out", "relu1_out"}
     assert any("'conv3'" in note for note in report.notes)
+
+
+def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
+    """Full INT8 of the part meets the threshold by far. The exit code is 1, and the first line says why."""
+    data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
+    path, options = save(with_unknown(), tmp_path), {"threshold": 0.9, "calibrator": "minmax"}
+    command = {**options, "explain": "none", "strategy": "bisect"}
+    report = trt_bisect.run(path, data, **command)
+    assert report.recipe == {"high": [], "added": [], "meets": True}
+    assert report.summary.splitlines()[0].startswith("PART: ")
+    for word in ("before", "'wobble'", "3 of 6 nodes"):
+        assert word in report.summary.splitlines()[0]
+    assert report.exit_code == 1
+    assert "no layer is to blame" not in headline(report)
+    accepted = trt_bisect.run(path, data, **command, accept=True)
+    assert (accepted.exit_code, accepted.summary) == (0, report.summary)
+    assert headline(accepted) != headline(replace(accepted, inputs={}))
+    recovery = trt_bisect.recover(path, data, **options)
+    assert recovery.meets
+    assert recovery.exit_code == 1
+    assert recovery.summary.splitlines()[0] == report.summary.splitlines()[0]
+    assert replace(recovery, part="").exit_code == 0
+    assert trt_bisect.recover(path, data, **options, accept=True).exit_code == 0
 
 
 def test_a_cut_at_a_tensor_of_unknown_shape_says_what_to_do(tmp_path):

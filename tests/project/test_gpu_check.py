@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -25,6 +26,7 @@ sys.path.append(str(TOOL))
 
 import basic_checks  # noqa: E402
 import bench  # noqa: E402
+import calls  # noqa: E402
 import fault_checks  # noqa: E402
 import measures  # noqa: E402
 import plan_checks  # noqa: E402
@@ -395,17 +397,59 @@ def pack(tmp_path):
         lines.append(f"{hashlib.sha256(content).hexdigest()}  {part.name}")
     (folder / "bin").mkdir()
     (folder / "bin" / "zstd").write_bytes(b"z" * 500)
-    (folder / "MANIFEST").write_text("\n".join(lines) + "\n")
+    for manifest in (folder / "MANIFEST", folder / "bin" / "MANIFEST"):
+        manifest.write_text("\n".join(lines) + "\n")
     return folder
 
 
-def test_the_rehearsal_measures_what_travels(pack, monkeypatch):
-    assert rehearse.sizes(pack, 1 << 20).startswith("2 calls, the largest 1.0 of 64 MiB")
-    with pytest.raises(ValueError, match="too large: p00, p01"):
-        rehearse.sizes(pack, 64 << 20)
+def test_parts_that_are_too_large_for_a_call_are_split_anew(pack):
+    """The tree takes 61.5 of 64 MiB: with the MiB that is kept free, parts of one MiB are left."""
+    assert calls.fit(pack, 1 << 20) == "2 parts, the largest 0.0 MiB"
+    large = np.random.default_rng(0).integers(0, 256, (5 << 20) // 2, np.uint8).tobytes()
+    (pack / "p01" / "part-01").write_bytes(large)
+    said = calls.fit(pack, int(61.5 * calls.MIB))
+    assert said == "2 parts of up to 2.5 MiB were split anew: 3 of up to 1 MiB"
+    parts = sorted(pack.glob("p*/part-*"))
+    assert [f"{part.parent.name}/{part.name}" for part in parts] == [f"p0{n}/part-0{n}" for n in range(3)]
+    assert b"".join(part.read_bytes() for part in parts) == b"one" * 1000 + large
+    assert rehearse.manifest(pack) == "3 parts are whole"
+    assert (pack / "MANIFEST").read_text() == (pack / "bin" / "MANIFEST").read_text()
+    with pytest.raises(ValueError, match="the tree alone"):
+        calls.fit(pack, 64 << 20)
     with pytest.raises(ValueError, match="no parts"):
-        rehearse.sizes(pack / "bin", 0)
-    assert rehearse.tree_bytes() > 1 << 20
+        calls.fit(pack / "bin", 0)
+    assert calls.tree_bytes() > 1 << 20
+
+
+@pytest.mark.parametrize("flavour", ["trt86", "rtx"])
+def test_the_calls_carry_every_part_once_and_run_every_check_once(pack, command, flavour):
+    made = calls.calls_of(pack, flavour)
+    assert [call.carry for call in made] == [(".gpu/bin", ".gpu/p00"), (".gpu/bin", ".gpu/p01"), (), ()]
+    assert made[0].command == "bash .gpu/bin/unpack.sh"
+    assert made[1].command.startswith("bash .gpu/bin/unpack.sh && . /tmp/trt/env && ")
+    asked = [word for call in made for flag, word in itertools.pairwise(call.command.split()) if flag == "--only"]
+    assert sorted(asked) == sorted(command.BY_NAME)
+    assert {"start", "build", "planted", "lenet"} <= set(calls.STAGES["first"])
+    for call, stage in zip(made[1:], calls.STAGES, strict=True):
+        assert f'--json "$OUT/{stage}.json"' in call.command
+        assert f"--engine {calls.FLAVOURS[flavour]} " in call.command
+    assert all(len(call.command) < 2000 and call.timeout_s <= 600 for call in made)
+    assert sum(command.BY_NAME[check].seconds for check in calls.STAGES["first"]) < calls.SECONDS < 600
+
+
+def test_a_call_is_rehearsed_in_a_bare_folder(pack, tmp_path, monkeypatch):
+    """It has the tree and what it carries, ``$OUT``, and nothing of this shell."""
+    monkeypatch.setenv("LEAKED", "yes")
+    command = 'echo "[$LEAKED]"; ls -a; ls .gpu; [ ! -e .git ] && echo \'{"checks": [1, 2]}\' > "$OUT/first.json"'
+    said = rehearse.made(calls.Call((".gpu/bin",), command), pack, tmp_path / "place").splitlines()
+    assert "[]" in said
+    assert {"pyproject.toml", "tools", ".gpu", "bin"} <= set(said)
+    assert "p00" not in said
+    assert said[-1].startswith("$OUT/first.json: 2 checks")
+    with pytest.raises(ValueError, match="exit code 3"):
+        rehearse.made(calls.Call((), "echo wrong; exit 3"), pack, tmp_path / "failing")
+    with pytest.raises(ValueError, match="2100 of 2000 characters"):
+        rehearse.made(calls.Call((), "#" * 2100), pack, tmp_path / "long")
 
 
 def test_the_rehearsal_notices_a_part_that_is_not_whole(pack):
@@ -419,7 +463,7 @@ def test_the_rehearsal_imports_in_the_environment_that_was_unpacked(tmp_path, mo
     environment = tmp_path / "env"
     environment.write_text(f'python() {{ {sys.executable} "$@"; }}\n')
     monkeypatch.setattr(rehearse, "ENVIRONMENT", str(environment))
-    assert rehearse.imports("numpy").strip() == np.__version__
+    assert rehearse.imports("numpy").split() == [np.__version__, np.__file__]
     with pytest.raises(ValueError, match="no_such_module"):
         rehearse.imports("no_such_module")
     assert "no_such_module" in rehearse.imports("no_such_module", may_lack="no_such_module")

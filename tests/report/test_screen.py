@@ -70,17 +70,36 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
         "NEXT: trtexec",
         "Culprit",
         "Suspect conv24",
-        "Calibrator",
         "Recipe on",
         "Confidence: It rests on 26 inputs given. No engine has confirmed this.",
-        "Note",
+        "Note: note 0",
+        "Not shown: calibrators, other settings, curve of 125 layers",
     )
     places = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in starts]
     assert places == sorted(places)
     assert sum(line.startswith("Suspect") for line in lines) == 3
     assert lines[places[4] + 1].split() == ["conv0", "Conv", "0.0000%", "0.0000%", "90.0000%"]
-    assert lines[places[6] + 6].split() == ["mse", "90.0000%", "17", "no", "5%", "3", "chosen"]
-    assert lines[places[7] + 2].split() == ["unseen", "8", "of", "9", "97.0000%", "94.0000%", "92.0000%", "b.npz", "4"]
+    assert lines[places[6] + 2].split() == ["unseen", "8", "of", "9", "97.0000%", "94.0000%", "92.0000%", "b.npz", "4"]
+
+
+def test_all_layers_prints_all_parts(crowded):
+    lines = printed(crowded, every_layer=True)
+    [place] = [k for k, line in enumerate(lines) if line.startswith("Calibrator")]
+    assert lines[place + 6].split() == ["mse", "90.0000%", "17", "no", "5%", "3", "chosen"]
+    assert any(line.startswith("Worst given input, in other settings") for line in lines)
+    assert not any(line.startswith("Not shown") for line in lines)
+
+
+def test_a_narrow_screen_leaves_out_columns_rather_than_breaking_words(crowded):
+    far = replace(crowded.answer, given=replace(crowded.answer.given, worst_input="a-file-with-a-long-name.npz 7"))
+    few = replace(crowded, answer=far, notes=(), culprits=crowded.culprits[:1], layers=crowded.layers[:1])
+    lines = printed(few, width=60)
+    assert max(len(line) for line in lines if not line.startswith("NEXT")) <= 60
+    [place] = [k for k, line in enumerate(lines) if line.startswith("Calibrator")]
+    assert lines[place].split() == ["Calibrator", "Full", "INT8", "meets", "first", "recipe"]
+    assert lines[place + 5].split() == ["percentile", "99.999", "90.0000%", "no", "5%"]
+    [inputs] = [line for line in lines if line.startswith("Recipe on")]
+    assert inputs.split() == ["Recipe", "on", "holds", "mean", "5th", "perc.", "worst"]
 
 
 def test_what_is_not_shown_is_counted(crowded):
@@ -95,7 +114,7 @@ def test_what_is_not_shown_is_counted(crowded):
 def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
     whole = printed(crowded, every_layer=True)
     assert sum("[1, 8, 4, 4]" in line for line in whole) == len(crowded.layers)
-    small = replace(crowded, layers=crowded.layers[:3] + crowded.layers[-4:], notes=())
+    small = replace(crowded, layers=crowded.layers[:3] + crowded.layers[-4:], notes=(), answer=None)
     assert sum("[1, 8, 4, 4]" in line for line in printed(small)) == 7
     assert not any("[1, 8, 4, 4]" in line for line in printed(crowded))
 

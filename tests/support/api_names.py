@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,8 @@ COMMON = (
 
 WEAK = ("tensorrt_weak.py", "tensorrt_walk.py", "weak_plan.py", "tensorrt_dla.py")
 """The files that run with TensorRT before 11 only."""
+
+_CONSTRUCTOR = ".__init__"
 
 MODULES = {"trt", "rt.module", "self._rt.module", "rt.rt.module"}
 """Expressions that stand for TensorRT's module."""
@@ -63,10 +66,76 @@ OURS = {"rt.logger": {"records"}, "network": {"inputs", "source"}}
 """Attributes of our own subclasses, and of our own objects of the same name."""
 
 
+@dataclass(frozen=True)
+class Called:
+    """A call of TensorRT in the source.
+
+    Attributes:
+        name: ``Class.method``, or ``Class`` for its constructor.
+        positional: the number of arguments without a name.
+        keywords: the names of the others.
+    """
+
+    name: str
+    positional: int
+    keywords: tuple[str, ...]
+
+    def fits(self, arguments: str) -> bool:
+        """Returns true if the arguments are those of a signature, as ``tools/binding_names.py`` writes it."""
+        known = arguments.split()
+        names = [one.rstrip("=") for one in known]
+        given = {*names[: self.positional], *self.keywords}
+        required = {one for one in known if not one.endswith("=")}
+        doubled = set(names[: self.positional]) & set(self.keywords)
+        return self.positional <= len(names) and required <= given <= set(names) and not doubled
+
+
+def calls_in(path: Path) -> list[Called]:
+    """Returns the calls of TensorRT in a file, and TensorRT's calls of its subclasses; none with ``*`` arguments."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = _called(ast.unparse(node.func.value), node.func.attr, _objects(path))
+            keywords = tuple(keyword.arg for keyword in node.keywords if keyword.arg)
+            is_plain = len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args)
+            if name and is_plain:
+                count = len(node.args) - name.endswith(_CONSTRUCTOR)
+                found.append(Called(name.removesuffix(_CONSTRUCTOR), count, keywords))
+        elif isinstance(node, ast.ClassDef):
+            for base in (ast.unparse(base).rpartition(".") for base in node.bases):
+                methods = (part for part in node.body if isinstance(part, ast.FunctionDef))
+                public = (method for method in methods if base[0] in MODULES and not method.name.startswith("_"))
+                found += [Called(f"{base[2]}.{method.name}", len(method.args.args) - 1, ()) for method in public]
+    return found
+
+
+def _called(of: str, name: str, objects: dict[str, str]) -> str:
+    """Returns the name of a function of TensorRT that is called on an expression; empty if it is none of these."""
+    module, _, kind = of.rpartition(".")
+    if of in MODULES:
+        return name
+    if module in MODULES:
+        return f"{kind}.{name}"
+    return f"{objects[of]}.{name}" if of in objects and name not in OURS.get(of, ()) else ""
+
+
+def signatures_in(path: Path) -> dict[str, list[str]]:
+    """Returns, by function, the arguments of its signatures in a file that ``tools/binding_names.py`` wrote."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in path.read_text().splitlines():
+        name, _, arguments = line.rstrip(")").partition("(")
+        found[name].append(arguments)
+    return found
+
+
+def _objects(path: Path) -> dict[str, str]:
+    return IN_CHECKS if path.parent == CHECKS else OBJECTS | IN_FILE.get(path.name, {})
+
+
 def names_used(path: Path) -> dict[str, set[str]]:
     """Returns, by class, the names of TensorRT that a file uses; ``*`` stands for the module."""
     tree = ast.parse(path.read_text())
-    objects = IN_CHECKS if path.parent == CHECKS else OBJECTS | IN_FILE.get(path.name, {})
+    objects = _objects(path)
     found: dict[str, set[str]] = defaultdict(set)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and not node.attr.startswith("_"):

@@ -117,30 +117,6 @@ class FakeBuilder:
         return FakeEngine({})
 
 
-@dataclass(frozen=True)
-class MaySegfault:
-    """A builder of the real engine whose build of one plan, told by its key, crashes."""
-
-    builder: object
-    crashing: str
-
-    @property
-    def engine(self):
-        return self.builder.engine
-
-    typing = "strong"
-    arithmetic = MEASURED
-    versions = {}  # noqa: RUF012
-
-    def build(self, plan):
-        if plan.key() == self.crashing:
-            segfault()
-        return self.builder.build(plan)
-
-    def reference(self):
-        return self.builder.reference()
-
-
 def made(faults, _options):
     """A ``FakeBuilder`` as a crew has it made."""
     return FakeBuilder(faults)

@@ -7,8 +7,8 @@ from time import perf_counter, sleep
 
 import subjects
 from bench import Experiment
-from faulty import crash, hang, make_faulty, run_out_of_memory
 
+from tests.support.faulty_builder import crash, hang, make_faulty, run_out_of_memory
 from trt_bisect.builder.base import Engine
 from trt_bisect.builder.cuda_memory import Device, open_device
 from trt_bisect.builder.isolation import IsolatedBuilder

@@ -2,50 +2,71 @@
 
     python tools/gpu_check/rehearse.py .gpu
 
-``.gpu`` is the folder that ``pack.sh`` left. Its parts are checked against the limit and their MANIFEST, and unpacked
-by its own ``unpack.sh``, in this machine's /tmp as on the other one. Then every module is imported in the environment
-that it wrote, and ``tools/gpu_check --rehearse`` starts every check up to the first call of the driver. Exit code 0:
-all of it works; 1: something does not.
+``.gpu`` is the folder that ``pack.sh`` left. The calls are those that ``calls.py`` prints. Each one runs as on the
+other machine: in a folder with nothing but a copy of the working tree and what it carries, with no variable of this
+shell. ``unpack.sh`` unpacks to /tmp/trt, here as there. Every check is started up to the first call of the driver.
+Exit code 0: all of it works; 1: something does not; 2: /tmp/trt is in the way.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-ROOT = Path(__file__).resolve().parents[2]
-MIB = 1 << 20
-LIMIT_MIB = 64
-"""What one call may carry: the working tree and the folders named with it."""
-ENVIRONMENT = "/tmp/trt/env"
+from calls import (
+    ENVIRONMENT,
+    FLAVOURS,
+    LIMIT_MIB,
+    LONGEST,
+    MIB,
+    ROOT,
+    Call,
+    bytes_of,
+    calls_of,
+    fit,
+    tree_bytes,
+    tree_files,
+)
+
 MODULES = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "pandas", "polygraphy", "rich", "typer", "trt_bisect")
-ENGINES = {"trt86": ("tensorrt", "tensorrt"), "rtx": ("tensorrt_rtx_bindings", "tensorrt-rtx")}
+BINDINGS = {"trt86": "tensorrt", "rtx": "tensorrt_rtx_bindings"}
 NO_DRIVER = "libcuda.so.1"
+LEFT_BEHIND = (Path("/tmp/trt"), Path("/tmp/gpu-parts"))
+"""The folders of unpack.sh."""
 
 
 def main() -> int:
     """Runs the steps; a step that fails does not keep the others from running."""
     parser = argparse.ArgumentParser(prog="rehearse", description="Rehearses the way to a GPU machine without one.")
     parser.add_argument("pack", type=Path, help="the folder that pack.sh left, such as .gpu")
-    parser.add_argument("--flavour", choices=ENGINES, default="trt86", help="that pack.sh was asked for")
-    parser.add_argument("--seconds", type=float, default=900.0, help="for the checks together")
+    parser.add_argument("--flavour", choices=FLAVOURS, default="trt86", help="that pack.sh was asked for")
     asked = parser.parse_args()
-    module, engine = ENGINES[asked.flavour]
-    checks = f"python tools/gpu_check --rehearse --engine {engine} --seconds {asked.seconds:g}"
-    steps: list[tuple[str, Callable[[], str]]] = [
-        ("sizes", lambda: sizes(asked.pack, tree_bytes())),
-        ("manifest", lambda: manifest(asked.pack)),
-        ("unpack", lambda: shell(f"bash {asked.pack}/bin/unpack.sh")),
-        *((f"import {name}", lambda name=name: imports(name)) for name in (*MODULES, module)),
-        ("import pycuda.driver", lambda: imports("pycuda.driver", NO_DRIVER)),
-        ("checks", lambda: in_environment(checks)),
+    in_the_way = [str(folder) for folder in LEFT_BEHIND if folder.exists()]
+    if in_the_way:
+        print(f"rehearse: remove {' and '.join(in_the_way)}, of another rehearsal.", file=sys.stderr)
+        return 2
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
+    results = [
+        step("parts", lambda: fit(asked.pack, tree_bytes())),
+        step("manifest", lambda: manifest(asked.pack)),
     ]
-    results = [step(name, work) for name, work in steps]
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+        for number, call in enumerate(calls_of(asked.pack, asked.flavour, rehearse=True), 1):
+            place = Path(folder) / str(number)
+            results.append(step(f"call {number}", lambda call=call, place=place: made(call, asked.pack, place)))
+            if Path(ENVIRONMENT).exists() and number == len(list(asked.pack.glob("p[0-9]*"))):
+                results += [step(f"import {name}", lambda name=name: imports(name)) for name in MODULES]
+                results.append(step("import the bindings", lambda: imports(BINDINGS[asked.flavour])))
+                results.append(step("import pycuda.driver", lambda: imports("pycuda.driver", NO_DRIVER)))
     return int(not all(results))
 
 
@@ -63,43 +84,9 @@ def step(name: str, work: Callable[[], str]) -> bool:
     return works
 
 
-def sizes(pack: Path, tree: int) -> str:
-    """Returns how large each call is that carries one part; raises ValueError if one is over the limit.
-
-    Args:
-        pack: the folder of the parts.
-        tree: the bytes of the working tree, which travels with each.
-    """
-    parts = sorted(pack.glob("p[0-9]*"))
-    if not parts:
-        raise ValueError(f"{pack} holds no parts: run pack.sh")
-    with_each = tree + bytes_of(pack / "bin")
-    calls = {part.name: (with_each + bytes_of(part)) / MIB for part in parts}
-    largest = max(calls.values())
-    said = f"{len(parts)} calls, the largest {largest:.1f} of {LIMIT_MIB} MiB; the tree is {tree / MIB:.1f} MiB"
-    if largest > LIMIT_MIB:
-        room = int(LIMIT_MIB - with_each / MIB)
-        advice = f"pack in parts of at most {room} MiB" if room > 0 else "the tree alone is too large"
-        too_large = ", ".join(name for name, size in calls.items() if size > LIMIT_MIB)
-        raise ValueError(f"{said}: too large: {too_large}; {advice}")
-    return said
-
-
-def bytes_of(folder: Path) -> int:
-    """Returns the bytes of all files in a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def tree_bytes() -> int:
-    """Returns the bytes of the working tree: tracked files, and others that git does not ignore."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
-    return sum((ROOT / name).stat().st_size for name in names if name and (ROOT / name).is_file())
-
-
 def manifest(pack: Path) -> str:
     """Returns how many parts are as their MANIFEST says; raises ValueError if one is not."""
-    wanted = dict(reversed(line.split()) for line in (pack / "MANIFEST").read_text().splitlines())
+    wanted = dict(reversed(line.split()) for line in (pack / "bin" / "MANIFEST").read_text().splitlines())
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in pack.glob("p[0-9]*/part-*")}
     if wanted != found:
         wrong = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
@@ -107,24 +94,65 @@ def manifest(pack: Path) -> str:
     return f"{len(found)} parts are whole"
 
 
-def shell(command: str) -> str:
-    """Returns what a command printed; raises ValueError with its last lines if it fails."""
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+def made(call: Call, pack: Path, place: Path) -> str:
+    """Makes a call as the device tool does, and returns its size, its command and what it printed.
+
+    Args:
+        call: the call.
+        pack: the folder of the parts.
+        place: a folder that does not exist yet.
+
+    Raises:
+        ValueError: it is too large or too long, it fails, or it leaves no JSON where it should.
+    """
+    tree, out = place / "tree", place / "out"
+    for name in tree_files():
+        copy = tree / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy)
+    for name in call.carry:
+        shutil.copytree(pack.parent / name, tree / name)
+    out.mkdir()
+    size = bytes_of(tree) / MIB
+    about = f"{size:.1f} of {LIMIT_MIB} MiB, {len(call.command)} of {LONGEST} characters"
+    if size > LIMIT_MIB or len(call.command) > LONGEST:
+        raise ValueError(f"too large: {about}")
+    began = monotonic()
+    said = shell(call.command, tree, out, call.timeout_s)
+    about = f"{about}, {monotonic() - began:.1f} s in the command"
+    shutil.rmtree(tree)
+    return "\n".join([about, f"$ {call.command}", *said.splitlines(), *map(_record, sorted(out.glob("*.json")))])
+
+
+def _record(path: Path) -> str:
+    checks = json.loads(path.read_text())["checks"]
+    return f"$OUT/{path.name}: {len(checks)} checks, {path.stat().st_size} bytes"
+
+
+def shell(command: str, folder: Path, out: Path, seconds: float = 600.0) -> str:
+    """Returns what a command printed, without this shell's variables.
+
+    Raises:
+        ValueError: it fails, with its last lines, or takes too long.
+    """
+    variables = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"]
+    run = [*variables, f"OUT={out}", "bash", "-c", command]
+    try:
+        done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"not done after {seconds:.0f} s: {command}") from error
     if done.returncode:
-        raise ValueError("\n".join([f"exit code {done.returncode}", *(done.stdout + done.stderr).splitlines()[-12:]]))
+        last = (done.stdout + done.stderr).splitlines()[-12:]
+        raise ValueError("\n".join([f"exit code {done.returncode}", f"$ {command}", *last]))
     return done.stdout
 
 
-def in_environment(command: str) -> str:
-    """Returns what a command printed in the environment that unpack.sh wrote."""
-    return shell(f". {ENVIRONMENT} && {command}")
-
-
 def imports(name: str, may_lack: str = "") -> str:
-    """Returns a module's version; that it lacks ``may_lack``, which only the other machine has, is no failure."""
+    """Returns a module's version and place; without ``may_lack``, which only the other machine has, a sentence."""
+    script = f"import sys, {name}; m = sys.modules['{name}']; print(getattr(m, '__version__', ''), m.__file__)"
+    command = f'. {ENVIRONMENT} && PYTHONPATH="$PYTHONPATH:{ROOT}" python -W ignore -c "{script}"'
     try:
-        script = f"import sys, {name}; print(getattr(sys.modules['{name}'], '__version__', ''))"
-        return in_environment(f'PYTHONPATH={ROOT}:$PYTHONPATH python -W ignore -c "{script}"')
+        return shell(command, ROOT, ROOT).replace(str(ROOT), ".")
     except ValueError as error:
         if may_lack and may_lack in str(error):
             return f"all but {may_lack}, which the GPU machine has"

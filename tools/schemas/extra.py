@@ -87,6 +87,7 @@ class InputsFacts:
         fed: by ``calibration`` and ``judged``, the statistics of each input that the network was fed.
         shapes: of each dynamic input, its shape, or the smallest and the largest one.
         warnings: sentences on data that cannot be right.
+        part: a sentence on the part of the network that was judged; missing if it was all of it.
     """
 
     source: str = ""
@@ -99,6 +100,7 @@ class InputsFacts:
     fed: Mapping[str, Mapping[str, FedFacts]] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    part: str = ""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class OverallFigures:
         high: the layers that the recipe leaves high.
         meets: the recipe meets the threshold.
         latency: median milliseconds by plan; null if nothing was timed.
+        part: a sentence on the part of the network that was judged; empty if it was all of it.
         culprits: their names.
     """
 
@@ -59,6 +60,7 @@ class OverallFigures:
     high: tuple[str, ...]
     meets: bool
     latency: Mapping[str, float | None] | None
+    part: str
     culprits: tuple[str, ...]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
+from trt_bisect.support.figures import number, percent
 
 LOW_SIMILARITY = "low similarity"
 NOT_FINITE = "not finite"
@@ -104,7 +105,7 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float)
         yield (
             RESULT_QUANTIZED,
             f"it is an output of the network and is still rounded to {each.origin.quantized_dtype} in steps of "
-            f"{each.scale:.3g}: no layer after it becomes faster by that",
+            f"{number(each.scale)}: no layer after it becomes faster by that",
         )
 
 
@@ -130,7 +131,8 @@ def _range(each: Compared) -> Iterator[tuple[str, str]]:
     if rounding is None:
         return
     largest = max(abs(each.fp32.min), abs(each.fp32.max))
-    ends = f"a step is {each.scale:.3g}, the range ends at {each.origin.reach:.3g}, the largest value is {largest:.3g}"
+    step, reach = number(each.scale), number(each.origin.reach)
+    ends = f"a step is {step}, the range ends at {reach}, the largest value is {number(largest)}"
     if rounding.near_zero >= STARVED_SHARE:
         yield (
             STARVED,
@@ -168,12 +170,13 @@ def _channels(each: Compared) -> Iterator[tuple[str, str]]:
 
 
 def _loud(what: str, loud: LoudChannel) -> str:
-    return f"{what} {loud.channel} reaches {loud.peak:.3g}, {loud.times:.3g} times the median of the others"
+    return f"{what} {loud.channel} reaches {number(loud.peak)}, {number(loud.times)} times the median of the others"
 
 
 def _input(each: Compared) -> Iterator[tuple[str, str]]:
     spread = each.fp32
-    values = f"from {spread.min:.4g} to {spread.max:.4g}, mean {spread.mean:.4g}, standard deviation {spread.std:.4g}"
+    least, most, mean, std = (number(value, 4) for value in (spread.min, spread.max, spread.mean, spread.std))
+    values = f"from {least} to {most}, mean {mean}, standard deviation {std}"
     largest = max(abs(spread.min), abs(spread.max))
     if largest > _LARGE_INPUT:
         what = "its values are large, like pixels from 0 to 255"
@@ -187,7 +190,7 @@ def _input(each: Compared) -> Iterator[tuple[str, str]]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
+    return f"{percent(share, 4)} %"
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:

@@ -13,8 +13,8 @@ from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED,
 WORSE, BETTER, NEUTRAL = "worse", "better", "told"
 SIMILARITY, LATENCY, RECIPE_LAYERS = "similarity", "latency", "recipe"
 TARGET, THRESHOLD = "target", "threshold"
-CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER = "culprit", "outcome", "obeyed", "drop", "curve", "layer"
-FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD)
+CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "drop", "curve", "layer", "part"
+FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART)
 """Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 
@@ -40,7 +40,7 @@ class Change:
         kind: of the figure that changed.
         effect: ``worse``, ``better``, or ``told`` for a change that is neither.
         what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
-            ``threshold``; a plan for ``latency``; the name of a layer for all other kinds.
+            ``threshold``; a plan for ``latency``; ``network`` for ``part``; the name of a layer for all other kinds.
         before: the baseline's values, one for each repeat. For ``target`` and ``threshold`` that figure itself.
         now: the value of this nightly run.
     """
@@ -79,6 +79,7 @@ def changes(now: Figures, runs: Sequence[Figures], tolerances: Tolerances) -> tu
     """
     losses = _LossComparison(now.judge.loss, tolerances.similarity * _budget(now, runs))
     return (
+        *_part(now, runs),
         *_overall(now, runs, losses),
         *_latencies(now, runs, tolerances.latency),
         *_layer_names(now, runs),
@@ -178,6 +179,13 @@ def _overall(now: Figures, runs: Sequence[Figures], losses: _LossComparison) -> 
     if now.meets not in met or not alike:
         effect = NEUTRAL if now.meets in met else BETTER if now.meets else WORSE
         yield Change(RECIPE_LAYERS, effect, RECIPE, tuple(dict.fromkeys(run.high for run in runs)), now.high)
+
+
+def _part(now: Figures, runs: Sequence[Figures]) -> Iterator[Change]:
+    """A network of which another part is judged than in the baseline, or no longer a part alone."""
+    before = tuple(dict.fromkeys(run.part for run in runs))
+    if before != (now.part,):
+        yield Change(PART, WORSE if now.part else BETTER, "network", before, now.part)
 
 
 def _latencies(now: Figures, runs: Sequence[Figures], tolerance: float) -> Iterator[Change]:

@@ -49,6 +49,7 @@ class Figures:
         latency: median milliseconds of one inference by plan, None for a plan that could not be built. None as a whole
             if nothing was timed.
         layers: the quantizable layers by name.
+        part: a sentence on the part of the network that was judged; empty if it was all of it.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: a part has another type, as can happen when it comes from a
@@ -62,10 +63,11 @@ class Figures:
     meets: bool
     latency: Mapping[str, float | None] | None
     layers: Mapping[str, LayerFigures]
+    part: str = ""
 
     def __post_init__(self) -> None:
         self.judge.loss(self.threshold)
-        _refuse_other(self.high, str)
+        _refuse_other((*self.high, self.part), str)
         _refuse_other((self.meets,), bool)
         _refuse_other((*self.similarity.values(), *(self.latency or {}).values()), int, float, NoneType)
 

@@ -43,8 +43,9 @@ _INT8_KERNEL = re.compile(r"i8i8|i8f32|i8i32|int8|imma", re.IGNORECASE)
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*)\]$", re.DOTALL)
 _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 _REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
-_REGION = re.compile(r"\{ForeignNode\[(.*)\]\}$", re.DOTALL)
-_DLA = "dla"
+_REGION = re.compile(r"\{ForeignNode\[(.*?)\]\}", re.DOTALL)
+_DLA, _MYELIN = "dla", "myelin"
+"""The kinds of layers that are regions; so is a layer with ``_REGION`` in its name."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """The operators whose inputs' precision decides in what they compute."""
 
@@ -77,16 +78,17 @@ class EngineLayer:
     tactic: str
 
     @property
-    def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """The layers at the two ends of a region that TensorRT compiled as one; None for any other layer.
+    def is_region(self) -> bool:
+        """True for layers that TensorRT compiled as one, whose precisions the inspector does not tell."""
+        is_copy = _REFORMAT.match(self.name) is not None
+        return not is_copy and (self.kind.lower() in (_DLA, _MYELIN) or _REGION.search(self.name) is not None)
 
-        A region of one layer has it at both ends: ``{ForeignNode[a]}``.
-        """
-        found = _REGION.match(self.name)
-        if found is None:
-            return None
-        first, _, last = found.group(1).partition("...")
-        return named_in(first), named_in(last or first)
+    @property
+    def ends(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The layers at the two ends of each region in its name; of ``{ForeignNode[a]}`` it is ``a`` at both."""
+        for found in _REGION.finditer(self.name):
+            first, _, last = found.group(1).partition("...")
+            yield named_in(first), named_in(last or first)
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
@@ -137,9 +139,9 @@ def named_in(name: str) -> tuple[str, ...]:
     >>> named_in("Reformatting CopyNode for Input Tensor 0 to conv + relu")
     ()
     """
-    if _REGION.match(name) or _REFORMAT.match(name):
+    if _REFORMAT.match(name):
         return ()
-    return tuple(part for part in (part.strip() for part in _parts(name)) if part)
+    return tuple(part for part in (part.strip() for part in _parts(_REGION.sub("", name))) if part)
 
 
 def _parts(name: str) -> Iterator[str]:
@@ -191,14 +193,14 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
     for part in engine:
-        precision = None if part.kind in _NOT_COMPUTE or part.ends else _precision(part)
+        precision = None if part.kind in _NOT_COMPUTE or part.is_region else _precision(part)
         if precision is None:
             continue
         inside = sorted((by_name[name] for name in {*part.network_layers} & by_name.keys()), key=lambda one: one.index)
         for layer in _shown(part, inside):
             if ran.get(layer.index) != "int8":
                 ran[layer.index] = precision
-    return {**_in_regions(engine, network), **ran}
+    return {**ran, **_in_regions(engine, network)}
 
 
 def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
@@ -222,22 +224,23 @@ def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
 def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns the layers that ran in regions, by index.
 
-    A region's metadata may list its layers. Without such a list they are the layers from one end of it to the other
-    that no other part of the engine names; an end that is no layer of the network, such as a constant, leaves that
+    A region's metadata, or its name, may list its layers. Without such a list they are its ends, and the layers between
+    them that no other part of the engine names; an end that is no layer of the network, such as a constant, leaves that
     side open.
     """
     indices = {layer.name: layer.index for layer in network}
-    named = {indices[name] for part in engine if not part.ends for name in part.network_layers if name in indices}
+    named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}
     found: dict[int, str] = {}
     for part in engine:
-        if part.ends is None:
-            continue
-        first, last = ([indices[name] for name in end if name in indices] for end in part.ends)
-        both = [*first, *last]
-        low, high = min(both) if first else 0, max(both) if last else len(network) - 1
-        listed = [indices[name] for name in part.network_layers if name in indices]
-        inside = listed or [k for k in range(low, high + 1) if k not in named]
-        found.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
+        if part.is_region:
+            inside = {indices[name] for name in part.network_layers if name in indices}
+            is_listed = part.network_layers != named_in(part.name)
+            for first, last in () if is_listed else part.ends:
+                begins, ends = ([indices[name] for name in end if name in indices] for end in (first, last))
+                both = [*begins, *ends]
+                low, high = min(both) if begins else 0, max(both) if ends else len(network) - 1
+                inside.update(both, (k for k in range(low, high + 1) if k not in named))
+            found.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
     return found
 
 

@@ -50,8 +50,8 @@ def calibrate_command(model: Model, options: CalibrateOptions, display: Display)
             }
         )
     display.say(
-        f"{len(ranges.scales)} scales ({ranges.origin}) written to {options.output}, "
-        f"for TensorRT {version} (--trt-version)."
+        f"{len(ranges.scales)} scales ({ranges.origin}) for TensorRT {version} (--trt-version), written to\n"
+        f"{options.output}"
     )
     for sentence in notes_on_unusable(ranges.unusable.items()):
         typer.echo(f"{sentence}.", err=True)

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model
 
 
+@with_config
 def check_command(
     model: Model,
     display: Display,

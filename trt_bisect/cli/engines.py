@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display, console
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import EngineStatus
 
 
+@with_config
 def engines_command(display: Display) -> None:
     """Lists the inference engines: version, typing, device, and why one cannot be used."""
     from trt_bisect.builder.engines import list_engines
@@ -35,7 +37,7 @@ def engines_table(engines: tuple[EngineStatus, ...]) -> Table:
             engine.version or "-",
             ", ".join(engine.typings) or "-",
             engine.device or "-",
-            "[green]yes[/green]" if engine.usable else f"[red]no[/red] {_plain(engine.why_not)}",
+            "[green]yes[/green]" if engine.usable else f"[red]no:[/red] {_plain(engine.why_not)}",
         )
     return table
 

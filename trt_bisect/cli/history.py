@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import WIDE, Top
 from trt_bisect.errors import BadInput
@@ -24,6 +25,7 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+@with_config
 def history_command(
     display: Display,
     where: Annotated[
@@ -122,13 +124,13 @@ def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> No
     screen = console(WIDE)
     if trials:
         tried = kept.past_trials(wanted)
-        rows, table = len(tried), trial_table(tried[-top:])
+        rows, table = len(tried), trial_table(tried[-top:], screen)
     else:
         reports = kept.past(wanted)
         groups = trends(reports)
         by_run = wanted.label is not None
         rows = len(reports) if by_run else len(groups)
-        table = run_table(groups, top) if by_run else trend_table(groups[: top or None])
+        table = run_table(groups, top, screen) if by_run else trend_table(groups[: top or None], screen)
     if not rows:
         screen.print(f"Nothing of that kind is recorded in {kept.path}.", markup=False, soft_wrap=True)
         return

@@ -1,19 +1,18 @@
-"""The parameters of a command, made from its options: flags, help panels, choices, defaults, ``--config``."""
+"""The parameters of a command, made from its options: flags, help panels, choices, defaults."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from trt_bisect.cli.config import config_parameter
 from trt_bisect.jobs.options.declare import OptionInfo, Options
-from trt_bisect.jobs.options.kinds import SWITCH
-from trt_bisect.jobs.options.tables import read_config
 
 Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
@@ -29,7 +28,7 @@ def with_options(
     """Makes a command of a function: its parameter ``options`` becomes the flags of a class of options.
 
     The options on the command line are put together and checked, and the function is called with them. ``--config``
-    gives defaults to all of them, and to ``model``.
+    gives defaults to all of them, and to the other parameters of the function.
 
     Args:
         options: the command's.
@@ -43,7 +42,7 @@ def with_options(
             *(_keyword(each) for each in own.values() if each.name != "options"),
             *map(_parameter, flags),
             *map(_old_parameter, options.RENAMED),
-            *([_config_parameter(options)] if config else []),
+            *([config_parameter(own, options)] if config else []),
         ]
 
         @functools.wraps(function)
@@ -102,37 +101,6 @@ def _rename(options: type[Options], given: dict[str, Any]) -> None:
             given[renamed.new] = renamed.value(value)
             note = f"trt-bisect: --{old} is an old name: give --{renamed.new} {given[renamed.new]}."
             typer.echo(note, err=True)
-
-
-def _config_parameter(options: type[Options]) -> inspect.Parameter:
-    def take(context: typer.Context, file: Path | None) -> Path | None:
-        if file is not None:
-            values = read_config(file, options)
-            context.default_map = {**(context.default_map or {}), **_defaults(options, values)}
-        return file
-
-    described = typer.Option(
-        "--config",
-        callback=take,
-        is_eager=True,
-        show_default=False,
-        help="A TOML file with options, named as in Python; those on the command line come before it.",
-    )
-    return inspect.Parameter("config", _KEYWORD, default=None, annotation=Annotated[Path | None, described])
-
-
-def _defaults(options: type[Options], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values from a file as defaults of flags."""
-    infos = {info.name: info for info in options.declared()}
-    defaults: dict[str, Any] = {}
-    for name, value in values.items():
-        info = infos.get(name)
-        if info is None or info.kind is SWITCH:
-            defaults[name] = value
-        else:
-            words = info.kind.words(value)
-            defaults[name] = list(words) if info.kind.several else words[0]
-    return defaults
 
 
 def in_folder(options: _Given, model: Path) -> _Given:

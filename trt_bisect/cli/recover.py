@@ -28,5 +28,4 @@ def recover_command(model: Model, options: RecoverOptions, display: Display) -> 
         screen = console(140)
         print_recovery(found, screen)
         screen.print(f"\nThe recipe, the front and all figures: {options.output}", markup=False, soft_wrap=True)
-    if not found.meets:
-        raise typer.Exit(1)
+    raise typer.Exit(found.exit_code)

@@ -46,13 +46,12 @@ def run_command(
         print_verdict(report, console)
         raise typer.Exit(report.exit_code)
     print_report(report, console, every_layer=all_layers)
-    if report.explanation is not None:
-        print_advice(report.explanation, report.metric, console, in_full=all_layers)
+    if all_layers and report.explanation is not None:
+        print_advice(report.explanation, report.metric, console)
     console.print(
         f"Plans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
-        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB. Report and recipe: {folder}\n"
-        f"The page to look at: {folder / PAGE}",
+        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB.",
         markup=False,
-        soft_wrap=True,
     )
+    console.print(f"Report and recipe: {folder}\nThe page to look at: {folder / PAGE}", markup=False, soft_wrap=True)
     raise typer.Exit(report.exit_code)

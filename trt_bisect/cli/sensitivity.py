@@ -34,6 +34,7 @@ def sensitivity_command(
     ``worth``: gain for its share of the multiply-adds.
     """
     from trt_bisect.jobs.sensitivity import sensitivity_with
+    from trt_bisect.report.screen.layout import with_columns_that_fit
     from trt_bisect.results.sensitivity import WAYS
 
     if way not in ("all", *WAYS):
@@ -48,14 +49,13 @@ def sensitivity_command(
         return
     shown = rows[:top] if top else rows
     screen = console(140)
-    screen.print(_table(shown, found.metric, sort))
+    screen.print(with_columns_that_fit(_table(shown, found.metric, sort), screen, ("op_type", "MACs%", "worth")))
     full = "not measured" if found.full is None else f"{found.full:.6g}"
     screen.print(
-        f"\n{len(shown)} of {len(rows)} rows. Loss of full INT8: {full} ({found.metric}, {found.arithmetic}). "
-        f"All rows: {options.output}",
+        f"\n{len(shown)} of {len(rows)} rows. Loss of full INT8: {full} ({found.metric}, {found.arithmetic}).",
         markup=False,
-        soft_wrap=True,
     )
+    screen.print(f"All rows: {options.output}", markup=False, soft_wrap=True)
 
 
 def _table(rows: tuple[SensitiveOp, ...], metric: str, sort: str) -> Table:

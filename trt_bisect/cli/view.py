@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display
 from trt_bisect.errors import BadInput
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from trt_bisect.view.certificate import Certificate
 
 
+@with_config
 def view_command(
     display: Display,
     folder: Annotated[Path, typer.Argument(help="A run folder, or the folder above several.", show_default=False)],

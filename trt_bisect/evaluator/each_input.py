@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,32 @@ JudgeAt = Callable[[int, Outputs], Judged]
 """From the place of an input, and a plan's outputs for it."""
 INPUTS = "inputs"
 """The first word of the engines' name in the keys of these trials."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A share of the loss allowed that a plan has to leave unused.
+
+    Attributes:
+        share: of the loss allowed.
+        spared: the number of inputs that may use it.
+    """
+
+    share: float = 0.0
+    spared: int = 0
+
+    def loss(self, losses: Collection[float]) -> float:
+        """Returns the loss that is judged: the largest, or as much as those have that leave the margin, with it.
+
+        Args:
+            losses: by input; infinite without any.
+        """
+        ranked = sorted(losses, reverse=True)
+        left = ranked[self.spared :]
+        return max([*ranked[:1], *(loss / (1.0 - self.share) for loss in left[:1])], default=math.inf)
+
+
+NO_MARGIN = Margin()
 
 
 class Runner(Protocol):
@@ -131,6 +157,9 @@ class _Pending:
 class EachInput:
     """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
 
+    Attributes:
+        margin: plans have to leave it; it can be changed at any time.
+
     Args:
         given: the inputs.
         judge: judges the outputs for one input.
@@ -167,6 +196,7 @@ class EachInput:
         self._found: dict[PrecisionPlan, dict[int, float]] = {}
         self._failed: set[PrecisionPlan] = set()
         self._together = together
+        self.margin = NO_MARGIN
 
     def losses(
         self,
@@ -215,7 +245,7 @@ class EachInput:
         """Returns the loss of a plan from those on the inputs that it was run on so far, of ``inputs`` in all."""
         if self._together:
             return sum(losses.values()) / max(inputs, 1)
-        return max(losses.values(), default=math.inf)
+        return self.margin.loss(losses.values())
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
         """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""

@@ -30,7 +30,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
-from trt_bisect.support.files import make_folder
+from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def compare(
 
 def compare_with(model: str | Path | Network | None, options: CompareOptions) -> Comparison:
     """Does what ``compare`` does."""
-    folder = None if options.output is None else make_folder(Path(content_of(options.output)))
+    folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     how = options.calibrating()
     fp32, int8, threshold = options.fp32, options.int8, options.threshold
-    with closing(options.progress or default_progress()) as shown:
+    with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = None if model is None else options.network(model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:

@@ -12,7 +12,7 @@ from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.model.network import Network
 from trt_bisect.support.plain_json import shape_text
 
-FED, WARNINGS, SHAPES = "fed", "warnings", "shapes"
+FED, WARNINGS, SHAPES, PART = "fed", "warnings", "shapes", "part"
 """The keys in ``Report.inputs``."""
 
 
@@ -29,6 +29,8 @@ class FedData:
         self._calibration: tuple[FedInput, ...] = ()
         self._calibrated_with = ""
         self._warnings: list[str] = []
+        if network.part:
+            say(f"PART: {network.part}")
 
     def calibrated_with(self, data: Dataset) -> None:
         """Looks at the calibration data, at most 100 samples of them."""
@@ -36,28 +38,32 @@ class FedData:
         self._calibrated_with = data.source
         self._warn(on_values(self._network, self._calibration, data.source))
 
-    def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges) -> dict[str, Any]:
+    def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges, *, of_calibration: bool) -> dict[str, Any]:
         """Looks at the judged inputs.
 
         Args:
             feeds: the inputs.
             source: the name of their data.
             ranges: of the activations; where they do not come from data, they tell what the calibration saw.
+            of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
 
         Returns:
             Facts for ``Report.inputs``: ``fed``, by ``calibration`` and ``judged`` the statistics of each input;
-            ``shapes``, of dynamic inputs; ``warnings``, sentences.
+            ``shapes``, of dynamic inputs; ``warnings``, sentences; ``part``, a sentence if a part is judged alone.
         """
         fed = statistics(feeds[:MOST_SAMPLES])
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
         if not self._warnings:
             self._warn(on_values(self._network, fed, source))
-        self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
+        if not of_calibration:
+            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
         facts: dict[str, Any] = {
             FED: {name: _facts(each) for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         }
         if not self._network.is_static:
             facts[SHAPES] = _shapes(feeds)
+        if self._network.part:
+            facts[PART] = self._network.part
         return {**facts, **({WARNINGS: list(self._warnings)} if self._warnings else {})}
 
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:

@@ -87,7 +87,8 @@ class Preparation:
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += kept_high
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
-        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges)}
+        own = inputs is None and dataset is None
+        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges, of_calibration=own)}
         self.notes += [*self.data.fed.notes(feeds), *_faint_note(about)]
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)

@@ -30,7 +30,7 @@ from trt_bisect.model.shapes import groups_within
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
 from trt_bisect.results.profile import Profile, ProfiledTensor
-from trt_bisect.support.files import make_folder
+from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ def profile(
 def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:
     """Does what ``profile`` does."""
     how = options.calibrating()
-    folder = None if options.output is None else make_folder(Path(content_of(options.output)))
+    folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     network = options.network(model, options.shapes)
     layers = _chosen(network, options.prefix, options.op_types)
-    with closing(options.progress or default_progress()) as shown:
+    with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
         ranges, data = ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges({}), None)
         samples = (

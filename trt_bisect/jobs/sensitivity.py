@@ -25,7 +25,6 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
-from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def sensitivity(
 
 def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
     """Does what ``sensitivity`` does."""
-    folder = None if options.output is None else make_folder(Path(content_of(options.output)))
+    folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:
         network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown, judgement=_AnythingGoes)

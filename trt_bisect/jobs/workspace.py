@@ -11,6 +11,7 @@ from pathlib import Path
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import Heartbeat
+from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
@@ -19,7 +20,7 @@ _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 
 @contextmanager
 def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
-    """Progress, shown and written into ``folder``, which is locked, and rid of what killed runs were writing.
+    """Progress, shown and written into ``folder``, which is made, locked, and rid of what killed runs were writing.
 
     Args:
         folder: of the run; without one there is nothing to lock, and nothing to record.
@@ -27,9 +28,10 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
         history: where the run is recorded when it ends: ``beside``, ``none`` or a file.
 
     Raises:
-        BadInput: another run works in the folder.
+        BadInput: another run works in the folder, or it cannot be written to.
     """
     with ExitStack() as open_until_the_end:
+        open_until_the_end.enter_context(output_folder(folder))
         if folder is not None:
             open_until_the_end.enter_context(locked(folder))
             for place in (folder, folder / "recipe"):

@@ -25,7 +25,7 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network
 from trt_bisect.results.worst import WorstReport, without_infinities
-from trt_bisect.support.files import make_folder
+from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import default_progress
 
 if TYPE_CHECKING:
@@ -65,13 +65,12 @@ def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstRepor
         raise BadInput(f"The threshold {options.threshold} is no number to compare with.", "Give the worst good value.")
     metric, direction = _metric_and_direction(options.metric, options.direction)
     options = replace(options, metric=metric, direction=direction)
-    if options.output is not None:
-        make_folder(Path(content_of(options.output)))
-    network = options.network(model, options.shapes)
-    with closing(options.progress or default_progress()) as shown:
+    folder = None if options.output is None else Path(content_of(options.output))
+    with output_folder(folder), closing(options.progress or default_progress()) as shown:
+        network = options.network(model, options.shapes)
         report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
-    if options.output is not None:
-        report.save(content_of(options.output))
+        if folder is not None:
+            report.save(folder)
     return report
 
 

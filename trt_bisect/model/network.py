@@ -41,6 +41,7 @@ class Network:
         has_file: true if the file is on this machine.
         per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
+        part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
 
@@ -55,6 +56,7 @@ class Network:
     has_file: bool = True
     per_tensor: bool = False
     scales: Mapping[str, np.float32] = field(default_factory=dict)
+    part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -259,7 +261,8 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str) ->
         inputs=tuple(spec_of(value) for value in skeleton.graph.input),
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
-        notes=(*cut, *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        notes=(*([cut.note] if cut else ()), *_pair_notes(layers, pairs), *dropped, *_notes(layers)),
+        part=cut.part if cut else "",
     )
 
 

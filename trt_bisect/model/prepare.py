@@ -21,7 +21,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import attach_weights, detach_weights, subgraphs_of_attribute
-from trt_bisect.model.unknown_ops import BEFORE, add_types, cut_around
+from trt_bisect.model.unknown_ops import BEFORE, Cut, add_types, cut_around
 
 MIN_OPSET = 11
 QDQ_OPSET = 13
@@ -35,9 +35,7 @@ _ONLY_ERRORS = 3
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def prepare(
-    model: onnx.ModelProto, shapes: Shapes, source: str, part: str = BEFORE
-) -> tuple[gs.Graph, tuple[str, ...]]:
+def prepare(model: onnx.ModelProto, shapes: Shapes, source: str, part: str = BEFORE) -> tuple[gs.Graph, Cut | None]:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
@@ -47,7 +45,7 @@ def prepare(
         part: that is kept where ONNX Runtime cannot run a node, see ``model.unknown_ops``.
 
     Returns:
-        The graph, and notes on what was cut off.
+        The graph, and where it was cut; None if it is whole.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -56,7 +54,7 @@ def prepare(
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)
-    model, notes = cut_around(model, weights, part, source)
+    model, cut = cut_around(model, weights, part, source)
     _fix_shapes(model.graph, shapes, source)
     add_types(model, weights)
     model = _convert_opset(model, source)
@@ -77,7 +75,7 @@ def prepare(
     ).cleanup()
     bypass_identities(graph)
     fold_batch_normalization(graph)
-    return graph.cleanup(), notes
+    return graph.cleanup(), cut
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:

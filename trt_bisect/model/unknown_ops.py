@@ -31,6 +31,19 @@ Kind = tuple[str, str]
 
 
 @dataclass(frozen=True)
+class Cut:
+    """The place where a network was cut, in sentences.
+
+    Attributes:
+        part: the part that is judged, and what is not; it stands above a verdict.
+        note: the operators that cannot be run, the tensors at the cut, and what else can be done.
+    """
+
+    part: str
+    note: str
+
+
+@dataclass(frozen=True)
 class _Split:
     """The nodes of a graph around nodes that cannot be run.
 
@@ -49,8 +62,8 @@ class _Split:
 
 def cut_around(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], part: str, source: str
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """Returns the part of a network that ONNX Runtime can run, and a note on it.
+) -> tuple[onnx.ModelProto, Cut | None]:
+    """Returns the part of a network that ONNX Runtime can run, and where it was cut.
 
     Args:
         model: its functions are inlined and its nodes named; not changed.
@@ -59,7 +72,7 @@ def cut_around(
         source: the file's name, for messages.
 
     Returns:
-        The model itself and no note if it has no such node.
+        The model itself and None if it has no such node.
 
     Raises:
         BadInput: nothing is left of the network, or the type of a tensor that it is cut at is not known.
@@ -77,8 +90,8 @@ def cut_around(
         unknown |= named
         kept = _part(typed, unknown, part, source)
     if not unknown:
-        return model, ()
-    return kept, (_note(_split(model.graph, unknown), kept, part),)
+        return model, None
+    return kept, _cut(_split(model.graph, unknown), kept, part)
 
 
 def kind_of(node: onnx.NodeProto) -> Kind:
@@ -211,17 +224,20 @@ def _nothing_left(split: _Split, source: str, part: str) -> BadInput:
     )
 
 
-def _note(split: _Split, kept: onnx.ModelProto, part: str) -> str:
+def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
     judged, left = (split.before, split.after) if part == BEFORE else (split.after, split.before)
     ends = [value.name for value in (kept.graph.output if part == BEFORE else kept.graph.input)]
     where = f"on {_quoted(ends)}" if part == BEFORE else f"from data with {_quoted(ends)}"
     other = AFTER if part == BEFORE else BEFORE
     without = f"; not judged: {_quoted([node.name for node in left])}" if left else ""
     count = f"{len(judged)} {'node' if len(judged) == 1 else 'nodes'}"
-    return (
+    names = _quoted([node.name for node in split.unknown])
+    of_all = f"{len(judged)} of {len(judged) + len(split.unknown) + len(left)} nodes"
+    return Cut(
+        f"Only the part {part} {names} was judged, {of_all}. This is no verdict on the whole network.",
         f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. Judged is the part {part} it, "
         f"{count}, {where}{without}. The recipe holds for the part that is judged. '--ort-ops' gives ONNX Runtime the "
-        f"operator; '--unknown-ops {other}' judges the other part"
+        f"operator; '--unknown-ops {other}' judges the other part",
     )
 
 

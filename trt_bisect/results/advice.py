@@ -27,6 +27,7 @@ from trt_bisect.results.remedy_commands import (
     with_cache,
     with_moved,
 )
+from trt_bisect.support.figures import number, percent
 
 CALIBRATOR = "another calibrator"
 PER_CHANNEL = "per-channel weights"
@@ -249,11 +250,11 @@ def _high_remedies(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Rem
     }
     if facts.reach > _FP16_LARGEST:
         del reasons[Precision.FP16]
-        reasons[Precision.FP32] = f"Its values reach {facts.reach:.3g}, more than FP16 can hold."
+        reasons[Precision.FP32] = f"Its values reach {number(facts.reach)}, more than FP16 can hold."
     in_half = layer.dtype == "float16" and Precision.FP16 in reasons
     if in_half:
         del reasons[Precision.FP32]
     for high, why in reasons.items():
         done = " This run's recipe does that for all culprits." if high is setting.high or in_half else ""
-        speed = f"the layer, {100 * facts.share:.2g} % of the multiply-adds, runs in {HIGH[high]}"
+        speed = f"the layer, {percent(facts.share)} % of the multiply-adds, runs in {HIGH[high]}"
         yield Remedy(HIGH[high], why + done, speed, keeping_high(setting, layer.name, high))

@@ -83,6 +83,8 @@ class AnswerFacts:
             ``followers in INT8`` tells and does not decide.
         doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
+        margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
+        spared: the number of inputs that may use the margin.
         confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow. Of each
             sentence the words before the first colon say it in short.
     """
@@ -95,6 +97,8 @@ class AnswerFacts:
     equals: tuple[tuple[str, ...], ...] = ()
     settings: Mapping[str, float | None] = field(default_factory=dict)
     aim: float | None = None
+    margin: float = 0.0
+    spared: int = 0
     doubts: tuple[str, ...] = ()
     confidence: tuple[str, ...] = ()
 

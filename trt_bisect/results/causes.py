@@ -11,6 +11,7 @@ from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import WEIGHT
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.support.figures import number, percent
 
 SPREAD_OUT = "no abnormal tensor"
 """The cause of culprits whose tensors are all normal: many small roundings add up."""
@@ -100,7 +101,7 @@ def _words(cause: str, rounded: Sequence[Compared], calibrator: str) -> str:
             (each.times, one) for one in rounded for each in (one.loud, one.loud_input) if each and each.times >= 20
         ]
         if loud:
-            return f"one channel of the {_sides(loud)} reaches {_from_to(loud, '{:.3g}'.format)} times the others"
+            return f"one channel of the {_sides(loud)} reaches {_from_to(loud, number)} times the others"
     return {
         NOT_FINITE: "INT8 makes values that are not finite",
         NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
@@ -121,4 +122,4 @@ def _from_to(found: Sequence[tuple[float, Compared]], text: Callable[[float], st
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{percent(share)} %"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
 
 
 def figure_text(metric: str, value: float | None) -> str:
@@ -16,3 +16,8 @@ def figure_text(metric: str, value: float | None) -> str:
         return "-"
     known = JUDGING.get(metric)
     return known.text(value) if known else f"{value:.6g}"
+
+
+def threshold_text(metric: str, value: float) -> str:
+    """Returns a threshold of a metric with the digits that it was given with: ``99.5%``."""
+    return f"{100 * value:.6g}%" if metric in FRACTIONS else figure_text(metric, value)

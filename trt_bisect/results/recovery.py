@@ -87,6 +87,8 @@ class Recovery(WithRecipe):
         answer: the ranges, and the inputs on which the recipe holds; None in older files.
         by_input: where several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
             empty where an accuracy decides.
+        part: a sentence on the part of the network that was judged; empty if it was all of it.
+        accepted: a plan that meets the target on a part counts as a pass.
         files: of the recipe; None in a recovery read from a file.
         graph: the value of ``network_facts``; None in a recovery read from a file.
     """
@@ -125,8 +127,15 @@ class Recovery(WithRecipe):
     stopped: bool = False
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answer: AnswerFacts | None = None
+    part: str = ""
+    accepted: bool = False
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the plan meets the target, and on the whole network unless a part is accepted; else 1."""
+        return 0 if self.meets and (not self.part or self.accepted) else 1
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the plans of the front, the cheapest first."""

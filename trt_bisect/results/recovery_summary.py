@@ -50,9 +50,10 @@ def _target(found: Recovery) -> list[str]:
         high = found.measured["high"]
         all_high = "" if high is None else f"; all layers high measure {_figure(found, high)}"
         return [f"That misses the target of {least}{all_high}."]
-    met = [f"That meets the target of {least}."]
+    margin = found.answer.margin if found.answer else 0.0
+    met = [f"That meets the target of {least}{f' with a margin of {margin:.0%}' if margin else ''}."]
     if found.high and found.minimal:
-        met.append("Each of them alone back in INT8 was measured, and misses it.")
+        met.append(f"Each of them alone back in INT8 was measured, and misses it{' or its margin' if margin else ''}.")
     return met
 
 

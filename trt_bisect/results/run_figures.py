@@ -34,6 +34,7 @@ def figures_of(report: Report, direction: str = "higher") -> Figures:
             for row in report.layers
             if row.quantizable
         },
+        part=report.inputs.get("part", ""),
     )
 
 

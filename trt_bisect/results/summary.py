@@ -12,11 +12,13 @@ from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.results.answer import DECIDING, AnswerFacts
+from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.search_result import Measured, Recipe
+from trt_bisect.support.figures import percent
 
 LARGEST_STEPS = 5
 DOUBTED = "DOUBTED"
-DATA = "DATA"
+DATA, PART = "DATA", "PART"
 _NAMED = 4
 """The number of layers that a line of the summary names; the report has all of them."""
 TOO_DEAR = 0.5
@@ -57,11 +59,12 @@ def summary(
     int8, restored = (_plan_text(rule, similarity[plan], by_input.get(plan)) for plan in ("int8", "recipe"))
     doubted = [f"{DOUBTED}: {doubt}" for doubt in answer.doubts]
     figure = f"{int8}; {FIGURES.get(rule.metric.name, rule.metric.name)}{with_ranges(answer)}."
+    threshold = threshold_text(rule.metric.name, rule.threshold)
     if recipe.meets and not recipe.kept:
         blame = "Similarity alone passes." if doubted else "So no layer is to blame."
-        passes = f"PASSES: full INT8 is within the threshold of {text(rule.threshold)}: {figure} {blame}"
+        passes = f"PASSES: full INT8 is within the threshold of {threshold}: {figure} {blame}"
         return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, "Full INT8")])
-    misses = f"MISSES: full INT8 misses the threshold of {text(rule.threshold)}: {figure}"
+    misses = f"MISSES: full INT8 misses the threshold of {threshold}: {figure}"
     lines = ["MISSES: full INT8 could not be built or run." if measured.full.failed else misses]
     if not recipe.meets:
         lines.append(
@@ -69,7 +72,7 @@ def summary(
             f"measures {restored}{_in_settings(rule, answer)}."
         )
         return "\n".join(lines)
-    lines += _blamed(network, rule, recipe, measured.findings)
+    lines += _blamed(network, rule, recipe, measured.findings, goal(answer, rule))
     holds = " ".join([*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer)])
     return "\n".join([*doubted, *lines, holds, *_too_dear(answer)])
 
@@ -110,13 +113,14 @@ def _share(value: float | None) -> str:
     return f"{value:.2%}" if 0.0 <= value <= 1.0 else f"{value:.6g}"
 
 
-def data_lines(inputs: Mapping[str, Any]) -> list[str]:
-    """Returns the warnings on the data, which stand above the verdict.
+def above_verdict(inputs: Mapping[str, Any]) -> list[str]:
+    """Returns the lines above the verdict, with which a pass is doubted: a part judged alone, warnings on the data.
 
     Args:
         inputs: as ``Report`` has them.
     """
-    return [f"{DATA}: {warning}" for warning in inputs.get("warnings", ())]
+    part = [f"{PART}: {inputs['part']}"] if inputs.get("part") else []
+    return [*part, *(f"{DATA}: {warning}" for warning in inputs.get("warnings", ()))]
 
 
 def _plan_text(rule: Rule, value: float | None, by_input: Mapping[str, Any] | None) -> str:
@@ -151,13 +155,22 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
         yield f"RANGES: those of {first.calibrator} miss ({figure}): take the recipe's calibration cache."
 
 
-def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings) -> Iterator[str]:
+def goal(answer: AnswerFacts, rule: Rule) -> str:
+    """Returns the words for what a recipe has to reach on the inputs given."""
+    if not answer.margin:
+        return "the threshold"
+    least = rule.metric.text(rule.metric.value(rule.budget * (1.0 - answer.margin)))
+    spared = f" but {answer.spared}" if answer.spared else ""
+    return f"the threshold, or its margin ({least} on all inputs given{spared})"
+
+
+def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, least: str) -> Iterator[str]:
     """Yields the sentences on the culprits, the suspects, and the layers that could not be judged."""
     names = [network.layers[k].name for k in recipe.culprits]
     if len(names) == 1:
-        yield f"CULPRIT: {listed(names)} is the culprit: taken back to INT8 it was measured to miss the threshold."
+        yield f"CULPRIT: {listed(names)} is the culprit: taken back to INT8 it was measured to miss {least}."
     elif names:
-        taken_back = "with any one of them taken back to INT8 the threshold is missed"
+        taken_back = f"with any one of them taken back to INT8 the network was measured to miss {least}"
         yield f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}."
     unbuilt = [network.layers[k].name for k in recipe.kept if k not in recipe.culprits]
     if unbuilt:
@@ -180,7 +193,7 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
 
 
 def _price(answer: AnswerFacts) -> Iterator[str]:
-    yield f"It gives up {100 * answer.cost:.2g} % of INT8's gain in speed."
+    yield f"It gives up {percent(answer.cost)} % of INT8's gain in speed."
 
 
 def _too_dear(answer: AnswerFacts) -> Iterator[str]:

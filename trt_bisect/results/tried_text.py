@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trt_bisect.results.advice import Tried
 from trt_bisect.results.figure_text import figure_text
+from trt_bisect.support.figures import percent
 
 
 def tried_text(tried: Tried, metric: str) -> str:
@@ -23,4 +24,4 @@ def _with_high(tried: Tried) -> str:
     if not tried.high:
         return ""
     layers = "1 layer" if tried.high == 1 else f"{tried.high} layers"
-    return f" with {layers} high ({100 * tried.cost:.2g} % of INT8's gain)"
+    return f" with {layers} high ({percent(tried.cost)} % of INT8's gain)"

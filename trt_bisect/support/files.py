@@ -31,6 +31,27 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
     return folder
 
 
+@contextmanager
+def output_folder(folder: Path | None) -> Iterator[None]:
+    """Makes a folder for what the block writes; a new one that is still empty after an error is removed.
+
+    Raises:
+        BadInput: the folder cannot be made, or not be written to.
+    """
+    if folder is None:
+        yield
+        return
+    is_new = not folder.exists()
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file. After a stop at any moment, either the old or the complete new file exists.
 

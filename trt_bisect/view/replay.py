@@ -20,6 +20,7 @@ from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Curve, Measured, Recipe
+from trt_bisect.results.summary import above_verdict
 
 Lookup = Callable[[PrecisionPlan], Trial | None]
 
@@ -146,7 +147,7 @@ class Replay:
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
             exit_code=NothingMeasured.exit_code
             if full is UNTRIED
-            else exit_code(measured, doubted=bool(doubts(rule, full))),
+            else exit_code(measured, doubted=bool(above_verdict(self._run.blank.inputs) or doubts(rule, full))),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:

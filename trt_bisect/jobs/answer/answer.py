@@ -13,11 +13,11 @@ from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
-from trt_bisect.evaluator.given_inputs import GivenInputs
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.precisions import in_fp16
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import (
     AUTO,
     DEAR_RECIPE,
@@ -52,69 +52,14 @@ _SAFETY = 0.95
 _CLOSER, _CLOSEST = 0.98, 0.8
 """After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
 a rounding that flips can make one loss many times as large, which says nothing about the others."""
+_FOR_MARGIN = 2.0
+"""A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
 _MANY = 500
 """With more units, the gain and the loss of each alone would take longer to measure than the search itself."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer.
-
-    Attributes:
-        experiment: with the ranges of the answer.
-        space: the plans, with the budget of the threshold.
-        kept: the units that stay high.
-        meets: the plan holds on all inputs given.
-        full: the trial of full INT8 on all inputs, on a whole engine.
-        restored: the same for the recipe.
-        taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
-        alone: the loss and the gain of each unit alone; None where they were not measured.
-        tried: the calibrators.
-        given: all inputs.
-        judged: the number of inputs that the search judged on.
-        checked: the recipe in other settings.
-        aim: the loss that the search aimed at.
-        equals: other sets of units that cost the same.
-        unseen: the recipe on unseen inputs; None without such inputs.
-        unseen_inputs: these.
-        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
-        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
-    """
-
-    experiment: Experiment
-    space: Space
-    kept: frozenset[int]
-    meets: bool
-    full: Trial
-    restored: Trial
-    taken_back: Mapping[int, Loss]
-    alone: Sensitivities | None
-    tried: tuple[CalibratorTried, ...]
-    given: GivenInputs
-    counting: tuple[int, ...]
-    judged: int
-    checked: Checked
-    aim: float
-    equals: tuple[frozenset[int], ...] = ()
-    unseen: Trial | None = None
-    unseen_inputs: GivenInputs | None = None
-    followers: Trial | None = None
-    plain: Trial | None = None
-
-    @property
-    def plan(self) -> PrecisionPlan:
-        """The recipe's plan."""
-        return self.space.plan(self.kept)
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The layers that were measured to break the target when they are taken back, ascending."""
-        return tuple(sorted(self.space.units[unit][0] for unit, loss in self.taken_back.items() if loss is not None))
-
-    @property
-    def high(self) -> tuple[int, ...]:
-        """The layers that stay high, ascending."""
-        return tuple(sorted(self.space.layers(self.kept)))
+Searched = tuple[Cheapest, Experiment, Checked, float]
+"""A set of units, the experiment with its ranges, its check on all inputs, and the loss that the search aimed at."""
 
 
 @dataclass
@@ -129,6 +74,7 @@ class AnswerSearch:
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
         tried: the calibrators.
+        refused: the cost of a recipe with a margin that was too dear.
     """
 
     plans: AnswerPlans
@@ -138,6 +84,7 @@ class AnswerSearch:
     single_scales: bool = field(default=True, init=False)
     fp16: Costs | None = field(default=None, init=False)
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
+    refused: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.target = SimilarityTarget(self.plans)
@@ -182,10 +129,15 @@ class AnswerSearch:
         if checked.meets(budget) or not self.space.units:
             meets = checked.meets(budget)
             return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, None, checked, budget, {})
+        if self._by_similarity:
+            self.plans.leave(self.plans.usual_margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
         alone = self._alone()
-        found, experiment, checked, aim = self._held(culprits, alone)
+        held = self._held(culprits, alone)
+        if self.plans.margin.share and not self._is_cheap(held):
+            held = self._margin_that_pays(held, culprits, alone)
+        found, experiment, checked, aim = held
         if not found.meets:
             return self._answer(found, experiment, alone, checked, aim, {})
         checked = self._in_fp16(found, experiment, checked)
@@ -230,9 +182,29 @@ class AnswerSearch:
         self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment, self.fp16)
         return lowered or checked
 
-    def _held(
-        self, culprits: Collection[int], alone: Sensitivities | None
-    ) -> tuple[Cheapest, Experiment, Checked, float]:
+    def _is_cheap(self, held: Searched) -> bool:
+        found, _, checked, _ = held
+        return checked.meets(self.target.budget) and self.space.cost(found.kept) <= DEAR_RECIPE
+
+    def _margin_that_pays(self, held: Searched, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
+        """Searches without the margin too; returns the recipe with the margin unless it costs too much more.
+
+        Args:
+            held: the recipe with the margin.
+            culprits: of the curve.
+            alone: the sensitivities.
+        """
+        margin, space = self.plans.margin, self.space
+        self.plans.leave(NO_MARGIN)
+        without = self._held(culprits, alone)
+        (found, _, checked, _), plain = held, without[0]
+        if checked.meets(self.target.budget) and space.cost(found.kept) <= _FOR_MARGIN * space.cost(plain.kept):
+            self.plans.leave(margin)
+            return held
+        self.refused = space.cost(found.kept)
+        return without
+
+    def _held(self, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
@@ -316,8 +288,14 @@ class AnswerSearch:
                         kept, checked = kept - {unit}, other
                         continue
                     loss = other.worst
-                taken_back[unit] = loss
+                taken_back[unit] = self._shown(plan, experiment, loss)
         return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
+
+    def _shown(self, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:
+        """The loss of a plan as it was measured, without the margin that it is judged with."""
+        if loss is None or not self.plans.margin.share:
+            return loss
+        return max(self.plans.each(experiment.ranges).by_place(plan).values(), default=loss)
 
     def _answer(
         self,
@@ -358,6 +336,8 @@ class AnswerSearch:
             unseen=unseen,
             unseen_inputs=unseen_given,
             plain=plans.plain(plan, experiment) if plans.switches else None,
+            margin=plans.margin,
+            refused=self.refused,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.results.figure_text import figure_text
+from trt_bisect.support.figures import percent
 
 ENOUGH = 20
 """With fewer inputs given a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
@@ -31,6 +32,9 @@ class Grounds:
         culprits: by name, the loss with that culprit taken back to INT8; None if that plan cannot be run.
         losses: the largest loss of the recipe on all inputs, by setting of the engine.
         followers: the same with the layers that only follow rounding too; None if it was not measured.
+        margin: the share of the loss allowed that the recipe had to leave unused.
+        spared: the number of inputs that may use the margin.
+        refused: the cost of the recipe with a margin, if it was too dear; None otherwise.
         followers_round: the whole run was measured so.
     """
 
@@ -43,6 +47,9 @@ class Grounds:
     culprits: Mapping[str, float | None]
     losses: Mapping[str, float]
     followers: float | None = None
+    margin: float = 0.0
+    spared: int = 0
+    refused: float | None = None
     followers_round: bool = False
 
     @property
@@ -77,6 +84,17 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
             f"Fewer than {ENOUGH} inputs were given: the recipe may not hold on others. "
             "docs/benchmarks.md has how often recipes miss on unseen inputs."
         )
+    if grounds.refused is not None:
+        yield (
+            f"It keeps no margin: one would cost {100 * grounds.refused:.1f} % of INT8's gain in speed, so the recipe "
+            "may use all of the loss that the threshold allows, and inputs that were not given may miss (--margin)."
+        )
+    if grounds.margin:
+        spared = f" but {grounds.spared}" if grounds.spared else ""
+        yield (
+            f"It keeps a margin of {100 * grounds.margin:.0f} %: on all inputs given{spared}, so much of the loss that "
+            "the threshold allows had to stay unused, because inputs that were not given lose more (--margin)."
+        )
 
 
 def _arithmetic(grounds: Grounds) -> str:
@@ -98,7 +116,7 @@ def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
         return
     figures = (
         f"the largest loss{settings} is {worst:.3g} of {rule.budget:.3g} allowed, and noise moves it by about "
-        f"{100 * noise:.2g} %"
+        f"{percent(noise)} %"
     )
     near = abs(rule.budget - worst) <= noise * worst
     holds = "holds" if grounds.meets else "misses"
@@ -106,16 +124,16 @@ def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
 
 
 def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
-    noise = grounds.noise(rule)
+    noise, allowed = grounds.noise(rule), rule.budget * (1.0 - grounds.margin)
     weak = [
         (name, loss)
         for name, loss in grounds.culprits.items()
-        if loss is not None and math.isfinite(loss) and loss - rule.budget <= noise * loss
+        if loss is not None and math.isfinite(loss) and loss - allowed <= noise * loss
     ]
     for name, loss in weak[:_MOST_NAMED]:
         yield (
             f"'{name}' is a culprit by less than the noise: taken back to INT8, the largest loss is {loss:.3g} of "
-            f"{rule.budget:.3g} allowed."
+            f"{allowed:.3g} allowed."
         )
     if len(weak) > _MOST_NAMED:
         yield f"So are {len(weak) - _MOST_NAMED} more of the {len(grounds.culprits)} culprits."

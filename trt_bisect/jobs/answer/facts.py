@@ -11,8 +11,8 @@ from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
 from trt_bisect.model.network import Network
@@ -88,6 +88,8 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
+        margin=answer.margin.share,
+        spared=answer.margin.spared,
         doubts=(*(doubt.text for doubt in doubts(rule, answer.restored)), *_on_unseen(rule, answer, unseen))
         if answer.meets
         else (),
@@ -102,7 +104,7 @@ def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[str]:
     worst = "no figure" if held.worst is None else rule.metric.text(held.worst)
     yield (
         f"Unseen inputs miss the threshold: {held.inputs - held.holds} of {held.inputs}, the worst has {worst}. "
-        "The inputs given do not stand for them: give more of other kinds."
+        "The inputs given do not stand for them: give more of other kinds, or a larger --margin."
     )
 
 
@@ -124,6 +126,9 @@ def grounds_of(answer: Answer) -> Grounds:
         },
         losses=answer.checked.losses,
         followers=None if followers is None else math.inf if loss is None else loss,
+        margin=answer.margin.share,
+        spared=answer.margin.spared,
+        refused=answer.refused,
         followers_round="followers" in experiment.parts,
     )
 

@@ -14,9 +14,19 @@ from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.holdout import FEWEST
 from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import EachInput, Judged, Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.each_input import (
+    NO_MARGIN,
+    EachInput,
+    Judged,
+    Margin,
+    Runner,
+    SwitchRunner,
+    WholeRunner,
+    switch_session,
+)
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
@@ -35,6 +45,8 @@ _HELD = 2
 """An inference that switches precisions holds a tensor and its rounded copy."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
+_SPARED = 0.05
+"""The share of the inputs that may use the margin: with all of them held to it, one odd input makes a recipe dear."""
 _NEAR = 0.5
 """Kernels of another optimisation level moved the loss of an input by 53 % at most in the runs behind issue 16."""
 
@@ -48,6 +60,7 @@ class AnswerPlans:
         experiment: the first one; its ranges may be changed.
         inputs: all inputs.
         judged: the places of the inputs that the search judges on; others join when a recipe misses on them.
+        margin: plans have to leave it.
         switches: true if one session runs all plans; else each is built.
     """
 
@@ -55,6 +68,7 @@ class AnswerPlans:
     experiment: Experiment
     inputs: AnswerInputs
     judged: list[int] = field(default_factory=list)
+    margin: Margin = field(default=NO_MARGIN, init=False)
     _session: SwitchSession | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
 
@@ -88,7 +102,26 @@ class AnswerPlans:
                 canonical,
                 together=experiment.rule.metric is AGREEMENT,
             )
+            self._by_ranges[key].margin = self.margin
         return self._by_ranges[key]
+
+    @property
+    def usual_margin(self) -> Margin:
+        """The margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
+
+        There is none with few inputs, which may be all that there are, and for figures that jump from value to value.
+        """
+        unseen, options = self.preparation.data.unseen, self.preparation.options
+        known = len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0)
+        if known < FEWEST or self.experiment.rule.metric.of_sums is None or not options.margin:
+            return NO_MARGIN
+        return Margin(options.margin, int(_SPARED * len(self.inputs.counting)))
+
+    def leave(self, margin: Margin) -> None:
+        """Judges plans with another margin from now on."""
+        self.margin = margin
+        for evaluator in self._by_ranges.values():
+            evaluator.margin = margin
 
     def with_ranges(self, ranges: Ranges) -> Experiment:
         """Returns the experiment on whole engines with some ranges."""
@@ -157,14 +190,18 @@ class AnswerPlans:
         return sorted(losses, key=lambda place: -losses[place])
 
     def missed(self, plan: PrecisionPlan, ranges: Ranges, budget: float | None = None) -> list[int]:
-        """Returns the places of the inputs on which a plan exceeds a budget, the worst first.
+        """Returns the places of the inputs on which a plan exceeds a budget or uses its margin, the worst first.
 
         Args:
             plan: to measure.
             ranges: of the activations.
             budget: None for that of the threshold.
         """
-        losses, most = self.on_all(plan, ranges), self.experiment.rule.budget if budget is None else budget
+        return self.exceeding(self.on_all(plan, ranges), budget)
+
+    def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
+        """Returns the places of the losses that exceed a budget or use its margin, the largest first."""
+        most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
         return sorted((place for place in losses if losses[place] > most), key=lambda place: -losses[place])
 
     def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:

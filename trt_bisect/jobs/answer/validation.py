@@ -21,16 +21,18 @@ class Checked:
     Attributes:
         losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses no
             other is measured.
-        missed: the places of inputs on which it misses, the worst first.
+        missed: the places of inputs on which it misses or uses the margin, the worst first.
+        with_margin: the largest loss of all settings as it is judged with a margin, see ``Margin.loss``.
     """
 
     losses: Mapping[str, float]
     missed: tuple[int, ...] = ()
+    with_margin: float = 0.0
 
     @property
     def worst(self) -> float:
-        """The largest loss of all settings."""
-        return max(self.losses.values())
+        """The largest loss of all settings, or as it is judged with a margin."""
+        return max(*self.losses.values(), self.with_margin)
 
     def meets(self, budget: float) -> bool:
         """Returns true if the plan meets a budget in all settings."""
@@ -45,19 +47,23 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
         experiment: with the ranges.
         plan: to check.
     """
-    rule, losses = experiment.rule, dict[str, float]()
+    rule, losses, with_margin = experiment.rule, dict[str, float](), 0.0
     if plans.switches:
-        (first,) = plans.losses([plan], experiment.ranges, plans.inputs.counting)
-        losses[OFF] = _or_infinite(first)
-        if losses[OFF] > rule.budget:
-            return Checked(losses, _missed(plans.each(experiment.ranges).by_place(plan), rule))
+        (with_margin,) = map(_or_infinite, plans.losses([plan], experiment.ranges, plans.inputs.counting))
+        by_place = plans.each(experiment.ranges).by_place(plan)
+        losses[OFF] = max(by_place.values(), default=math.inf)
+        if with_margin > rule.budget:
+            return Checked(losses, tuple(plans.exceeding(by_place)), with_margin)
     trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
     by_place = losses_by_place(rule, trial, plans.inputs.counting)
     losses[OWN] = _or_infinite(rule.loss(trial))
-    if losses[OWN] <= rule.budget and plans.switches:
+    if plans.margin.share:
+        with_margin = max(with_margin, plans.margin.loss(by_place.values()))
+    if max(losses[OWN], with_margin) <= rule.budget and plans.switches:
         by_place = plans.nudged(plan, experiment.ranges)
         losses[NUDGED] = max(by_place.values(), default=math.inf)
-    return Checked(losses, _missed(by_place, rule))
+        with_margin = max(with_margin, plans.margin.loss(by_place.values()))
+    return Checked(losses, tuple(plans.exceeding(by_place)), with_margin)
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
@@ -72,11 +78,6 @@ def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict
         for place, value in enumerate(found.values)
         if place in counting
     }
-
-
-def _missed(by_place: Mapping[int, float], rule: Rule) -> tuple[int, ...]:
-    places = [place for place, loss in by_place.items() if loss > rule.budget]
-    return tuple(sorted(places, key=lambda place: -by_place[place]))
 
 
 def _or_infinite(loss: float | None) -> float:

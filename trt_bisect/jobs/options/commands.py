@@ -98,7 +98,6 @@ class FixedSearchOptions(MeasuringOptions):
     tactic_sources: Sequence[str] = fixed(())
     tensorboard: str | Path | None = fixed(None)
     tensorboard_channels: int = fixed(0)
-    accept: bool = fixed(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +105,7 @@ class WithoutRecipeOptions(FixedSearchOptions):
     """The options of commands that measure in this process, write no recipe and record no history."""
 
     holdout: float = fixed(0.0)
+    margin: float = fixed(0.0)
     validation: Any = fixed(None)
     trt_version: str = fixed("")
     dla: int | None = fixed(None)
@@ -113,6 +113,7 @@ class WithoutRecipeOptions(FixedSearchOptions):
     cluster_cpus: int = fixed(1)
     retries: int = fixed(0)
     history: str | Path = fixed(NONE)
+    accept: bool = fixed(False)
 
 
 MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"

@@ -276,6 +276,15 @@ class SearchOptions(MemoryOptions):
         help="With branch: full (every point) or culprits (only what the verdict needs).",
     )
 
+    margin: float = option(
+        0.2,
+        kind=NUMBER,
+        least=0,
+        most=0.9,
+        help="With 20 inputs or more, held-out ones among them, a recipe leaves this share of the loss that the "
+        "threshold allows unused, because inputs that were not given lose more. 0 uses all of it.",
+    )
+
     def strategy_on(self, engine: str) -> str:
         """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
 

@@ -60,6 +60,7 @@ class RunKeywords(TypedDict, total=False):
     unknown_ops: str
     strategy: str
     curve: str
+    margin: float
     memory: int
     cluster: str
     cluster_cpus: int
@@ -101,6 +102,7 @@ class RecoverKeywords(TypedDict, total=False):
     samples: int | None
     class_axis: int | None
     slice_factor: float
+    accept: bool
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
@@ -119,6 +121,7 @@ class RecoverKeywords(TypedDict, total=False):
     scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
+    margin: float
     memory: int
     cluster: str
     cluster_cpus: int

@@ -23,18 +23,17 @@ def readers(options: type[Options], leaving_out: Collection[str] = ()) -> dict[s
     return {**found, **others}
 
 
-def read_config(file: Path, options: type[Options]) -> dict[str, Any]:
-    """The options in a file for ``--config``, by name; ``model`` is among them where the file has it.
+def read_config(file: Path, known: Mapping[str, toml.Read]) -> dict[str, Any]:
+    """The values in a file for ``--config``, by the names of their options.
 
     Args:
-        file: TOML, its keys the options of the command. Paths in it are relative to its folder.
-        options: of the command.
+        file: TOML. Paths in it are relative to its folder.
+        known: the reader of each key that the file may have.
 
     Raises:
         BadInput: the file cannot be read, or has a key or a value that cannot be used.
     """
     table = toml.read_toml(file, "configuration", "Give --config the path of a TOML file with options.")
-    known = {"model": toml.file, **readers(options)}
     toml.refuse_unknown(file, "", table, known)
     values = {key: toml.read_value(file, "", key, value, known[key]) for key, value in table.items()}
     return renamed(file, values)

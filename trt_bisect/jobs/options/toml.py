@@ -52,7 +52,8 @@ def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
         raise BadInput(f"The {kind} '{file}' does not exist.", remedy) from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
-            f"The {kind} '{file}' cannot be read: {first_line(error)}", "It is a TOML file; the guide has an example."
+            f"The {kind} '{file}' cannot be read: {first_line(error)}",
+            'Write TOML: threshold = 0.98, calibration = "data.npz", an option a line, texts in quotes.',
         ) from error
     return table
 
@@ -204,6 +205,11 @@ def existing(value: Any, folder: Path) -> str:
 def place(value: Any, folder: Path, *, known: Sequence[str] = ()) -> str:
     """A file or a folder to write, or one of the known words."""
     return str(value) if value in known else str(folder / text(value, folder))
+
+
+def places(value: Any, folder: Path) -> list[str]:
+    """Files or folders, in a list."""
+    return [place(each, folder) for each in texts(value, folder)]
 
 
 def data(value: Any, folder: Path) -> str:

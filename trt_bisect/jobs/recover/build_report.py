@@ -15,9 +15,9 @@ from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.facts import answer_facts, similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import Costs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
@@ -27,6 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.network_graph import network_facts
+from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recovery import (
     ACCURACY,
     ALL_HIGH,
@@ -39,7 +40,7 @@ from trt_bisect.results.recovery import (
     Recovery,
 )
 from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import accuracy_line, data_lines, fixed_lines, memory_notes
+from trt_bisect.results.summary import above_verdict, accuracy_line, fixed_lines, memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
 
@@ -152,6 +153,7 @@ def _recovery(
     stores = dict.fromkeys((first.store, found.chosen.store, experiment.store))
     trials = [trial for store in stores for trial in store.trials.values()]
     named = {name: point for point in front for name in point.names}
+    obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]
     recovery = Recovery(
         model=network.source,
         engine=experiment.builder.engine,
@@ -169,7 +171,7 @@ def _recovery(
         },
         by_input=_by_input(found),
         meets=answer.meets,
-        minimal=answer.meets and all(not _meets(loss, found) for loss in answer.taken_back.values()),
+        minimal=answer.meets and all(_misses(loss, answer) for loss in answer.taken_back.values()),
         cost=plan_cost(answer.plan, found.costs),
         high=_left_high(network, found),
         moves=_moves(found),
@@ -179,16 +181,18 @@ def _recovery(
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - preparation.began,
-        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *files.notes])),
+        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *obeyed, *files.notes])),
         summary="",
         versions={**versions(), **experiment.builder.versions},
         fingerprint=first.key,
         started=preparation.started,
         answer=_facts(found),
+        part=network.part,
+        accepted=preparation.options.accept,
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )
-    above = [*data_lines(found.answer.experiment.about), *fixed_lines(network)]
+    above = [*above_verdict(found.answer.experiment.about), *fixed_lines(network)]
     return replace(recovery, summary="\n".join([*above, recovery_summary(recovery), *_accuracy_lines(recovery)]))
 
 
@@ -288,8 +292,9 @@ def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
     return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
 
 
-def _meets(loss: Loss, found: Found) -> bool:
-    return loss is not None and loss <= found.answer.space.budget
+def _misses(loss: Loss, answer: Answer) -> bool:
+    """True if a plan cannot be run, or loses more than the target and its margin allow."""
+    return loss is None or loss > answer.space.budget * (1.0 - answer.margin.share)
 
 
 def _finite(loss: Loss) -> float:

@@ -30,7 +30,6 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
 from trt_bisect.results.recovery import Recovery
-from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import default_progress
 
 _PLANS, _PLANS_DEAR = 400, 60
@@ -66,7 +65,7 @@ def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recove
     _check(options)
     most = None if options.budget is None else _share(options.budget, "budget")
     output = content_of(options.output)
-    folder = None if output is None else make_folder(Path(output))
+    folder = None if output is None else Path(output)
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
         network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)

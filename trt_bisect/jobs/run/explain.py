@@ -23,8 +23,8 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import first_line
-from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment

@@ -11,8 +11,9 @@ from trt_bisect._version import versions
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial_key import WHOLE
-from trt_bisect.jobs.answer.answer import Answer, AnswerSearch
+from trt_bisect.jobs.answer.answer import AnswerSearch
 from trt_bisect.jobs.answer.facts import answer_facts, measured_answer
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation

@@ -18,9 +18,9 @@ from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.culprits.search import drive
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Space
-from trt_bisect.jobs.answer.answer import Answer
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried, make_space
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks

@@ -26,7 +26,6 @@ from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import TOO_DEAR, accuracy_line
-from trt_bisect.support.files import make_folder
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import default_progress
 
@@ -70,7 +69,7 @@ def run_with(
     """
     make_rule(find_metric(options.metric, options.direction), options.threshold, options.share)
     output = content_of(options.output)
-    folder = None if output is None else make_folder(Path(output))
+    folder = None if output is None else Path(output)
     board = open_board(options.tensorboard, options.tensorboard_channels)
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
         network = options.network(model, options.shapes)

@@ -15,7 +15,7 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.data.array_files import write_archive
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
-from trt_bisect.jobs.answer.answer import Answer
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorFileOptions
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set

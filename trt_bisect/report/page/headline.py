@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trt_bisect.analyzer.metrics import FRACTIONS
-from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
+from trt_bisect.support.figures import percent
 
 
 def headline(report: Report, status: str = "finished") -> str:
@@ -20,27 +20,30 @@ def headline(report: Report, status: str = "finished") -> str:
     if report.exit_code == 3:
         return "Nothing could be measured: no plan's engine was built and run."
     threshold = _short(report.metric, report.threshold)
+    full = "Full INT8 of the part that was judged" if report.inputs.get("part") else "Full INT8"
     if report.exit_code == 0:
-        return f"Full INT8 meets {threshold}: no layer is to blame."
+        return f"{full} meets {threshold}: no layer is to blame."
     if report.similarity.get("int8") is None:
-        return f"Full INT8 gives no figure: {_blame(report)}, {_cure(report)}."
+        return f"{full} gives no figure: {_blame(report)}, {_cure(report)}."
     if report.recipe.get("meets") and not report.recipe["high"]:
-        return f"Full INT8 meets {threshold}, but this pass is doubted."
-    return f"Full INT8 misses {threshold}: {_blame(report)}, {_cure(report)}."
+        return f"{full} meets {threshold}, but this pass is doubted."
+    return f"{full} misses {threshold}: {_blame(report)}, {_cure(report)}."
 
 
 def recovered_headline(found: Recovery) -> str:
     """Returns the result of ``recover`` in one sentence."""
     least = _short(found.figure, found.target.get("least"))
+    of_what = "the part that was judged" if found.part else "the network"
     if found.meets and not found.high and not found.moves:
-        return f"Full INT8 meets the target of {least}: nothing has to be left high."
+        full = "Full INT8 of the part that was judged" if found.part else "Full INT8"
+        return f"{full} meets the target of {least}: nothing has to be left high."
     scales, high = len(found.moves), len(found.high)
     changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
     left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
     changes.append(left if high else "all layers in INT8")
     ends = "meets" if found.meets else "misses"
     return (
-        f"With {' and '.join(changes)} the network {ends} the target of {least}, for {100 * found.cost:.2g}% of INT8's "
+        f"With {' and '.join(changes)} {of_what} {ends} the target of {least}, for {percent(found.cost)}% of INT8's "
         "gain in speed."
     )
 
@@ -71,4 +74,4 @@ def _short(metric: str, value: float | None) -> str:
     """Returns a threshold with the digits that it was given with."""
     if value is None:
         return "-"
-    return f"{100 * value:.6g}%" if metric in FRACTIONS or metric == ACCURACY else figure_text(metric, value)
+    return f"{100 * value:.6g}%" if metric == ACCURACY else threshold_text(metric, value)

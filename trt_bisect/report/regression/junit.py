@@ -11,13 +11,23 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from trt_bisect.analyzer.changes import CULPRIT, LATENCY, OBEYED, OUTCOME, RECIPE_LAYERS, SIMILARITY, TARGET, Change
+from trt_bisect.analyzer.changes import (
+    CULPRIT,
+    LATENCY,
+    OBEYED,
+    OUTCOME,
+    PART,
+    RECIPE_LAYERS,
+    SIMILARITY,
+    TARGET,
+    Change,
+)
 from trt_bisect.report.regression.text import made_of_text, sentence, sentences
 from trt_bisect.results.regression import NetworkResult, Regression, of_kinds
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CASES = {
-    "similarity": (SIMILARITY, RECIPE_LAYERS),
+    "similarity": (SIMILARITY, RECIPE_LAYERS, PART),
     "target": (TARGET,),
     "latency": (LATENCY,),
     "culprits": (CULPRIT,),

@@ -13,6 +13,7 @@ from trt_bisect.analyzer.changes import (
     LAYER,
     OBEYED,
     OUTCOME,
+    PART,
     RECIPE_LAYERS,
     SIMILARITY,
     TARGET,
@@ -50,7 +51,9 @@ def sentences(result: NetworkResult) -> list[str]:
     failures = result.failures
     others = [change for change in result.changes if not change.fails_even_if(result.accepted)]
     overall = [change for change in others if change.kind not in (DROP, CURVE, LAYER)]
-    texts = [sentence(change, metric) for change in (*failures, *overall)]
+    known = any(change.kind == PART for change in result.changes)
+    texts = [] if known or not result.figures.part else [result.figures.part]
+    texts += [sentence(change, metric) for change in (*failures, *overall)]
     for kind in (DROP, CURVE):
         changed = of_kinds(others, kind)
         texts += [sentence(change, metric) for change in changed[:_MOST]]
@@ -171,6 +174,12 @@ def _layer(change: Change, _metric: str) -> str:
     return f"layer '{change.what}' is {change.now}"
 
 
+def _part(change: Change, _metric: str) -> str:
+    if not change.now:
+        return "the whole network was judged, and a part of it before"
+    return f"another part of the network was judged than before. {change.now}"
+
+
 _SENTENCES: Mapping[str, Callable[[Change, str], str]] = {
     SIMILARITY: _similarity,
     LATENCY: _latency,
@@ -183,4 +192,5 @@ _SENTENCES: Mapping[str, Callable[[Change, str], str]] = {
     TARGET: _target,
     THRESHOLD: _threshold,
     LAYER: _layer,
+    PART: _part,
 }

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from trt_bisect.report.screen.causes import print_causes, print_causes_in_short
+from trt_bisect.report.screen.causes import print_causes
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.tried_text import tried_text
@@ -16,8 +16,8 @@ from trt_bisect.results.tried_text import tried_text
 CULPRITS_UP_TO = 5
 
 
-def print_advice(explanation: Explanation, metric: str, console: Console, *, in_full: bool = True) -> None:
-    """Prints the remedies that were measured, the best first, or the advice in full.
+def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
+    """Prints the advice in full: the causes, and for each culprit the evidence and the remedies.
 
     Names are printed as they are, never as markup.
 
@@ -25,13 +25,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console, *, in_
         explanation: the run's.
         metric: its name, for the figures of the remedies that were measured.
         console: to print on.
-        in_full: for each culprit the evidence and the remedies too.
     """
-    if not in_full:
-        print_causes_in_short(explanation, metric, console)
-        if explanation.advice:
-            console.print(Text(f"Evidence and remedies: report.html, {EXPLANATION}, --all-layers."))
-        return
     print_causes(explanation, metric, console)
     console.print()
     for advice in explanation.advice[:CULPRITS_UP_TO]:

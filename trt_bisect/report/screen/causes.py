@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
@@ -29,33 +29,39 @@ def print_causes(explanation: Explanation, metric: str, console: Console) -> Non
     total = sum(len(cause.culprits) for cause in explanation.causes)
     for cause in explanation.causes:
         console.print(Text(f"{_who(cause, total)}: {cause.words}.", style="bold"))
-        _print_measured(cause.measured, metric, console)
+        for line in _measured(cause.measured, metric):
+            console.print(line)
         if cause.remedies:
             names = ", ".join(remedy.remedy for remedy in cause.remedies)
-            console.print(Padding(Text(f"Not measured: {names}", style="dim"), (0, 0, 0, 2)))
+            console.print(_indented(f"Not measured: {names}", "dim"))
 
 
-def print_causes_in_short(explanation: Explanation, metric: str, console: Console) -> None:
-    """Prints the causes, a line each, and once the best of the remedies that were measured.
+def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
+    """Returns the causes, a line each, and the best of the remedies that were measured; None without any cause.
 
     The arguments are those of ``print_causes``.
     """
     total = sum(len(cause.culprits) for cause in explanation.causes)
-    for cause in explanation.causes[:MEETING_UP_TO]:
-        console.print(Text(f"{_who(cause, total)}: {cause.words}."))
+    if not total:
+        return None
+    causes = [Text(f"{_who(cause, total)}: {cause.words}.") for cause in explanation.causes[:MEETING_UP_TO]]
     measured = {each.what: each for cause in explanation.causes for each in cause.measured if each.meets}
     best = sorted(measured.values(), key=lambda each: 0.0 if each.cost is None else each.cost)[:1]
-    _print_measured(best, metric, console)
+    return Group(*causes, *_measured(best, metric))
 
 
-def _print_measured(measured: Sequence[Tried], metric: str, console: Console) -> None:
-    meeting = [each for each in measured if each.meets]
-    for each in meeting[:MEETING_UP_TO]:
-        console.print(Padding(Text(f"{tried_text(each, metric)} (measured)", style="green"), (0, 0, 0, 2)))
+def _measured(measured: Sequence[Tried], metric: str) -> Iterator[Padding]:
+    """Yields lines on remedies that were measured: those that meet the threshold, then those that miss it."""
+    for each in [each for each in measured if each.meets][:MEETING_UP_TO]:
+        yield _indented(f"{tried_text(each, metric)} (measured)", "green")
     missing = [each for each in measured if not each.meets][:MISSING_UP_TO]
     if missing:
         figures = "; ".join(f"{each.what} {figure_text(metric, each.similarity)}" for each in missing)
-        console.print(Padding(Text(f"Measured, misses the threshold: {figures}", style="yellow"), (0, 0, 0, 2)))
+        yield _indented(f"Measured, misses the threshold: {figures}", "yellow")
+
+
+def _indented(text: str, style: str) -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, 2))
 
 
 def _who(cause: Cause, total: int) -> str:

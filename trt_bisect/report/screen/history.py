@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.history.rows import PastReport, PastTrial
 from trt_bisect.history.sparkline import spark_text
 from trt_bisect.history.trends import Trend, engine_text
+from trt_bisect.report.screen.layout import with_columns_that_fit
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.summary import listed
 from trt_bisect.runs.progress_file import FINISHED
@@ -19,8 +21,11 @@ RUNS_DRAWN = 40
 """The most runs in a sparkline, the last ones."""
 
 
-def trend_table(trends: Sequence[Trend]) -> Table:
-    """Returns one row for each trend: the last figures, and sparklines of full INT8 and its latency."""
+def trend_table(trends: Sequence[Trend], console: Console) -> Table:
+    """Returns one row for each trend: the last figures, and sparklines of full INT8 and its latency.
+
+    Columns that do not fit on the console are left out, here and in the other tables.
+    """
     timed = any(report.int8_ms is not None for trend in trends for report in trend.reports)
     table = _table(("Label", ""), ("Engine", ""), ("Metric", ""), ("Runs", "right"), ("Last, UTC", ""))
     _add(table, ("INT8", "right"), ("over runs", ""), ("Recipe", "right"), ("Culprits", "right"))
@@ -39,10 +44,11 @@ def trend_table(trends: Sequence[Trend]) -> Table:
         if timed:
             cells += [_milliseconds(last), spark_text([report.int8_ms for report in drawn])]
         table.add_row(*map(Text, [*cells, trend.last_change or ("-" if len(finished) < 2 else "nothing")]))
-    return table
+    dropped = ("over runs", "Metric", "Runs", "INT8 ms", "Changed last", "Engine")
+    return with_columns_that_fit(table, console, dropped, prose=("Changed last", "Engine"))
 
 
-def run_table(trends: Sequence[Trend], top: int) -> Table:
+def run_table(trends: Sequence[Trend], top: int, console: Console) -> Table:
     """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
     rows = sorted((row for trend in trends for row in trend.compared()), key=lambda row: row[0].id)
     timed = any(report.int8_ms is not None for report, _ in rows)
@@ -59,10 +65,11 @@ def run_table(trends: Sequence[Trend], top: int) -> Table:
         cells.append("" if report.total_seconds is None else f"{report.total_seconds:.1f}")
         cells += [", ".join(differences) if finished else report.state, Path(report.folder).name]
         table.add_row(*map(Text, cells), style="" if finished else "dim")
-    return table
+    dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")
+    return with_columns_that_fit(table, console, dropped, prose=("Differs from the one before", "Culprits"))
 
 
-def trial_table(trials: Sequence[PastTrial]) -> Table:
+def trial_table(trials: Sequence[PastTrial], console: Console) -> Table:
     """Returns one row for each trial."""
     table = _table(("Label", ""), ("Run", "right"), ("Plan", ""), ("Outcome", ""), ("Metric", ""), ("Figure", "right"))
     _add(table, ("Build s", "right"), ("Infer s", "right"), ("Message", ""))
@@ -72,7 +79,8 @@ def trial_table(trials: Sequence[PastTrial]) -> Table:
         message = trial.message.splitlines()[0] if trial.message else ""
         cells += [f"{trial.build_seconds:.3f}", f"{trial.infer_seconds:.3f}", message]
         table.add_row(*map(Text, cells))
-    return table
+    dropped = ("Build s", "Infer s", "Metric", "Run")
+    return with_columns_that_fit(table, console, dropped, prose=("Plan", "Message"))
 
 
 def _table(*columns: tuple[str, str]) -> Table:

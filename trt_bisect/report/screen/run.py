@@ -6,29 +6,33 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.builder.base import IN_REGION, ON_DLA
+from trt_bisect.report.screen.causes import causes_in_short
+from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_columns_that_fit
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
 from trt_bisect.results.summary import DATA, DOUBTED, listed
+from trt_bisect.support.figures import number, percent
 
 NOTES_UP_TO = 5
 LINES = 40
-"""The report fits on a screen of so many lines, if its texts are not unusually long."""
-_FILES = 6
-"""Lines that the command prints after the report, and the line on the curve."""
-_ROWS = 8
+"""The screen of ``run`` has fewer lines, if its verdict is not unusually long."""
+_AROUND = 8
+"""Lines that the command prints before and after the report, and those on what is not shown."""
+_ROWS, _FEW_ROWS = 8, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
 _LATENCIES = 10
 _UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 _FED = 3
+_SPREAD = ("least", "most", "mean", "std")
 SEEN_BY = {"calibration": "in calibration", "judged": "where judged"}
 _PIPED = 100
 """Columns where the output is no terminal."""
@@ -42,92 +46,130 @@ def console_for_reports() -> Console:
     return Console(highlight=False, width=_PIPED)
 
 
-def print_report(report: Report, console: Console, *, every_layer: bool = False) -> None:
-    """Prints the verdict and what it rests on, and with ``every_layer`` the whole curve after it.
+def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
+    """Prints the verdict and what it rests on: as much as fits on a screen, the most important first.
 
     Names are printed as they are, never as markup.
+
+    Args:
+        report: the run's.
+        console: to print on.
+        every_layer: print all, and the curve with a row for each layer.
+        around: lines that the command prints before and after the report.
     """
     print_verdict(report, console)
-    room = LINES - _FILES - _lines(verdict_text(report), console) - _lines(Text(report.next_command), console)
-    for part in _parts(report):
-        console.print(part)
-        room -= _lines(part, console)
-    for note in _note_lines(report, console, room):
-        console.print(note)
-        room -= _lines(note, console)
-    _print_curve(report, console, room, every_layer=every_layer)
+    parts = [*_parts(report, console), *_note_parts(report), *_curve_parts(report, every_layer=every_layer)]
+    room = LINES - 1 - around - height(verdict_text(report), console) - height(_next(report), console)
+    shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
+    for place, version in sorted(shown.items()):
+        console.print(parts[place].versions[version])
+    left = [part.name for place, part in enumerate(parts) if place not in shown and part.name]
+    if left:
+        console.print(Text(f"Not shown: {', '.join(left)} (report.html; --all-layers prints all).", style="dim"))
 
 
 def print_verdict(report: Report, console: Console) -> None:
     """Prints the verdict and the next command alone."""
     console.print(verdict_text(report))
     if report.next_command:
-        console.print(Text(f"NEXT: {report.next_command}", style="bold"), soft_wrap=True)
+        console.print(_next(report), soft_wrap=True)
 
 
-def _lines(part: RenderableType, console: Console) -> int:
-    """Returns the number of lines that a part takes on a console."""
-    return len(console.render_lines(part, pad=False))
+def _next(report: Report) -> Text:
+    return Text(f"NEXT: {report.next_command}" if report.next_command else "", style="bold", overflow="fold")
 
 
-def _print_curve(report: Report, console: Console, room: int, *, every_layer: bool) -> None:
-    """Prints the curve if it fits or is asked for, else a line that says where it is."""
-    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
-    table = layer_table(report, report.layers if every_layer else tried)
-    if every_layer or (tried and _lines(table, console) + 1 < room):
-        console.print()
-        console.print(table)
-    elif tried:
-        console.print(Text(f"Curve of {len(tried)} layers: report.html, layers.csv, --all-layers.", style="dim"))
-
-
-def _parts(report: Report) -> Iterator[RenderableType]:
-    """Yields the tables, the most important first."""
-    for table in (culprit_table(report), *_answer_tables(report)):
-        if table is not None:
-            yield Text("")
-            yield table
+def _parts(report: Report, console: Console) -> Iterator[Part]:
+    """Yields the parts under the verdict in the order in which they are printed."""
+    if report.culprits:
+        yield Part("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
+    if report.explanation is not None:
+        short = causes_in_short(report.explanation, report.metric)
+        yield from (Part("causes", 1, [short]),) if short else ()
+    suspects = _suspects(report)
+    if suspects:
+        yield Part("suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)])
+    if any(len(figures) > 1 for figures in report.outputs.values()):
+        yield Part("outputs", 4, [spaced(table) for table in output_tables(report)])
+    if report.answer is not None:
+        yield from _answer_parts(report, report.answer, console)
+    fed = _fed(report)
+    if fed is not None:
+        yield Part("fed data", 3, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
-        yield Text(f"Confidence: {report.answer.rests_on}")
-    yield from (Text(line) for line in latency_lines(report))
+        yield Part("confidence", 2, [Text(f"Confidence: {report.answer.rests_on}")])
+    timed = latency_lines(report)
+    if timed:
+        yield Part("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
+
+
+def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[Part]:
+    """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
+    if len(answer.calibrators) > 1:
+        usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
+        rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
+        yield Part("calibrators", 5, [spaced(_calibrators(report, each, console)) for each in rows])
+    table = _inputs(report, answer, console)
+    if table is not None:
+        yield Part("inputs", 0, [spaced(table)])
+    settings = ", ".join(f"{name} {figure_text(report.metric, value)}" for name, value in answer.settings.items())
+    if len(answer.settings) > 1:
+        yield Part("other settings", 7, [Text(f"Worst given input, in other settings: {settings}.")])
+    if answer.equals:
+        yield Part(
+            "other recipes", 8, [Text(f"As good: {' or '.join(listed(names, 4) for names in answer.equals[:2])}.")]
+        )
+
+
+def _note_parts(report: Report) -> Iterator[Part]:
+    """Yields the notes, at most five, as many as fit."""
+    notes, count = report.notes[:NOTES_UP_TO], len(report.notes)
+    if notes:
+        yield Part(
+            "1 note" if count == 1 else f"{count} notes",
+            5,
+            [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)],
+        )
+
+
+def _notes(notes: Sequence[str], count: int, shown: int) -> Text:
+    lines = [f"Note: {note}" for note in notes[:shown]]
+    left = count - shown
+    lines += [f"{left} more {'note is' if left == 1 else 'notes are'} in report.json."] if left else []
+    return Text("\n".join(lines), style="yellow")
+
+
+def _curve_parts(report: Report, *, every_layer: bool) -> Iterator[Part]:
+    """Yields the curve: of all layers, or of those that were measured."""
+    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
+    if tried or every_layer:
+        table = layer_table(report, report.layers if every_layer else tried)
+        yield Part(f"curve of {len(tried)} layers", 9, [spaced(table)])
 
 
 def verdict_text(report: Report) -> Text:
     """Returns the lines of the summary, doubts in yellow."""
     style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
     text = Text()
-    for number, line in enumerate(report.summary.splitlines()):
-        text.append("\n" if number else "")
+    for place, line in enumerate(report.summary.splitlines()):
+        text.append("\n" if place else "")
         text.append(line, "bold yellow" if line.startswith((DOUBTED, DATA)) else style)
     return text
 
 
-def _answer_tables(report: Report) -> Iterator[RenderableType | None]:
-    """Yields what stands under the culprits: suspects, outputs, calibrators, inputs."""
-    yield _suspects(report)
-    if any(len(figures) > 1 for figures in report.outputs.values()):
-        yield output_table(report)
-    if report.answer is not None:
-        yield _calibrators(report, report.answer)
-        yield _inputs(report, report.answer)
-    yield _fed(report)
-
-
-def culprit_table(report: Report) -> Table | None:
-    """Returns the culprits with their drop, gain, the similarity when taken back, and the cause; None without any."""
+def _culprits(report: Report, most: int, console: Console) -> Table:
+    """Returns at most so many culprits with their drop, gain, the similarity when taken back, and the cause."""
     rows = [row for row in report.layers if row.culprit]
-    if not rows:
-        return None
     causes = _causes(report.explanation)
     titles = ["Culprit", "Op", "Drop", "Gain", "Taken back", *(["Cause"] if causes else [])]
     table = _table(titles, figures=("Drop", "Gain", "Taken back"))
-    for row in rows[:_ROWS]:
+    for row in rows[:most]:
         figures = [_drop(report, row.drop), _drop(report, row.gain), figure_text(report.metric, row.taken_back)]
         cause = [causes.get(row.name, "")] if causes else []
         table.add_row(*map(Text, (row.name, row.op_type, *figures, *cause)), style="red")
-    if len(rows) > _ROWS:
-        table.add_row(Text(f"{len(rows) - _ROWS} more, in layers.csv"), style="dim")
-    return table
+    if len(rows) > most:
+        table.add_row(Text(f"{len(rows) - most} more, in layers.csv"), style="dim")
+    return with_columns_that_fit(table, console, ("Op", "Gain"), prose=("Cause",))
 
 
 def _causes(explanation: Explanation | None) -> dict[str, str]:
@@ -136,41 +178,35 @@ def _causes(explanation: Explanation | None) -> dict[str, str]:
     return {each.culprit: ": ".join(filter(None, (each.blame, *each.reasons[:1]))) or "not known" for each in advice}
 
 
-def _suspects(report: Report) -> Text | None:
-    """Returns the layers with a large drop that are no culprits, with the reasons, the largest drop first."""
+def _suspects(report: Report) -> list[str]:
+    """Returns lines on the layers with a large drop that are no culprits, with reasons, the largest drop first."""
     rows = sorted((row for row in report.layers if row.suspect), key=lambda row: -(row.drop or 0.0))
-    if not rows:
-        return None
     lines = [f"Suspect {row.name} (drop {_drop(report, row.drop)}): {row.suspect}." for row in rows[:_SUSPECTS]]
     if len(rows) > _SUSPECTS:
         lines.append(f"{len(rows) - _SUSPECTS} more suspects are in report.html.")
-    return Text("\n".join(lines))
+    return lines
 
 
-def _calibrators(report: Report, answer: AnswerFacts) -> Table | None:
-    """Returns the calibrators: full INT8 with each, and the recipe that its ranges lead to; None for a single one."""
-    if len(answer.calibrators) < 2:
-        return None
-    table = _table(
-        ["Calibrator", "Full INT8, worst", "inputs", "meets", "first recipe", "layers", ""],
-        figures=("Full INT8, worst", "inputs", "first recipe", "layers"),
-    )
-    for row in answer.calibrators:
+def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
+    """Returns calibrators: full INT8 with each on the inputs tried, and the recipe that its ranges lead to."""
+    titles = ["Calibrator", "Full INT8", "of inputs", "meets", "first recipe", "layers", ""]
+    table = _table(titles, figures=("Full INT8", "of inputs", "first recipe", "layers"))
+    for row in rows:
         table.add_row(*map(Text, calibrator_cells(report.metric, row)), style="bold" if row.chosen else "")
-    return table
+    return with_columns_that_fit(table, console, ("of inputs", "layers", "meets"))
 
 
 def calibrator_cells(metric: str, row: CalibratorRow) -> tuple[str, ...]:
     """Returns the cells of a calibrator; ``-`` where it was given up because another is better."""
-    cost = "-" if row.cost is None else f"{100 * row.cost:.2g}%"
+    cost = "-" if row.cost is None else f"{percent(row.cost)}%"
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity)
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
     return row.calibrator, figure, str(row.inputs), meets, cost, layers, chosen
 
 
-def _inputs(report: Report, answer: AnswerFacts) -> Table | None:
-    """Returns the recipe on given and unseen inputs, and in other settings; None without inputs."""
+def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | None:
+    """Returns the recipe on given and unseen inputs; None without inputs."""
     sets = [(name, held) for name, held in (("given", answer.given), ("unseen", answer.unseen)) if held is not None]
     if not sets:
         return None
@@ -178,12 +214,7 @@ def _inputs(report: Report, answer: AnswerFacts) -> Table | None:
     table = _table(titles, figures=titles[1:5])
     for name, held in sets:
         table.add_row(*map(Text, held_cells(report.metric, name, held)), style="" if _holds(held) else "yellow")
-    settings = ", ".join(f"{name} {figure_text(report.metric, value)}" for name, value in answer.settings.items())
-    lines = [f"Worst given input, in other settings: {settings}."] if len(answer.settings) > 1 else []
-    lines += [f"As good: {' or '.join(listed(names, 4) for names in answer.equals[:2])}."] if answer.equals else []
-    if lines:
-        table.caption, table.caption_justify, table.caption_style = Text("\n".join(lines)), "left", ""
-    return table
+    return with_columns_that_fit(table, console, ("which", "mean"))
 
 
 def _fed(report: Report) -> Text | None:
@@ -198,7 +229,8 @@ def _fed(report: Report) -> Text | None:
 
 
 def _spread(facts: Mapping[str, float]) -> str:
-    return "{least:.4g} to {most:.4g} (mean {mean:.3g}, std {std:.3g})".format(**facts)
+    least, most, mean, std = (number(facts[key], 4 if key in ("least", "most") else 3) for key in _SPREAD)
+    return f"{least} to {most} (mean {mean}, std {std})"
 
 
 def _holds(held: Held) -> bool:
@@ -209,21 +241,6 @@ def held_cells(metric: str, name: str, held: Held) -> tuple[str, ...]:
     """Returns the cells of a set of inputs; of the worst one the file's name without its folder."""
     figures = (figure_text(metric, value) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
-
-
-def _note_lines(report: Report, console: Console, room: int) -> Iterator[Text]:
-    """Yields notes: at most five, and only as many as fit into ``room`` lines; then the number of the others."""
-    shown = 0
-    for note in report.notes[:NOTES_UP_TO]:
-        text = Text(f"Note: {note}", style="yellow")
-        room -= len(console.render_lines(text, pad=False))
-        if shown and room < 1:
-            break
-        shown += 1
-        yield text
-    if len(report.notes) > shown:
-        left = len(report.notes) - shown
-        yield Text(f"{left} more {'note is' if left == 1 else 'notes are'} in report.json.", style="yellow")
 
 
 def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
@@ -255,18 +272,23 @@ def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
     return table
 
 
-def output_table(report: Report) -> Table:
-    """Returns the metric and the SQNR of the final outputs, in full INT8 and in the recipe.
-
-    Of many outputs it has the worst in full INT8. With a task, it has the agreement, the cosine of the outputs beside
-    it, and what the task counted.
-    """
+def output_tables(report: Report) -> list[Table]:
+    """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone."""
     of_task = report.metric == AGREEMENT.name
+    shown = _worst_outputs(report)
+    judged = [name for name in shown if any(AGREEMENT.name in each.get(name, {}) for each in report.outputs.values())]
+    return [_output_table(report, names, of_task=of_task) for names in ([shown, judged] if of_task else [shown])]
+
+
+def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Table:
+    """Returns the metric and the SQNR of final outputs, in full INT8 and in the recipe.
+
+    With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
+    """
     metrics = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("Output", "Plan", *metrics, *(("counted",) if of_task else ())):
         table.add_column(title, overflow="fold")
-    shown = _worst_outputs(report)
     for plan, outputs in report.outputs.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values

@@ -44,9 +44,7 @@ def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, 
     causes_first = sorted(found.advice, key=lambda advice: advice.reason == LOW_SIMILARITY)
     for advice in causes_first[:ADVICE_UP_TO]:
         place = ", ".join(f"'{name}'" for name in advice.layers) or "The network"
-        console.print(
-            Text(f"{place}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"), soft_wrap=True
-        )
+        console.print(Text(f"{place}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"))
     if len(found.advice) > ADVICE_UP_TO:
         more = len(found.advice) - ADVICE_UP_TO
         console.print(Text(f"{more} more findings; --output FOLDER keeps all.", style="dim"))
@@ -157,7 +155,7 @@ def _print_hidden(console: Console, count: int, top: int) -> None:
 
 def _print_notes(console: Console, notes: Sequence[str]) -> None:
     for note in notes:
-        console.print(Text(f"Note: {note}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"Note: {note}", style="yellow"))
 
 
 def _samples(count: int) -> str:

@@ -1,4 +1,7 @@
-"""A builder that fails on purpose at some plans: it lives in the worker process, which has to be able to import it."""
+"""A builder that fails on purpose at some plans, for tests, ``tools/gpu_check`` and ``benchmarks/reliability``.
+
+It lives in the worker process, which has to be able to import it.
+"""
 
 from __future__ import annotations
 

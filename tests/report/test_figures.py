@@ -1,0 +1,43 @@
+"""Numbers as text: no exponent where a reader expects none."""
+
+from __future__ import annotations
+
+import pytest
+
+from trt_bisect.support.figures import number, percent
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.0, 2, "0"),
+        (1.0, 2, "100"),
+        (0.9971, 2, "99.7"),
+        (0.99999, 2, "99.999"),
+        (0.0000001, 2, "under 0.001"),
+        (0.00024, 2, "0.024"),
+        (0.0022, 2, "0.22"),
+        (12.6, 2, "1300"),
+        (0.610499, 4, "61.05"),
+    ],
+)
+def test_a_percentage_has_no_exponent_and_is_all_only_when_it_is_all(share, digits, text):
+    assert percent(share, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (1020.4, 3, "1020"),
+        (19361.0, 3, "19400"),
+        (-8740.2, 4, "-8740"),
+        (0.00012345, 3, "0.000123"),
+        (0.00001234, 3, "1.23e-05"),
+        (2.5e9, 3, "2.5e+09"),
+        (0.0, 3, "0"),
+        (None, 3, "-"),
+        (float("nan"), 3, "nan"),
+    ],
+)
+def test_a_number_has_an_exponent_only_where_it_is_very_small_or_very_large(value, digits, text):
+    assert number(value, digits) == text

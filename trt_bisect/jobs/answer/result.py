@@ -1,0 +1,81 @@
+"""The answer: the recipe that holds on all inputs given, and what was measured for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trt_bisect.driver.culprits.search import Loss
+from trt_bisect.driver.recipes.search_space import Sensitivities, Space
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
+from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.answer.search import CalibratorTried
+from trt_bisect.jobs.answer.validation import Checked
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.precision import PrecisionPlan
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer.
+
+    Attributes:
+        experiment: with the ranges of the answer.
+        space: the plans, with the budget of the threshold.
+        kept: the units that stay high.
+        meets: the plan holds on all inputs given.
+        full: the trial of full INT8 on all inputs, on a whole engine.
+        restored: the same for the recipe.
+        taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
+        alone: the loss and the gain of each unit alone; None where they were not measured.
+        tried: the calibrators.
+        given: all inputs.
+        judged: the number of inputs that the search judged on.
+        checked: the recipe in other settings.
+        aim: the loss that the search aimed at.
+        margin: the recipe had to leave it on the inputs given.
+        refused: the cost of the recipe with a margin, if it was too dear; None otherwise.
+        equals: other sets of units that cost the same.
+        unseen: the recipe on unseen inputs; None without such inputs.
+        unseen_inputs: these.
+        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
+        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
+    """
+
+    experiment: Experiment
+    space: Space
+    kept: frozenset[int]
+    meets: bool
+    full: Trial
+    restored: Trial
+    taken_back: Mapping[int, Loss]
+    alone: Sensitivities | None
+    tried: tuple[CalibratorTried, ...]
+    given: GivenInputs
+    counting: tuple[int, ...]
+    judged: int
+    checked: Checked
+    aim: float
+    equals: tuple[frozenset[int], ...] = ()
+    unseen: Trial | None = None
+    unseen_inputs: GivenInputs | None = None
+    followers: Trial | None = None
+    plain: Trial | None = None
+    margin: Margin = NO_MARGIN
+    refused: float | None = None
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The recipe's plan."""
+        return self.space.plan(self.kept)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The layers that were measured to break the target when they are taken back, ascending."""
+        return tuple(sorted(self.space.units[unit][0] for unit, loss in self.taken_back.items() if loss is not None))
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The layers that stay high, ascending."""
+        return tuple(sorted(self.space.layers(self.kept)))

@@ -1,0 +1,82 @@
+"""The parts of a screen: those that fit are shown, and tables have the columns that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+_PROSE = 14
+"""Columns that a text which wraps needs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a screen.
+
+    Attributes:
+        name: for the line that says what is left out; empty for a part that is not missed there.
+        rank: parts of a lower rank are shown first where there is not room for all.
+        versions: the same in full and in short, the first that fits is shown.
+    """
+
+    name: str
+    rank: int
+    versions: Sequence[RenderableType]
+
+
+def height(content: RenderableType, console: Console) -> int:
+    """Returns the number of lines that a text or table takes on a console."""
+    return len(console.render_lines(content, pad=False))
+
+
+def fitting(parts: Sequence[Part], console: Console, room: int) -> dict[int, int]:
+    """Returns the version to show of each part that fits into ``room`` lines, by the place of the part."""
+    chosen: dict[int, int] = {}
+    for place in sorted(range(len(parts)), key=lambda place: parts[place].rank):
+        heights = [height(version, console) for version in parts[place].versions]
+        version = next((number for number, lines in enumerate(heights) if lines <= room), None)
+        if version is not None:
+            chosen[place] = version
+            room -= heights[version]
+    return chosen
+
+
+def spaced(content: RenderableType) -> Group:
+    """Returns a table or text with a blank line above it."""
+    return Group(Text(""), content)
+
+
+def with_columns_that_fit(
+    table: Table, console: Console, droppable: Iterable[str], prose: Collection[str] = ()
+) -> Table:
+    """Returns a table without columns, left out in the order of ``droppable`` until the rest needs no wrapping.
+
+    Args:
+        table: with texts in its cells.
+        console: whose width counts.
+        droppable: headers of the columns that can be left out.
+        prose: headers of the columns that hold sentences, which wrap.
+    """
+    columns = list(table.columns)
+    for header in droppable:
+        if _width(columns, prose) <= console.width:
+            break
+        columns = [column for column in columns if column.header != header]
+    found = Table(*columns, box=table.box, pad_edge=table.pad_edge, header_style=table.header_style)
+    found.rows = table.rows
+    return found
+
+
+def _width(columns: Sequence[Column], prose: Collection[str]) -> int:
+    """The columns of a console that a table needs, its sentences wrapped."""
+    widths = [min(_natural(column), _PROSE if column.header in prose else _natural(column)) for column in columns]
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _natural(column: Column) -> int:
+    return max(cell_len(str(cell)) for cell in (column.header, *column.cells))

@@ -1,0 +1,43 @@
+"""Numbers as text in sentences and tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+_LEAST, _MOST = 1e-4, 1e6
+_LEAST_PERCENT = 1e-3
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Returns a number with so many significant digits; with an exponent only below 0.0001 and from a million on.
+
+    None is ``-``.
+    """
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value) or not _LEAST <= abs(value) < _MOST:
+        return f"{value:.{digits}g}"
+    return _positional(value, digits)
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Returns a share of 1 in percent, with so many significant digits and never with an exponent.
+
+    Less than 0.001 is ``under 0.001``; 100 is all, and less than all has more digits. The sign ``%`` is the caller's.
+    """
+    value = 100.0 * share
+    if not math.isfinite(value):
+        return f"{value:g}"
+    if 0 < abs(value) < _LEAST_PERCENT:
+        return f"under {_LEAST_PERCENT:g}"
+    if value == 0:
+        return "0"
+    while value < 100 == float(f"{value:.{digits}g}"):
+        digits += 1
+    return _positional(value, digits)
+
+
+def _positional(value: float, digits: int) -> str:
+    return np.format_float_positional(float(f"{value:.{digits}g}"), trim="-")
