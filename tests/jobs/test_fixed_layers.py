@@ -64,7 +64,7 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"high": ["conv9"]}, "has no layer 'conv9'"),
         ({"high": "op:Cnov"}, "has no layer of operator 'Cnov'"),
         ({"high": ["re:(conv"]}, "is no regular expression"),
-        ({"high": ["*"]}, "no layer is in INT8"),
+        ({"high": ["*"]}, "none is in INT8"),
         ({"keep_low": ["op:Relu"]}, "can be in INT8: Relu follows"),
         ({"high": ["conv1"], "keep_low": ["conv*"]}, "'conv1' is in both"),
         ({"scoped": "10"}, "has no layer number 10"),

@@ -107,7 +107,7 @@ def fixed_network(
     found = _with_scales(network.fixing({**chosen, **raised, **lowered}), plan)
     full = found.full(precision)
     if found.quantizable and not any(full.precisions[k].is_low for k in found.quantizable):
-        raise BadInput("With these layers kept high, no layer is in INT8.", "Keep fewer layers high.")
+        raise BadInput("With these layers left high, none is in INT8.", "Keep fewer layers high.")
     return found
 
 
