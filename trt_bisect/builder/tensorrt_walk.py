@@ -259,8 +259,8 @@ def constraints(
     """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
 
     - A quantizable layer is INT8 or high as the plan says.
-    - A layer that is not quantizable is left free between two INT8 layers, and is high elsewhere, whatever the plan
-      says of it.
+    - A layer that is not quantizable is left free between two INT8 layers, unless the user fixed its precision, and
+      is high elsewhere, whatever the plan says of it.
     - A high layer computes in its high precision, and its outputs have it too.
     - An INT8 layer is left free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
       through layers left free.
@@ -340,7 +340,7 @@ def constrain(
 
 
 def _follows(step: Step, network: Network) -> bool:
-    return step.owner is None or not (step.computes and network.layers[step.owner].quantizable)
+    return step.owner is None or not step.computes or network.layers[step.owner].follows
 
 
 def _stands_between(step: Step, network: Network, fed: set[str], read: set[str]) -> bool:

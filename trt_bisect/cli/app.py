@@ -14,6 +14,7 @@ import typer
 from trt_bisect._version import __version__
 from trt_bisect.cli.calibrate import calibrate_command
 from trt_bisect.cli.check import check_command
+from trt_bisect.cli.clean import clean_command
 from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.demo import demo_command
 from trt_bisect.cli.display import with_display
@@ -56,7 +57,7 @@ def _options(
 
 _GOES_ON = "The same command goes on from what was measured."
 _BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
-_WITHOUT_JOURNAL = ("calibrate", "check", "compare", "demo", "engines", "layers", "profile")
+_WITHOUT_JOURNAL = ("calibrate", "check", "clean", "compare", "demo", "engines", "layers", "profile")
 
 
 @contextmanager
@@ -101,6 +102,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "view": view_command,
     "history": history_command,
     "engines": engines_command,
+    "clean": clean_command,
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_interruptible(with_display(_command), _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON))

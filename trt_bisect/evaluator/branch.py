@@ -13,7 +13,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import Precision, PrecisionPlan
 
 OnPiece = Callable[[str, int], None]
 """Called before each piece with the name of its last layer and the number of rows that run through it."""
@@ -62,7 +62,7 @@ class BranchEvaluator:
         self._compare = compare
         self._store = store
         self.whole = whole
-        self._nothing = int8_set(len(network.layers), (), high)
+        self._nothing = network.plan((), high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan on a whole engine, or one that is exactly the same."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -21,17 +19,17 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.data.staged import content_of
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import Precision, PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
-from trt_bisect.results.recipe_files import PLAN
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -82,7 +80,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
         knows_scales = network is not None and (not saved or options.calibration is not None or network.has_pairs)
         planned = None
         if network is not None and knows_scales:
-            planned = _planned(network, options.calibration, options.recipe, options.high, how, shown)
+            planned = _planned(network, options, how, shown)
         if saved:
             found, logs = _saved_runs(network, planned, fp32, int8, threshold, shown, board)
         else:
@@ -117,19 +115,12 @@ class _Planned:
         return weight_origins(self.network, self.writer, self.plan.int8)
 
 
-def _planned(
-    network: Network,
-    calibration: Any,
-    recipe: str | Path | None,
-    high: Sequence[str],
-    how: Calibrating,
-    progress: Progress,
-) -> _Planned:
-    ranges, data = ranges_of(network, calibration, how, progress)
+def _planned(network: Network, options: CompareOptions, how: Calibrating, progress: Progress) -> _Planned:
+    ranges, data = ranges_of(network, options.calibration, how, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
-    plan = _plan(network, recipe, high)
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-    return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
+    plan = network.full(options.high_precision)
+    return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
 
 
 def _emulated(
@@ -236,30 +227,3 @@ class _Counted:
         self._seen += 1
         if self._seen % self._parts == 0:
             self._progress.step(f"sample {self.count}")
-
-
-def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> PrecisionPlan:
-    """All quantizable layers in INT8 but those that are to stay high."""
-    kept = {network.layer_named(name).index for name in high}
-    precision = Precision.FP32
-    if recipe is not None:
-        precision, names = _read_recipe(Path(recipe))
-        kept |= {network.layer_named(name).index for name in names}
-    return int8_set(len(network.layers), set(network.quantizable) - kept, precision)
-
-
-def _read_recipe(path: Path) -> tuple[Precision, list[str]]:
-    """The high precision of a recipe, and the names of the layers in it."""
-    places = [path, path / PLAN, path / "recipe" / PLAN]
-    file = next((place for place in places if place.is_file()), None)
-    if file is None:
-        raise BadInput(f"There is no recipe at '{path}'.", f"Give a run's folder, or the {PLAN} in its recipe folder.")
-    try:
-        record = json.loads(file.read_bytes())
-        layers = {str(name): Precision(precision) for name, precision in record["layers"].items()}
-        return Precision(record["high"]), [name for name, chosen in layers.items() if chosen is not Precision.INT8]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInput(
-            f"The recipe '{file}' cannot be read: {type(error).__name__}: {first_line(error)}",
-            f"Give the {PLAN} that 'trt-bisect run' wrote.",
-        ) from error

@@ -31,6 +31,7 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.fixed_layers import refuse_halves
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
@@ -41,7 +42,6 @@ from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import int8_set
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.machine import give_back_memory
@@ -79,6 +79,7 @@ class Preparation:
         self._check_outputs()
         refuse_without_int8(self.network)
         engine = self._engine()
+        refuse_halves(self.network, engine)
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
@@ -253,15 +254,19 @@ class Preparation:
         """The key under which the worst inputs are stored: a digest of everything that their search depends on."""
         parts = self._fingerprint_parts(builder, ranges, ())
         name = self.judgement.asked_metric.name
-        chosen = {"data": source.digest(), "count": count, "outputs": self.options.outputs, "metric name": name}
+        plan = self.network.full(self.options.high_precision).key()
+        chosen = {
+            "data": source.digest(),
+            "count": count,
+            "outputs": self.options.outputs,
+            "metric name": name,
+            "plan": plan,
+        }
         return fingerprint({**parts, **chosen})
 
-    def find_worst(
-        self, builder: Builder, samples: Dataset, count: int, high: Sequence[int] = (), keep: bool = False
-    ) -> WorstInputs:
-        """The worst of a data set in INT8, the layers ``high`` left out; ``keep`` what was found at Ctrl-C."""
-        chosen = [k for k in self.network.quantizable if k not in high]
-        plan = int8_set(len(self.network.layers), chosen, self.options.high_precision)
+    def find_worst(self, builder: Builder, samples: Dataset, count: int, keep: bool = False) -> WorstInputs:
+        """The worst of a data set in full INT8; ``keep`` what was found at Ctrl-C."""
+        plan = self.network.full(self.options.high_precision)
 
         def rule(reference: Outputs) -> Rule:
             return self.judgement.rule(self.judgement.outputs(reference), [reference])

@@ -23,7 +23,7 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -91,7 +91,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
         chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
     """
     network, rule = experiment.network, experiment.rule
-    plans = _Plans.of(experiment, network.quantizable if chosen is None else chosen, gains=chosen is None)
+    plans = _Plans.of(experiment, network.movable if chosen is None else chosen, gains=chosen is None)
     trials = _trials(experiment, plans.all(), progress)
     full = rule.loss(trials[plans.full])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
@@ -121,7 +121,7 @@ class _Plans:
 
     Attributes:
         alone: by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that part alone in INT8.
-        full: all quantizable layers in INT8.
+        full: all quantizable layers in INT8 but those that the user fixed.
         without: by layer the plan with all but it in INT8.
     """
 
@@ -133,17 +133,16 @@ class _Plans:
     def of(cls, experiment: Experiment, chosen: Collection[int], *, gains: bool) -> _Plans:
         """The plans for the ``chosen`` layers, by index; ``without`` is empty unless ``gains`` are wanted."""
         network, high = experiment.network, experiment.whole.high
-        layers = len(network.layers)
+        nothing, full = network.plan((), high), network.full(high)
         parts = WAYS if experiment.builder.arithmetic == EMULATED else {_BOTH: Precision.INT8}
         alone = {
-            (k, part): only(layers, k, high, precision)
+            (k, part): nothing.keeping({k}, precision)
             for part, precision in parts.items()
             for k in chosen
             if part == _BOTH or _rounds_both(network.layers[k])
         }
-        followers = set(range(layers)) - set(network.quantizable)
-        without = {k: all_but(layers, followers | {k}, high) for k in chosen} if gains else {}
-        return cls(alone, int8_set(layers, network.quantizable, high), without)
+        without = {k: full.keeping({k}, high) for k in chosen} if gains else {}
+        return cls(alone, full, without)
 
     def all(self) -> list[PrecisionPlan]:
         """Every plan."""

@@ -18,6 +18,7 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_halves
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import WorstOptions
 from trt_bisect.jobs.options.signatures import takes
@@ -80,11 +81,11 @@ class WorstSearch(Preparation):
         """The whole search; Ctrl-C during the pass ends it with what was found until then."""
         self._check_outputs()
         engine = self._engine()
-        left = self._layers_left_high(options.high)
+        refuse_halves(self.network, engine)
         ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
         source = source if options.steps is None else source.first(options.steps)
         self.progress.stage("Searching for the worst inputs", source.length)
-        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, left, keep=True)
+        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
         known = math.isfinite(found.rule.threshold)
         return WorstReport(
             model=self.network.source,
@@ -95,22 +96,16 @@ class WorstSearch(Preparation):
             order=_ORDERS[options.direction],
             threshold=found.rule.threshold if known else None,
             allowed=found.rule.budget if known else None,
-            high=tuple(options.high),
+            high=tuple(each.name for each in self.network.layers if each.fixed and not each.fixed.is_low),
             source=source.source,
             values=without_infinities(found.similarities),
             losses=without_infinities(found.losses),
             faint=found.faint,
             places=found.places,
             stopped=found.stopped,
-            notes=tuple(self.notes),
+            notes=(*fixed_notes(self.network), *self.notes),
             inputs=found.inputs,
         )
-
-    def _layers_left_high(self, names: Sequence[str]) -> list[int]:
-        left = [self.network.layer_named(name).index for name in names]
-        if set(self.network.quantizable) <= set(left):
-            raise BadInput("With these layers left high, none is in INT8.", "Leave some of the --high out.")
-        return left
 
     def _ranges_and_samples(self, engine: str, calibration: Any, dataset: Any) -> tuple[Ranges, Dataset]:
         if engine != ONNXRUNTIME and not self.network.is_static and isinstance(dataset, Iterator):

@@ -12,6 +12,7 @@ from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import Weights, tensors_read
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.residual import Shape, Wiring
+from trt_bisect.precision import Precision
 
 _EVERY_INPUT = -1
 _DATA_SLOTS: dict[str, tuple[int, ...]] = {
@@ -76,6 +77,7 @@ class Layer:
         dtype: of its first output; None if unknown.
         roundings: the tensors that INT8 rounds at it; empty for a layer that only follows others.
         why_not: the reason in words if the layer is not quantizable, else empty.
+        fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
     """
 
     index: int
@@ -87,6 +89,12 @@ class Layer:
     dtype: np.dtype[np.generic] | None
     roundings: tuple[Rounding, ...] = ()
     why_not: str = ""
+    fixed: Precision | None = None
+
+    @property
+    def follows(self) -> bool:
+        """True if the layer is not quantizable and may have the precision of the layers around it."""
+        return not self.quantizable and self.fixed is None
 
     @property
     def quantizable(self) -> bool:
@@ -94,8 +102,9 @@ class Layer:
         return bool(self.roundings) and not self.why_not
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer, no longer quantizable; an earlier reason is kept."""
-        return replace(self, why_not=self.why_not or why)
+        """Returns this layer, no longer quantizable, nor fixed in INT8; an earlier reason is kept."""
+        fixed = None if self.fixed is not None and self.fixed.is_low else self.fixed
+        return replace(self, why_not=self.why_not or why, fixed=fixed)
 
 
 @dataclass(frozen=True)

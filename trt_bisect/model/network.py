@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
+from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
 _INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
@@ -39,6 +40,7 @@ class Network:
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
+        scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
@@ -53,6 +55,7 @@ class Network:
     notes: tuple[str, ...] = ()
     has_file: bool = True
     per_tensor: bool = False
+    scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -65,6 +68,25 @@ class Network:
     def quantizable(self) -> tuple[int, ...]:
         """The indices of the layers that can run in INT8."""
         return tuple(layer.index for layer in self.layers if layer.quantizable)
+
+    @property
+    def movable(self) -> tuple[int, ...]:
+        """The indices of the quantizable layers whose precision the user did not fix: a search chooses theirs."""
+        return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
+
+    def plan(self, int8: Iterable[int], high: Precision) -> PrecisionPlan:
+        """The plan with these layers in INT8, those that the user fixed as they are fixed, and the others high."""
+        chosen = int8_set(len(self.layers), int8, high).precisions
+        return PrecisionPlan(tuple(layer.fixed or chosen[layer.index] for layer in self.layers))
+
+    def full(self, high: Precision) -> PrecisionPlan:
+        """The plan with every quantizable layer in INT8 that the user did not fix in another precision."""
+        return self.plan(self.movable, high)
+
+    def fixing(self, precisions: Mapping[int, Precision]) -> Network:
+        """Returns this network with the precision of layers, by index, fixed."""
+        layers = (replace(each, fixed=precisions.get(each.index, each.fixed)) for each in self.layers)
+        return replace(self, layers=tuple(layers))
 
     @property
     def is_static(self) -> bool:
@@ -174,7 +196,10 @@ class Network:
         return replace(self, layers=tuple(layers), per_tensor=True)
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded."""
+        """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded.
+
+        The precision of a quantizable layer is no part: it is in each plan.
+        """
         if "weights" not in self.memo:
             self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
@@ -183,6 +208,8 @@ class Network:
             sha.update(b"one scale a weight")
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
+            if layer.fixed is not None and not layer.quantizable:
+                sha.update(b"not free to follow")
             for rounding in layer.roundings:
                 sha.update(repr((rounding.slot, [quantizer.key() for quantizer in rounding.fixed])).encode())
         return sha.hexdigest()

@@ -61,10 +61,11 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
             drop=None,
             culprit=False,
             outcome=NOT_TRIED,
-            asked=str(high),
+            asked=str(layer.fixed or high),
             ran="",
-            recipe=str(high),
+            recipe=str(layer.fixed or high),
             why_not=layer.why_not,
+            fixed=str(layer.fixed or ""),
         )
         for layer in layers
     )

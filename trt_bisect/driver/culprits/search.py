@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -22,10 +22,11 @@ class Question:
 
     Attributes:
         layers: the number of layers.
-        quantizable: the indices of those that can run in INT8, ascending.
+        quantizable: the indices of those that can run in INT8 and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a culprit.
         high: the precision of layers not in INT8.
+        fixed: by layer, the precision that the user fixed: every plan has it.
     """
 
     layers: int
@@ -33,11 +34,15 @@ class Question:
     budget: float
     step: float
     high: Precision = Precision.FP32
+    fixed: Mapping[int, Precision] = field(default_factory=dict)
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
         """The plan with the quantizable layers 0..k in INT8, except those ``kept`` high."""
         out = frozenset(kept)
-        return int8_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high)
+        plan = int8_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high)
+        if not self.fixed:
+            return plan
+        return PrecisionPlan(tuple(self.fixed.get(i, own) for i, own in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
         """The plan with every quantizable layer in INT8, except those ``kept`` high."""

@@ -99,7 +99,8 @@ class AnswerSearch:
         plans, own = self.plans, self.experiment.ranges
         self.space = space or make_space(plans)
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
-        others = [ranges for ranges in plans.preparation.data.candidates if ranges.origin != own.origin]
+        candidates = plans.preparation.data.candidates if self.space.units else ()
+        others = [ranges for ranges in candidates if ranges.origin != own.origin]
         aimed = replace(self.space, budget=self.space.budget * _SAFETY)
         ranges, self.tried = choose_ranges(plans, aimed, [own, *others], self.named)
         self.take_ranges(ranges)
@@ -126,8 +127,9 @@ class AnswerSearch:
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
         checked = self.target.check(self.experiment, self.plans.full)
-        if checked.meets(budget):
-            return self._answer(Cheapest(frozenset(), True, {}), self.experiment, None, checked, budget, {})
+        if checked.meets(budget) or not self.space.units:
+            meets = checked.meets(budget)
+            return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, None, checked, budget, {})
         if self._by_similarity:
             self.plans.leave(self.plans.usual_margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})

@@ -36,7 +36,7 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores
 
 _JOIN = 8
@@ -83,9 +83,8 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Every quantizable layer in INT8."""
-        network = self.experiment.network
-        return int8_set(len(network.layers), network.quantizable, self.experiment.whole.high)
+        """Every quantizable layer in INT8 that the user did not fix in another precision."""
+        return self.experiment.network.full(self.experiment.whole.high)
 
     def each(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator for some ranges."""

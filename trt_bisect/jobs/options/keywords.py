@@ -52,6 +52,10 @@ class RunKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     dla: int | None
     build_timeout: float | None
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     strategy: str
@@ -68,6 +72,10 @@ class RunKeywords(TypedDict, total=False):
     progress: Progress | None
     explain: str
     try_remedies: bool
+    accuracy: str | Callable[..., Any] | None
+    labels: Any
+    save_tensors: str
+    max_size: float
 
 
 class RecoverKeywords(TypedDict, total=False):
@@ -107,6 +115,10 @@ class RecoverKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     dla: int | None
     build_timeout: float | None
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     margin: float
@@ -159,6 +171,10 @@ class SensitivityKeywords(TypedDict, total=False):
     weight_scales: str
     plugins: Sequence[str]
     build_timeout: float | None
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -196,6 +212,10 @@ class WorstKeywords(TypedDict, total=False):
     weight_scales: str
     plugins: Sequence[str]
     build_timeout: float | None
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -203,7 +223,6 @@ class WorstKeywords(TypedDict, total=False):
     progress: Progress | None
     steps: int | None
     keep: int
-    high: Sequence[str]
 
 
 class CompareKeywords(TypedDict, total=False):
@@ -221,6 +240,10 @@ class CompareKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -228,7 +251,6 @@ class CompareKeywords(TypedDict, total=False):
     tensorboard_channels: int
     progress: Progress | None
     recipe: str | Path | None
-    high: Sequence[str]
     fp32: str | Path | None
     int8: str | Path | None
     engine: str
@@ -250,6 +272,10 @@ class ProfileKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int

@@ -41,7 +41,6 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import round_trips
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
-from trt_bisect.precision import int8_set
 from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
 from trt_bisect.results.causes import cause_with_remedies, grouped
 from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
@@ -137,7 +136,7 @@ def _compared(
     is a group of its own.
     """
     network = experiment.network
-    plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
+    plan = network.full(experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.int8)
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)

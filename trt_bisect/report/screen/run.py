@@ -326,7 +326,8 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
     name = f"{row.output}_{row.name}" if row.output else row.name
     shape = "?" if row.shape is None else str([d if d is not None else "?" for d in row.shape]).replace("'", "")
     drop = "" if row.drop is None else drop_text(report.metric, row.drop)
-    remark = "culprit" if row.culprit else "" if row.outcome in ("measured", FOLLOWS) else row.outcome
+    outcome = "" if row.outcome in ("measured", FOLLOWS) else row.outcome
+    remark = "culprit" if row.culprit else f"fixed {row.fixed}" if row.fixed else outcome
     if row.obeyed is False:
         remark = f"{remark} ran in {row.ran}".strip()
     elif row.ran in _UNPROVEN:

@@ -57,7 +57,7 @@ def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precis
 
     Full INT8 and the recipe have the report's figures, on all inputs.
     """
-    full = int8_set(len(network.layers), network.quantizable, high)
+    full = network.full(high)
     wanted = [(full, "full INT8")]
     for step in measured.findings.steps:
         if step.culprit:
