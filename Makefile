@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test quick coverage lint site audit assets package clean
 
@@ -17,8 +17,7 @@ demo: $(STAMP)  ## the main job on networks that INT8 hurts
 
 test: $(STAMP) lint
 	tools/get_browser.sh
-	$(BIN)/python -m pytest -m ray
-	$(BIN)/python -m pytest $(PARALLEL) -m "not ray"
+	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: $(STAMP)  ## the tests that need neither long, nor Ray, nor a browser
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not ray and not browser"

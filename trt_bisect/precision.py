@@ -27,6 +27,11 @@ class Precision(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    @property
+    def needs_scale(self) -> bool:
+        """True if weights, activations or both are rounded with a scale, to INT8 or FP8."""
+        return self not in (Precision.BF16, Precision.FP16, Precision.FP32)
+
 
 MOST_LAYERS = 10_000_000
 """More layers than a graph of 2 GB can hold: a plan with more is damaged."""

@@ -63,7 +63,8 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kill-") as work:
         whole = [
-            undisturbed(subject, Path(work) / f"whole-{place}") for place, subject in enumerate(subjects(Path(work)))
+            undisturbed(subject, Path(work) / f"whole-{place}")
+            for place, subject in enumerate(subjects(Path(work))[: asked.times])
         ]
         for number in range(asked.times):
             one, kind = whole[number % len(whole)], random.choice(_KINDS)

@@ -42,7 +42,7 @@ def subjects(folder: Path) -> list[TrialSpec]:
     networks.plant_between(model, "block1.depthwise", "block1.project")
     network = networks.save(model, folder)
     np.savez(folder / "data.npz", **networks.samples(model))
-    lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(SAMPLES / "lenet/calibration.npz"))
+    lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(save_digits(folder)))
     mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
     return [
         TrialSpec("LeNet, branch", ("run", *lenet)),
@@ -52,6 +52,14 @@ def subjects(folder: Path) -> list[TrialSpec]:
         TrialSpec("MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive")),
         TrialSpec("LeNet, recover", ("recover", *lenet)),
     ]
+
+
+def save_digits(folder: Path) -> Path:
+    """Writes the first 40 of LeNet's 200 calibration samples: a run on them takes half the time."""
+    path = folder / "digits.npz"
+    with np.load(SAMPLES / "lenet/calibration.npz") as samples:
+        np.savez(path, **{name: samples[name][:40] for name in samples.files})
+    return path
 
 
 def result(folder: Path) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
     python -m benchmarks.reliability week --json FILE
 
-Each night is the real ``trt-bisect regress`` in a process of its own, its clock set by time-machine. Tuesday's is
-killed in the middle and started again an hour later, on Wednesday the clock goes back an hour, on Thursday it begins in
-1970, as on a board without a battery, and on Friday and Saturday one network is another one, with a culprit.
+Each night is the real ``trt-bisect regress`` in a forked process (see ``forked``), its clock set by time-machine.
+Tuesday's is killed in the middle and started again an hour later, on Wednesday the clock goes back an hour, on Thursday
+it begins in 1970, as on a board without a battery, and on Friday and Saturday one network is another one, with a
+culprit.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -27,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import time_machine
 
-from benchmarks.reliability.subjects import SAMPLES
+from benchmarks.reliability.forked import Process, import_everything, start
+from benchmarks.reliability.subjects import SAMPLES, save_digits
 from tests.support import networks
 from tests.support.nights import trials_in
 from trt_bisect import History
@@ -36,13 +36,6 @@ from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.rows import PastReport
 from trt_bisect.history.store import HISTORY
 
-_AT = """
-import sys, time_machine
-time_machine.travel(float(sys.argv[1]), tick=True).start()
-sys.argv = ["trt-bisect", *sys.argv[2:]]
-from trt_bisect.cli import main
-main()
-"""
 _MONDAY = datetime(2026, 10, 19, 1, 30, tzinfo=timezone.utc)
 _SUITE = """
 [[network]]
@@ -92,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(_: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    import_everything()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="week-") as work:
         folder = Path(work)
@@ -113,7 +107,7 @@ def _make_suite(folder: Path) -> None:
     model = networks.chain(depth=3)
     networks.save(model, folder, "steady.onnx")
     np.savez(folder / "steady.npz", **networks.samples(model))
-    shutil.copy(SAMPLES / "lenet/calibration.npz", folder / "digits.npz")
+    save_digits(folder)
     (folder / "trt-bisect.toml").write_text(_SUITE)
 
 
@@ -124,27 +118,28 @@ def _sleep_through(folder: Path, night: NightlyRun) -> int:
     if night.is_killed:
         _kill_in_the_middle(folder, began)
         began += timedelta(hours=1)
-    return subprocess.run(_command(began), cwd=folder, env=_environment(), capture_output=True).returncode
+    return _regress(folder, began).ended().code
 
 
 def _kill_in_the_middle(folder: Path, began: datetime) -> None:
     """Ends the night when it has begun with the second network; what it has measured is in journals then."""
     known = set(folder.glob("nightly/*/runs/digits/journal.jsonl"))
-    process = subprocess.Popen(
-        _command(began), cwd=folder, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and set(folder.glob("nightly/*/runs/digits/journal.jsonl")) == known:
+    process = _regress(folder, began)
+    while set(folder.glob("nightly/*/runs/digits/journal.jsonl")) == known:
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.ended()
 
 
-def _command(clock: datetime) -> list[str]:
-    return [sys.executable, "-c", _AT, str(clock.timestamp()), "regress", "--config", "trt-bisect.toml"]
+def _regress(folder: Path, clock: datetime) -> Process:
+    """Starts the suite's night in ``folder``, at another time."""
 
+    def before() -> None:
+        os.chdir(folder)
+        os.environ.pop("GITHUB_STEP_SUMMARY", None)
+        time_machine.travel(clock, tick=True).start()
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
+    return start(["regress", "--config", "trt-bisect.toml"], folder, before)
 
 
 def _faults_of_nights(folder: Path, week: Sequence[NightlyRun]) -> list[str]:

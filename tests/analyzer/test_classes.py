@@ -60,6 +60,14 @@ def test_a_softmax_goes_on_neither_side_where_fp32_gives_probabilities(total, ra
     assert similarity(p, total * q, "kl") == pytest.approx(entropy(p, q, -1), rel=1e-9)
 
 
+@pytest.mark.parametrize("total", [0.992, 1.008])
+def test_probabilities_may_miss_a_sum_of_one_by_a_hundredth(total, random):
+    """Rounded to FP16, probabilities do not sum to 1 exactly."""
+    p = softmax(random.normal(0, 2, (16, 10)), -1)
+    assert find_classes([total * p]).kind == SHARES
+    assert find_classes([0.97 * p]).kind != SHARES
+
+
 def test_a_softmax_goes_on_both_sides_where_fp32_gives_logits(random):
     """Also where INT8's happen to sum to 1."""
     r = random.normal(0, 2, (4, 10))

@@ -14,7 +14,7 @@ from trt_bisect import BadInput, calibrate, load_network, read_cache
 from trt_bisect.calibration.cache import format_cache, parse_cache, parse_version, version_of_engine
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import CANDIDATES, candidates
-from trt_bisect.calibration.collect import Magnitudes, magnitudes, recalibrated
+from trt_bisect.calibration.collect import Magnitudes, magnitudes
 from trt_bisect.calibration.histogram import (
     BINS,
     AbsHistogram,
@@ -23,6 +23,7 @@ from trt_bisect.calibration.histogram import (
     mse_thresholds,
     percentile_threshold,
 )
+from trt_bisect.calibration.ranges import with_scales_of
 
 
 def histogram_of(*parts):
@@ -179,7 +180,7 @@ def test_unusable_scales_are_named(tmp_path):
     assert "mask" in read_cache(path, tuple(lines), keep_masks=True).scales
 
 
-def test_tensors_calibrated_anew_take_that_calibrators_scale_and_leave_the_others(tmp_path):
+def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others(tmp_path):
     model = networks.chain()
     network = load_network(networks.save(model, tmp_path))
     samples = [{"x": sample[None]} for sample in networks.samples(model, 6)["x"]]
@@ -189,15 +190,13 @@ def test_tensors_calibrated_anew_take_that_calibrators_scale_and_leave_the_other
     seen = magnitudes(network, samples)
     assert seen.ranges(Calibrator("percentile", 99.0)) == most
     first, second = network.rounded_activations[1:3]
-    anew = recalibrated(entropy, seen, {first: Calibrator("minmax"), second: Calibrator("percentile", 99.0)})
+    anew = with_scales_of(entropy, {first: minmax, second: most})
     assert anew.scales[first] == minmax.scales[first] != entropy.scales[first]
     assert anew.scales[second] == most.scales[second] != entropy.scales[second]
     others = set(entropy.scales) - {first, second}
     assert {name: anew.scales[name] for name in others} == {name: entropy.scales[name] for name in others}
     assert anew.origin == "entropy, 1 tensor by minmax, 1 tensor by percentile 99"
-    assert recalibrated(entropy, seen, {}).digest() == entropy.digest() != anew.digest()
-    with pytest.raises(BadInput, match="'nowhere'"):
-        recalibrated(entropy, seen, {"nowhere": Calibrator()})
+    assert with_scales_of(entropy, {}).digest() == entropy.digest() != anew.digest()
 
 
 @pytest.mark.parametrize(

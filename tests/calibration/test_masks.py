@@ -71,7 +71,7 @@ def test_a_run_that_keeps_a_masks_scale_is_explained_without_pythons_warnings(ma
     assert report.explanation is not None, report.notes
 
 
-@pytest.mark.parametrize("reach", [LEAST, 0.9 * LEAST, -1e30])
+@pytest.mark.parametrize("reach", [LEAST, 0.9 * LEAST, -1e30, -1e-30])
 def test_a_masks_scale_rounds_as_onnx_runtime_does_without_pythons_warnings(reach):
     scale = np.float32(-reach) / np.float32(127)
     values = np.array([LEAST, reach, -5.0, 0.0, -reach, -LEAST], np.float32)

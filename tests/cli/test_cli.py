@@ -15,24 +15,9 @@ import pytest
 
 from tests.support import networks
 from tests.support.waiting import LIMIT, wait_until
-from trt_bisect.cli import main
 from trt_bisect.results.run_report import LayerRow, Report
 
 COMMAND = [sys.executable, "-c", "from trt_bisect.cli import main; main()"]
-
-
-@pytest.fixture
-def trt_bisect(monkeypatch, capsys):
-    """Runs the command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return stopped.value.code or 0, out, err
-
-    return call
 
 
 def without_times(report):
@@ -41,8 +26,8 @@ def without_times(report):
     return {name: value for name, value in report.items() if name not in apart}
 
 
-def test_the_planted_lenet(trt_bisect, lenet, tmp_path):
-    code, out, _ = trt_bisect(
+def test_the_planted_lenet(command, lenet, tmp_path):
+    code, out, _ = command(
         "run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run",
         "--all-layers",
     )  # fmt: skip
@@ -72,26 +57,26 @@ def test_the_planted_lenet(trt_bisect, lenet, tmp_path):
     assert header == ",".join(LayerRow.__dataclass_fields__)
 
 
-def test_exit_code_0_when_full_int8_is_good(trt_bisect, lenet, tmp_path):
-    code, out, _ = trt_bisect(
+def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
+    code, out, _ = command(
         "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
     )
     assert code == 0
     assert "no layer is to blame" in " ".join(out.split())
 
 
-def test_layers_and_calibrate(trt_bisect, lenet, tmp_path):
-    code, out, _ = trt_bisect("layers", lenet / "lenet.onnx")
+def test_layers_and_calibrate(command, lenet, tmp_path):
+    code, out, _ = command("layers", lenet / "lenet.onnx")
     assert code == 0
     assert "9 layers, 6 of them quantizable." in out
-    code, out, _ = trt_bisect("layers", lenet / "lenet.onnx", "--json")
+    code, out, _ = command("layers", lenet / "lenet.onnx", "--json")
     assert [row["name"] for row in json.loads(out) if row["quantizable"]] == [
         "conv1", "pool1", "conv2", "pool2", "ip1", "ip2",
     ]  # fmt: skip
     cache = tmp_path / "it.cache"
-    code, _, _ = trt_bisect("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", cache)
+    code, _, _ = command("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", cache)
     assert code == 0
-    code, out, _ = trt_bisect(
+    code, out, _ = command(
         "run", lenet / "lenet.onnx", "--calibration", cache, "--input", lenet / "digits.npz", "-o", tmp_path / "r"
     )
     assert code == 0
@@ -128,11 +113,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_use_gives_exit_2_and_two_lines(trt_bisect, case, lenet, tmp_path, monkeypatch):
+def test_bad_use_gives_exit_2_and_two_lines(command, case, lenet, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments, said = BAD[case]
     filled = [a.format(lenet=lenet / "lenet.onnx", data=lenet / "calibration.npz") for a in arguments]
-    code, _, err = trt_bisect(*filled)
+    code, _, err = command(*filled)
     assert code == 2
     message = err[err.index("trt-bisect:") :]
     assert said in message
@@ -140,17 +125,17 @@ def test_bad_use_gives_exit_2_and_two_lines(trt_bisect, case, lenet, tmp_path, m
     assert "Traceback" not in err
 
 
-def test_an_unknown_option_is_explained_by_typer(trt_bisect):
-    code, _, err = trt_bisect("run", "x.onnx", "--nonsense")
+def test_an_unknown_option_is_explained_by_typer(command):
+    code, _, err = command("run", "x.onnx", "--nonsense")
     assert code == 2
     assert "--nonsense" in err
 
 
-def test_what_was_measured_survives_bad_input(trt_bisect, lenet, tmp_path):
+def test_what_was_measured_survives_bad_input(command, lenet, tmp_path):
     run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    trt_bisect(*run)
+    command(*run)
     before = (tmp_path / "run/journal.jsonl").read_bytes()
-    assert trt_bisect(*run, "--outputs", "nonsense")[0] == 2
+    assert command(*run, "--outputs", "nonsense")[0] == 2
     assert (tmp_path / "run/journal.jsonl").read_bytes() == before
 
 
@@ -162,22 +147,22 @@ def trials_to_go_on_with(journal) -> int:
     return len({record["trial"]["plan"] for record in mine if "trial" in record})
 
 
-def test_the_same_command_again_measures_nothing_twice(trt_bisect, lenet, tmp_path):
+def test_the_same_command_again_measures_nothing_twice(command, lenet, tmp_path):
     run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    trt_bisect(*run)
+    command(*run)
     first = json.loads((tmp_path / "run/report.json").read_text())
     lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
-    _, _, err = trt_bisect(*run)
+    _, _, err = command(*run)
     assert f"Going on with {trials_to_go_on_with(tmp_path / 'run/journal.jsonl')} trials" in err
     assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
     assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
 
 
-def test_another_runs_trials_are_never_taken(trt_bisect, lenet, tmp_path):
+def test_another_runs_trials_are_never_taken(command, lenet, tmp_path):
     run = ["run", lenet / "lenet_planted.onnx", "-o", tmp_path / "run", "--calibration", lenet / "calibration.npz"]
-    trt_bisect(*run)
+    command(*run)
     first = (tmp_path / "run/journal.jsonl").read_text().splitlines()
-    _, _, err = trt_bisect(*run, "--calibrator", "minmax")
+    _, _, err = command(*run, "--calibrator", "minmax")
     assert "Going on" not in err
     both = (tmp_path / "run/journal.jsonl").read_text().splitlines()
     assert both[: len(first)] == first
@@ -186,9 +171,9 @@ def test_another_runs_trials_are_never_taken(trt_bisect, lenet, tmp_path):
     assert not before & after
 
 
-def test_the_report_says_what_its_fingerprint_is_made_of(trt_bisect, lenet, tmp_path):
+def test_the_report_says_what_its_fingerprint_is_made_of(command, lenet, tmp_path):
     for name, more in (("plain", ()), ("forced", ("--force-int8",))):
-        trt_bisect(
+        command(
             "run",
             lenet / "lenet.onnx",
             "--calibration",
@@ -203,13 +188,13 @@ def test_the_report_says_what_its_fingerprint_is_made_of(trt_bisect, lenet, tmp_
     assert {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value} == {"force_int8"}
 
 
-def test_two_runs_in_one_folder_are_refused(trt_bisect, lenet, tmp_path):
+def test_two_runs_in_one_folder_are_refused(command, lenet, tmp_path):
     import fcntl
 
     (tmp_path / "run").mkdir()
     held = os.open(tmp_path / "run", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    code, _, err = trt_bisect(
+    code, _, err = command(
         "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
     )
     os.close(held)
@@ -225,7 +210,7 @@ def lines_in(file):
 @pytest.mark.subprocess
 @pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
-    """kill -9 again and again, each time some trials later than the last time, until the run gets to its end."""
+    """kill -9 again and again, each time twice as many trials later as the last time, until the run gets to its end."""
     model = networks.depthwise()
     networks.plant_between(model, "block1.depthwise", "block1.project")
     path = networks.save(model, tmp_path)
@@ -239,7 +224,9 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
         process = subprocess.Popen(
             [*COMMAND, *arguments, "-o", str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_until(lambda process=process, more=known + kills: process.poll() is not None or lines_in(journal) > more)
+        wait_until(
+            lambda process=process, more=known + 2**kills: process.poll() is not None or lines_in(journal) > more
+        )
         time.sleep(0.01 * kills)
         if process.poll() is not None:
             break
@@ -262,15 +249,15 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
     assert last
 
 
-def test_a_journal_cut_in_the_middle_of_a_line(trt_bisect, lenet, tmp_path):
+def test_a_journal_cut_in_the_middle_of_a_line(command, lenet, tmp_path):
     run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    trt_bisect(*run)
+    command(*run)
     first = json.loads((tmp_path / "run/report.json").read_text())
     journal = tmp_path / "run/journal.jsonl"
     content = journal.read_bytes()
     journal.write_bytes(content[: len(content) // 2])
     known = trials_to_go_on_with(journal)
-    _, _, err = trt_bisect(*run)
+    _, _, err = command(*run)
     assert f"Going on with {known} trials" in err
     assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
     assert all(json.loads(line) for line in journal.read_text().splitlines())
@@ -308,26 +295,26 @@ def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
     assert "Traceback" not in err
 
 
-def test_ctrl_c_where_nothing_is_kept_says_so(trt_bisect, lenet, tmp_path, monkeypatch):
+def test_ctrl_c_where_nothing_is_kept_says_so(command, lenet, tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("trt_bisect.calibration.collect.calibrate", stopped)
     arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
-    code, _, err = trt_bisect("calibrate", lenet / "lenet.onnx", *arguments)
+    code, _, err = command("calibrate", lenet / "lenet.onnx", *arguments)
     assert (code, err.splitlines()[-1]) == (130, "Nothing is kept of it; the same command begins anew.")
     assert not (tmp_path / "own.cache").exists()
 
 
-def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):
-    code, out, _ = trt_bisect("check", lenet / "lenet.onnx")
+def test_check_names_what_is_wrong(command, lenet, tmp_path):
+    code, out, _ = command("check", lenet / "lenet.onnx")
     assert code == 0
     assert "0 errors" in out
     model = networks.chain(depth=2)
     model.graph.node[1].op_type = "Det"
     model.graph.node[1].name = "[red]odd[/red]"
     (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
-    code, out, err = trt_bisect("check", tmp_path / "odd.onnx", "-o", tmp_path / "out")
+    code, out, err = command("check", tmp_path / "odd.onnx", "-o", tmp_path / "out")
     assert code == 1
     assert err == ""
     assert "error: operator refused (1)" in out
@@ -338,18 +325,18 @@ def test_check_names_what_is_wrong(trt_bisect, lenet, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not ONNX", b"\x08\x07"])
-def test_check_of_what_is_no_network(trt_bisect, content, tmp_path):
+def test_check_of_what_is_no_network(command, content, tmp_path):
     if content is not None:
         (tmp_path / "odd.onnx").write_bytes(content)
-    code, _, err = trt_bisect("check", tmp_path / "odd.onnx")
+    code, _, err = command("check", tmp_path / "odd.onnx")
     assert code == 2
     assert "odd.onnx" in err
     assert len(err.strip().splitlines()) == 2
 
 
-def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
+def test_worst_prints_and_saves(command, lenet, tmp_path):
     search = ["worst", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--steps", "20"]
-    code, out, _ = trt_bisect(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")
+    code, out, _ = command(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")
     assert code == 0
     assert "20 samples" in out
     for title in ("best", "median", "99 % reach", "worst", "Sample", "█"):
@@ -358,7 +345,7 @@ def test_worst_prints_and_saves(trt_bisect, lenet, tmp_path):
     assert record["verdict"][:20] in out
     assert len(record["values"]) == 20
     run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    code, _, _ = trt_bisect(*run, "--input", tmp_path / "w/worst.npz")
+    code, _, _ = command(*run, "--input", tmp_path / "w/worst.npz")
     assert code == 1
     assert json.loads((tmp_path / "run/report.json").read_text())["inputs"]["judged"] == 2
 
@@ -380,13 +367,13 @@ def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(lenet, tmp_path):
     assert len(record["values"]) > 10
 
 
-def test_names_are_printed_as_they_are(trt_bisect, tmp_path):
+def test_names_are_printed_as_they_are(command, tmp_path):
     model = networks.chain(depth=2)
     model.graph.node[0].name = "[red]conv[/red] <script>alert(1)</script>: a, b*"
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model, 2))
     data = tmp_path / "data.npz"
-    _, out, _ = trt_bisect("run", path, "--calibration", data, "-o", tmp_path / "run", "--all-layers")
+    _, out, _ = command("run", path, "--calibration", data, "-o", tmp_path / "run", "--all-layers")
     assert "[red]conv[/red]" in out.replace("\n", "")
     report = json.loads((tmp_path / "run/report.json").read_text())
     assert report["layers"][0]["name"] == "[red]conv[/red] <script>alert(1)</script>: a, b*"

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 
 import pytest
-
-from trt_bisect.cli import main
-
-
-@pytest.fixture
-def trt_bisect(monkeypatch, capsys):
-    """Runs the command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return stopped.value.code or 0, out, err
-
-    return call
 
 
 @pytest.fixture
@@ -41,7 +24,7 @@ def written(folder, text):
     return path
 
 
-def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(trt_bisect, folder, monkeypatch):
+def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(command, folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     config = written(
         folder,
@@ -58,7 +41,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(trt
         keep_mask_ranges = true
         """,
     )
-    trt_bisect("run", folder / "net.onnx", "--config", config, "--threshold", "0.95")
+    command("run", folder / "net.onnx", "--config", config, "--threshold", "0.95")
     report = json.loads((folder / "made/report.json").read_text())
     assert report["threshold"] == 0.95
     assert report["inputs"]["judged"] == 2
@@ -80,9 +63,9 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(trt
         ),
     ],
 )
-def test_a_bad_file_is_refused_before_anything_is_run(trt_bisect, folder, text, problem, remedy):
+def test_a_bad_file_is_refused_before_anything_is_run(command, folder, text, problem, remedy):
     config = written(folder, text)
-    code, _, err = trt_bisect("run", folder / "net.onnx", "--config", config, "-o", folder / "made")
+    code, _, err = command("run", folder / "net.onnx", "--config", config, "-o", folder / "made")
     said = err[err.index("trt-bisect:") :].splitlines()
     assert code == 2
     assert str(config) in said[0]
@@ -91,18 +74,18 @@ def test_a_bad_file_is_refused_before_anything_is_run(trt_bisect, folder, text, 
     assert not (folder / "made").exists()
 
 
-def test_each_command_knows_its_own_options(trt_bisect, folder):
+def test_each_command_knows_its_own_options(command, folder):
     config = written(folder, 'calibration = "data.npz"\nstrategy = "bisect"')
-    code, _, err = trt_bisect("recover", folder / "net.onnx", "--config", config)
+    code, _, err = command("recover", folder / "net.onnx", "--config", config)
     assert code == 2
     assert "there is no key 'strategy'" in err
 
 
-def test_the_order_of_before_still_works_with_a_note(trt_bisect, folder):
+def test_the_order_of_before_still_works_with_a_note(command, folder):
     arguments = ["worst", folder / "net.onnx", "--calibration", folder / "data.npz", "--steps", "2"]
-    code, old, err = trt_bisect(*arguments, "--order", "ascending")
+    code, old, err = command(*arguments, "--order", "ascending")
     assert (code, "--order is an old name: give --direction higher." in err) == (0, True)
-    code, new, err = trt_bisect(*arguments, "--direction", "higher")
+    code, new, err = command(*arguments, "--direction", "higher")
     assert (code, "old name" in err) == (0, False)
     assert old == new
 
@@ -128,16 +111,16 @@ def test_picture_options_are_the_same_in_a_file_and_on_the_command_line(tmp_path
     assert RunOptions(**typed, letterbox=True).preprocessing() == given.preprocessing()
 
 
-def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file(trt_bisect, folder, monkeypatch):
+def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file(command, folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     config = written(folder, 'model = "net.onnx"\noutput = "made"\njson = true')
-    code, out, _ = trt_bisect("check", "--config", config)
+    code, out, _ = command("check", "--config", config)
     assert (code, json.loads(out)["model"]) == (0, str(folder / "net.onnx"))
     assert (folder / "made/check.json").is_file()
 
 
 @pytest.mark.parametrize(
-    ("command", "text", "problem"),
+    ("name", "text", "problem"),
     [
         ("engines", "quiet = 3", "'quiet' is 3."),
         ("history", "top = -1", "'top' is -1."),
@@ -146,6 +129,6 @@ def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file
         ("demo", "output = 1", "'output' is 1, no text."),
     ],
 )
-def test_the_file_of_such_a_command_is_checked(trt_bisect, folder, command, text, problem):
-    code, _, err = trt_bisect(command, "--config", written(folder, text))
+def test_the_file_of_such_a_command_is_checked(command, folder, name, text, problem):
+    code, _, err = command(name, "--config", written(folder, text))
     assert (code, problem in err) == (2, True)

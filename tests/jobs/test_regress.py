@@ -20,9 +20,11 @@ import time_machine
 import trt_bisect
 from tests.support import networks
 from tests.support.waiting import wait_until
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.regress.regress import regress, run_network
+from trt_bisect.jobs.regress.suite import read_suite
 from trt_bisect.results.run_report import Report
 
 OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
@@ -154,13 +156,16 @@ def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
 def test_a_target_holds_whatever_the_baseline_says(suite):
     suite.write_text(SUITE + "target = 0.999999\n")
     first = regress(suite)
-    assert (first.exit_code, first.accepted) == (1, True)
+    assert (first.exit_code, first.accepted) == (1, False)
     assert failing(first) == [("target", "int8")]
-    second = regress(suite)
-    assert second.exit_code == 1
-    assert second.baseline.startswith("nightly run 1 ")
-    assert not (second.folder / "baseline").exists()
-    assert "--update-baseline" not in (second.folder / "summary.md").read_text()
+    assert not (first.folder / "baseline").exists()
+    second = regress(suite, update_baseline=True)
+    assert (second.exit_code, second.accepted, second.baseline) == (1, True, "")
+    third = regress(suite)
+    assert third.exit_code == 1
+    assert third.baseline.startswith("nightly run 2 ")
+    assert not (third.folder / "baseline").exists()
+    assert "--update-baseline" not in (third.folder / "summary.md").read_text()
 
 
 def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
@@ -487,6 +492,44 @@ def test_a_report_with_nothing_measured_is_an_error(suite, report):
     assert (night.exit_code, only(night).status) == (3, "error")
     assert "No plan could be measured. the engine is gone" in only(night).message
     assert only(regress(suite, runner=Invented(report))).baseline is None
+
+
+def test_a_first_night_whose_recipe_misses_is_no_baseline_until_it_is_accepted(suite, report):
+    misses = Invented(replace(report, recipe={**report.recipe, "meets": False}))
+    for number in (1, 2):
+        night = regress(suite, runner=misses)
+        assert (night.number, night.exit_code, night.accepted, night.baseline) == (number, 1, False, "")
+        assert failing(night) == [("threshold", "recipe")]
+        assert "--update-baseline" in (night.folder / "summary.md").read_text()
+    accepted = regress(suite, update_baseline=True, runner=misses)
+    assert (accepted.exit_code, accepted.accepted) == (0, True)
+    after = regress(suite, runner=misses)
+    assert (after.exit_code, after.baseline[:14]) == (0, "nightly run 3 ")
+
+
+def test_a_first_night_that_only_full_int8_misses_says_so_and_is_the_baseline(suite, report):
+    night = regress(suite, runner=Invented(replace(report, similarity={"int8": 0.5, "recipe": 0.999})))
+    assert (night.exit_code, night.accepted) == (0, True)
+    assert [(change.kind, change.what, change.now) for change in only(night).changes] == [("threshold", "int8", 0.5)]
+    summary = (night.folder / "summary.md").read_text().replace("\\", "")
+    assert "full INT8 measures 50.0000%, the threshold is 99" in summary
+
+
+def test_a_night_says_what_it_is_compared_with_and_why(suite, report):
+    """Night 2 changes nothing, so that night 3 is compared with night 2, whose figures are those of night 1."""
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    first, *_, after = [regress(suite, runner=Invented(found)) for found in (report, report, slow, report)]
+    assert after.baseline.startswith("nightly run 2 (")
+    assert after.baseline.endswith("the newest that passed or was accepted; not nightly run 3 (failed)")
+    assert only(after).baseline.measured == f"nightly run 1 ({first.began})"
+
+
+def test_the_suite_says_where_its_networks_are_measured(suite):
+    suite.write_text('cluster = "local:2"\nretries = 5\n' + SUITE)
+    assert read_suite(suite).cluster == ClusterOptions("local:2", 1, 5)
+    suite.write_text('cluster = "nowhere"\n' + SUITE)
+    with pytest.raises(BadInput, match=r"trt-bisect\.toml: There is no cluster 'nowhere'"):
+        regress(suite)
 
 
 def test_a_week_of_nights(suite, report):

@@ -100,10 +100,9 @@ def test_github_actions(checkout):
     assert missing.returncode == 2
     assert "--update-baseline" in missing.stderr
     assert shell(run, checkout, UPDATE="--update-baseline", **told).returncode == 0
-    assert shell(run, checkout, UPDATE="", **told).returncode == 0
     make_worse(checkout)
     assert shell(run, checkout, UPDATE="", **told).returncode == 1
-    assert summary.read_text().count("## trt-bisect: ") == 3
+    assert summary.read_text().count("## trt-bisect: ") == 2
     uploaded = workflow["jobs"]["regress"]["steps"][-1]["with"]["path"].split()
     assert uploaded == ["samples/ci/nightly", workflow["env"]["BASELINE"]]
     assert all((checkout / path).is_dir() for path in uploaded)
@@ -117,7 +116,6 @@ def test_gitlab(checkout):
     (script,) = job["script"]
     told = job["variables"]
     assert shell(script, checkout, **{**told, "UPDATE": "--update-baseline"}).returncode == 0
-    assert shell(script, checkout, **told).returncode == 0
     make_worse(checkout)
     assert shell(script, checkout, **told).returncode == 1
     junit = checkout / job["artifacts"]["reports"]["junit"]
@@ -134,7 +132,6 @@ def test_jenkins(checkout):
     install_step, measure = re.findall(r"sh '''(.*?)'''", text, re.DOTALL)
     as_jenkins = ("sh", "-xe")
     assert shell(install_step, checkout, ("sh", "-n")).returncode == 0
-    assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 0
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 0
     make_worse(checkout)
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 1

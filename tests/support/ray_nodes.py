@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,11 +33,13 @@ def ray_cluster(processors=(1, 1)):
     """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
     folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
     set_here = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting", **_PATIENCE}
-    before = {name: os.environ.get(name) for name in set_here}
+    before = dict(os.environ)
     os.environ.update(set_here)
     joining, connection._JOIN_SECONDS = connection._JOIN_SECONDS, LIMIT
+    from ray._private import services
     from ray.cluster_utils import Cluster
 
+    get_node, services.get_node = services.get_node, patient(services.get_node)
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE, "_system_config": _LOOKS}
     head["ray_client_server_port"] = free_port()
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -50,8 +53,25 @@ def ray_cluster(processors=(1, 1)):
         cluster.shutdown()
         kill_all_under(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        services.get_node = get_node
+        os.environ.clear()  # of what Ray has set too, PYTHONPATH among it
+        os.environ.update(before)
+
+
+def patient(get_node):
+    """Ray asks for 30 seconds whether a node has started: too short on a busy machine. This asks up to ``LIMIT``."""
+
+    def ask(*arguments):
+        deadline = time.monotonic() + LIMIT
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    return ask
 
 
 class Nodes:

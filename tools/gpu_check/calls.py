@@ -25,6 +25,8 @@ LIMIT_MIB = 64
 LONGEST = 2000
 """Characters of a command."""
 ENVIRONMENT = "/tmp/trt/env"
+UNPACKED = ("/tmp/trt", "/tmp/gpu-parts")
+"""The folders of unpack.sh, which keeps the first pack that it unpacked."""
 FLAVOURS = {"trt86": "tensorrt", "rtx": "tensorrt-rtx"}
 STAGES: dict[str, tuple[str, ...]] = {
     "first": ("start", "build", "int8", "planted", "lenet"),
@@ -55,6 +57,8 @@ class Call:
 def calls_of(pack: Path, flavour: str, *, rehearse: bool = False) -> list[Call]:
     """Returns the calls, first to last: a part each, then the stages; the first stage runs with the last part.
 
+    The first call removes what another pack left.
+
     Args:
         pack: the folder of the parts, in the root of the tree.
         flavour: of the pack.
@@ -64,6 +68,7 @@ def calls_of(pack: Path, flavour: str, *, rehearse: bool = False) -> list[Call]:
     stages = [_stage(stage, FLAVOURS[flavour], rehearse) for stage in STAGES]
     unpack = f"bash {name}/bin/unpack.sh"
     commands = [*[unpack] * (len(parts) - 1), f"{unpack} && {stages[0]}", *stages[1:]]
+    commands[0] = f"rm -rf {' '.join(UNPACKED)} && {commands[0]}"
     carried = [*((f"{name}/bin", f"{name}/{part}") for part in parts), *[()] * (len(stages) - 1)]
     return [Call(carry, command) for carry, command in zip(carried, commands, strict=True)]
 

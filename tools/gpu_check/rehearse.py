@@ -5,7 +5,7 @@
 ``.gpu`` is the folder that ``pack.sh`` left. The calls are those that ``calls.py`` prints. Each one runs as on the
 other machine: in a folder with nothing but a copy of the working tree and what it carries, with no variable of this
 shell. ``unpack.sh`` unpacks to /tmp/trt, here as there. Every check is started up to the first call of the driver.
-Exit code 0: all of it works; 1: something does not; 2: /tmp/trt is in the way.
+Exit code 0: all of it works; 1: something does not.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ from calls import (
 MODULES = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "pandas", "polygraphy", "rich", "typer", "trt_bisect")
 BINDINGS = {"trt86": "tensorrt", "rtx": "tensorrt_rtx_bindings"}
 NO_DRIVER = "libcuda.so.1"
-LEFT_BEHIND = (Path("/tmp/trt"), Path("/tmp/gpu-parts"))
-"""The folders of unpack.sh."""
 
 
 def main() -> int:
@@ -50,10 +48,6 @@ def main() -> int:
     parser.add_argument("pack", type=Path, help="the folder that pack.sh left, such as .gpu")
     parser.add_argument("--flavour", choices=FLAVOURS, default="trt86", help="that pack.sh was asked for")
     asked = parser.parse_args()
-    in_the_way = [str(folder) for folder in LEFT_BEHIND if folder.exists()]
-    if in_the_way:
-        print(f"rehearse: remove {' and '.join(in_the_way)}, of another rehearsal.", file=sys.stderr)
-        return 2
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     results = [
         step("parts", lambda: fit(asked.pack, tree_bytes())),

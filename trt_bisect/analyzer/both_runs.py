@@ -75,7 +75,7 @@ class BothRuns:
         origins: Mapping[str, Origin],
         groups: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        self._fp32 = plan_observer(writer, writer.network.plan(), origins, groups)
+        self._fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
         self._int8 = plan_observer(writer, plan, origins, groups)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:

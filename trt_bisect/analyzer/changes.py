@@ -11,9 +11,10 @@ from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
 
 WORSE, BETTER, NEUTRAL = "worse", "better", "told"
-SIMILARITY, LATENCY, RECIPE_LAYERS, TARGET = "similarity", "latency", "recipe", "target"
+SIMILARITY, LATENCY, RECIPE_LAYERS = "similarity", "latency", "recipe"
+TARGET, THRESHOLD = "target", "threshold"
 CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "drop", "curve", "layer", "part"
-FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, PART)
+FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART)
 """Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 
@@ -38,9 +39,9 @@ class Change:
     Attributes:
         kind: of the figure that changed.
         effect: ``worse``, ``better``, or ``told`` for a change that is neither.
-        what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe`` and ``target``; a plan for
-            ``latency``; ``network`` for ``part``; the name of a layer for all other kinds.
-        before: the baseline's values, one for each repeat. For ``target`` the target itself.
+        what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
+            ``threshold``; a plan for ``latency``; ``network`` for ``part``; the name of a layer for all other kinds.
+        before: the baseline's values, one for each repeat. For ``target`` and ``threshold`` that figure itself.
         now: the value of this nightly run.
     """
 
@@ -95,6 +96,19 @@ def missed_targets(now: Figures, targets: Mapping[str, float]) -> tuple[Change, 
         for plan, target in targets.items()
         if (value := found[plan]) is None or loss(value) > loss(target)
     )
+
+
+def missed_thresholds(now: Figures) -> tuple[Change, ...]:
+    """Returns a change for full INT8 and for the recipe where it misses the threshold, of a network without baseline.
+
+    Only that of the recipe is one for the worse: that full INT8 misses is what a recipe is for.
+    """
+    loss, threshold = now.judge.loss, (now.threshold,)
+    value = now.similarity.get(INT8)
+    missed = value is None or loss(value) > loss(now.threshold)
+    full = (Change(THRESHOLD, NEUTRAL, INT8, threshold, value),) if missed else ()
+    recipe = () if now.meets else (Change(THRESHOLD, WORSE, RECIPE, threshold, now.similarity.get(RECIPE)),)
+    return (*full, *recipe)
 
 
 def confirmed(seen: Sequence[Change], again: Sequence[Change]) -> tuple[tuple[Change, ...], tuple[Change, ...]]:

@@ -15,8 +15,8 @@ from trt_bisect.model.quantizer import INT8_MAX
 _OTHER_UNITS = 10.0
 """Data whose largest magnitude differs from the calibration's by this factor are taken to be in other units."""
 _GROWS, _MANY = 0.05, 0.1
-"""A range grows if the last quarter of the data adds more than this share to it; it is told if it is so for more than
-that share of the ranges."""
+"""A range grows if the last quarter of the data adds more than the first number, a share, to it. There is a warning if
+more than the second number, a share of all ranges, grow."""
 _LEAST_SAMPLES = 4
 _GIVE_MORE = "Give a few hundred like those in production"
 

@@ -112,7 +112,7 @@ def _run(
     by_tensor = {place.tensor: place for place in reversed(places)}
     groups = groups_within(network, list(dict.fromkeys(place.tensor for place in places)), feeds, memory)
     names = [[by_tensor[tensor].name for tensor in group if tensor not in feeds] for group in groups]
-    observer = Observer(writer.write(network.plan(low)), names, network.source)
+    observer = Observer(writer.write(network.free_plan(low)), names, network.source)
     for group, tensors in zip(groups, observer.run(feeds, position), strict=True):
         values: Mapping[str, np.ndarray] = {**feeds, **tensors}
         for tensor in group:

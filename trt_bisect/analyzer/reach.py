@@ -19,7 +19,7 @@ _TOP_LEVEL = 0.99
 _BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
 _SURE = 3.0
-"""A class is sure where it is this many times as probable as the next."""
+"""FP32 is sure of a class that is at least this many times as probable as the next one."""
 _LEAST_SHARE = 0.005
 """A class counts if this share of all sure rows has it; a single row counts only where an input has no other."""
 

@@ -19,17 +19,17 @@ from trt_bisect.builder.base import Outputs
 FACTOR = 30.0
 """The default ratio of largest FP32 magnitudes above which an output is cut."""
 _LONGEST_AXIS = 1024
-"""A longer axis holds anchors, pixels or the words of a dictionary, not unlike quantities."""
+"""A longer axis is not cut: it holds anchors, pixels or the words of a dictionary, which are all one quantity."""
 _LEAST_VALUES = 16
-"""A place with fewer FP32 values, over all inputs, has no known magnitude: so vectors of few inputs stay whole."""
+"""A place with fewer FP32 values over all inputs has no known magnitude. So vectors stay whole if inputs are few."""
 _LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
 _DUST = 1e-5
 """A place below this share of the output's largest magnitude is near float32's rounding: it makes no group."""
 _SEPARATED = 0.5
-"""Two groups are apart only where this share of the other axes' positions shows the factor too."""
+"""Two groups are separated only if they differ by the factor at this share of the positions on the other axes."""
 _MOST_RUNS = 8
-"""Of more runs of neighbouring places, those of one magnitude are judged together."""
+"""If there are more runs of neighbouring places than this, all runs of one magnitude are one group."""
 _SHOWN_SPANS = 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 

@@ -69,7 +69,7 @@ class EnginePieces:
         self.workers = 1
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:  # noqa: ARG002
-        """Returns nothing: the engines of pieces are not asked."""
+        """Returns an empty dictionary: the precisions of pieces are not read back."""
         return {}
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> EnginePiece:

@@ -163,7 +163,7 @@ class OnnxRuntimeBuilder:
 
     def reference(self) -> OnnxRuntimeEngine:
         """Builds the float32 network, with no layer in INT8."""
-        return self.build(self._network.plan())
+        return self.build(self._network.free_plan())
 
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:

@@ -104,4 +104,4 @@ class TensorRTStrongBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        return self.build(self._network.plan())
+        return self.build(self._network.free_plan())

@@ -187,7 +187,7 @@ def scales_set(definition: Any) -> dict[str, np.float32]:
 
 
 def _with_outputs_ahead(steps: list[Step], network: Network) -> Iterator[tuple[Step, tuple[str, ...]]]:
-    """Yields each step with the outputs of the quantizable layer that it is inside: begun, its outputs not yet made."""
+    """Yields each step; a step between a quantizable layer's main work and its outputs comes with these outputs."""
     begun: set[int] = set()
     for step in steps:
         if step.owner is None or not network.layers[step.owner].quantizable:
@@ -261,8 +261,8 @@ def constraints(
 
     - A quantizable layer is INT8 or high as the plan says. Where the low precision is FP16 or BF16, a low layer has a
       constraint to it, as a high one has one to FP32: TensorRT would choose by speed.
-    - A layer that is not quantizable is left free between two INT8 layers, and is high elsewhere, whatever the plan
-      says of it.
+    - A layer that is not quantizable is left free between two INT8 layers, unless the user fixed its precision, and
+      is high elsewhere, whatever the plan says of it.
     - A high layer computes in its high precision, and its outputs have it too.
     - An INT8 layer is left free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
       through layers left free.
@@ -346,7 +346,7 @@ def constrain(
 
 
 def _follows(step: Step, network: Network) -> bool:
-    return step.owner is None or not (step.computes and network.layers[step.owner].quantizable)
+    return step.owner is None or not step.computes or network.layers[step.owner].follows
 
 
 def _stands_between(step: Step, network: Network, fed: set[str], read: set[str]) -> bool:

@@ -166,7 +166,7 @@ class TensorRTWeakBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        return self.build(self._network.plan())
+        return self.build(self._network.free_plan())
 
     def _serialize_fp32(self) -> Serialized:
         definition = parse_file(self._rt, self._file, self._flags())

@@ -194,7 +194,7 @@ class _Pieces:
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan) -> None:
         self._writer = writer
-        self._plans = writer.network.plan(), plan
+        self._plans = writer.network.free_plan(), plan
 
     def run(self, piece: Piece, held: Sequence[_Sample]) -> None:
         """Runs a piece on all samples; adds its leaves to them."""

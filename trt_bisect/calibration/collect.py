@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -156,28 +155,3 @@ def calibrate(
     calibrator = Calibrator(method, percentile)
     seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample, memory=memory)
     return seen.ranges(calibrator, keep_masks=keep_masks)
-
-
-def recalibrated(ranges: Ranges, seen: Magnitudes, chosen: Mapping[str, Calibrator]) -> Ranges:
-    """Returns ``ranges`` with new scales for some tensors. A tensor whose new scale is not usable keeps its old one.
-
-    Args:
-        ranges: of the network, from any calibrator.
-        seen: the network's magnitudes (see ``magnitudes``).
-        chosen: by tensor, the calibrator of its new scale.
-
-    Raises:
-        BadInput: a tensor has no range in ``ranges``, or no magnitudes in ``seen``.
-    """
-    for name in chosen:
-        if name not in ranges.scales or name not in seen.histograms:
-            raise BadInput(
-                f"The tensor '{name}' cannot be calibrated again: it has no range.",
-                "Name a tensor that INT8 rounds and that the calibration data reaches.",
-            )
-    new = {name: _scale(seen.thresholds(calibrator)[name]) for name, calibrator in chosen.items()}
-    usable = ranges_from_scales(new, "", keep_masks=True).scales
-    counts = Counter(map(str, chosen.values()))
-    changes = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())
-    origin = f"{ranges.origin}, {changes}" if changes else ranges.origin
-    return replace(ranges, scales={**ranges.scales, **usable}, origin=origin)

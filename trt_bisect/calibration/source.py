@@ -8,7 +8,7 @@ from typing import Any
 
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.ranges import Ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
@@ -31,7 +31,7 @@ class Calibrating:
 def ranges_of(
     network: Network, calibration: Any, how: Calibrating, progress: Progress
 ) -> tuple[Ranges, Dataset | None]:
-    """Returns the ranges, and the data set if ``calibration`` is data.
+    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
 
     Args:
         network: the network; its own Q/DQ pairs are used before data and caches.
@@ -42,6 +42,13 @@ def ranges_of(
     Raises:
         BadInput: nothing was given, or it cannot be used.
     """
+    ranges, data = _ranges_of(network, calibration, how, progress)
+    return with_scales_given(ranges, network.scales), data
+
+
+def _ranges_of(
+    network: Network, calibration: Any, how: Calibrating, progress: Progress
+) -> tuple[Ranges, Dataset | None]:
     if isinstance(calibration, Ranges):
         return calibration, None
     cache = is_cache_path(calibration)

@@ -14,6 +14,7 @@ import typer
 from trt_bisect._version import __version__
 from trt_bisect.cli.calibrate import calibrate_command
 from trt_bisect.cli.check import check_command
+from trt_bisect.cli.clean import clean_command
 from trt_bisect.cli.compare import compare_command
 from trt_bisect.cli.demo import demo_command
 from trt_bisect.cli.display import with_display
@@ -56,12 +57,12 @@ def _options(
 
 _GOES_ON = "The same command goes on from what was measured."
 _BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
-_WITHOUT_JOURNAL = ("calibrate", "check", "compare", "demo", "engines", "layers", "profile")
+_WITHOUT_JOURNAL = ("calibrate", "check", "clean", "compare", "demo", "engines", "layers", "profile")
 
 
 @contextmanager
 def _stopped_alike() -> Iterator[None]:
-    """Has SIGTERM, by which a scheduler or a container stops a process, end it as Ctrl-C does."""
+    """Makes SIGTERM, with which schedulers and containers stop a process, end it in the same way as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,7 +74,7 @@ def _stopped_alike() -> Iterator[None]:
 
 
 def _interruptible(command: Callable[..., None], afterwards: str) -> Callable[..., None]:
-    """``command`` with Ctrl-C and SIGTERM told as a stop, and what the same command does ``afterwards``."""
+    """Returns ``command`` with Ctrl-C and SIGTERM raised as Interrupted, with the remedy ``afterwards``."""
 
     @functools.wraps(command)
     def told(*arguments: object, **options: object) -> None:
@@ -101,6 +102,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "view": view_command,
     "history": history_command,
     "engines": engines_command,
+    "clean": clean_command,
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_interruptible(with_display(_command), _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON))

@@ -1,4 +1,4 @@
-"""``trt-bisect check``: what is to be said of a file before anything is measured."""
+"""``trt-bisect check``: the findings on a file before anything is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def check_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder for check.json and check.csv.", show_default=False)
     ] = None,
-    all_layers: Annotated[bool, typer.Option("--all-layers", help="Print every layer of every kind.")] = False,
+    all_layers: Annotated[
+        bool,
+        typer.Option("--all-layers", help="Print every layer of every kind, and the quantization of each layer."),
+    ] = False,
 ) -> None:
     """Check a file, with or without Q/DQ, for what costs accuracy or speed in INT8, or is refused by TensorRT.
 

@@ -30,7 +30,7 @@ def engines_table(engines: tuple[EngineStatus, ...]) -> Table:
     """The engines as a table, one a row; the typing that a run takes by default stands first."""
     from rich.table import Table
 
-    table = Table("engine", "version", "typing", "device", "usable")
+    table = Table("engine", "version", "typing", "device", "usable", box=None, pad_edge=False, header_style="bold")
     for engine in engines:
         table.add_row(
             engine.name,

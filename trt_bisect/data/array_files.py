@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from tokenize import TokenError
+from typing import BinaryIO
 
 import numpy as np
 
@@ -34,6 +36,14 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
                     f"'{entry.filename}' unpacks from {entry.compress_size:,} bytes to {entry.file_size:,}"
                 )
         return {name: np.asarray(archive[name]) for name in archive.files}
+
+
+def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays by name as an ``.npz``, not compressed. Any name will do, unlike with ``numpy.savez``."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asarray(values), allow_pickle=False)
 
 
 def read_array(path: Path) -> np.ndarray:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import shutil
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.data.array_files import DAMAGED, read_archive
+from trt_bisect.data.array_files import DAMAGED, read_archive, write_archive
 from trt_bisect.data.datasets import Feeds
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.files import make_folder, write_whole
@@ -53,12 +52,9 @@ def load_samples(folder: Path, name: str) -> list[Feeds]:
 
 
 def _archive(arrays: Feeds) -> bytes:
-    """The bytes of a ``.npz``. Unlike with ``numpy.savez``, arrays can have any name."""
+    """The bytes of a ``.npz``."""
     memory = io.BytesIO()
-    with zipfile.ZipFile(memory, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.save(entry, array, allow_pickle=False)
+    write_archive(memory, arrays)
     return memory.getvalue()
 
 

@@ -36,7 +36,7 @@ def measure_latencies(
     plans = {
         "fp32": None,
         "fp16": network.plan((), Precision.FP16),
-        "int8": network.plan(network.quantizable, high),
+        "int8": network.full(high),
         "recipe": recipe,
     }
     progress.stage("Timing the plans", len(plans))
@@ -76,7 +76,7 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
     Raises:
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.
     """
-    low = {network.low.precision: network.plan(network.quantizable)}
+    low = {network.low.precision: network.free_plan(network.quantizable)}
     plans = {**low, **{p: network.plan((), p) for p in high}}
     found = {}
     for precision, plan in plans.items():

@@ -41,6 +41,11 @@ class TrialKey:
         return cls(plan, measured_in)
 
     @property
+    def has_plan(self) -> bool:
+        """True if the trial is of a plan; that of an accuracy in FP32 is of none."""
+        return "*" in self.plan
+
+    @property
     def in_rows(self) -> TrialKey:
         """The key of the same plan where its row ran on in INT8, stacked with the rows of other plans.
 

@@ -9,8 +9,11 @@ import onnx
 from trt_bisect.analyzer.structure.check import structure_findings
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.qdq import pairs_of
+from trt_bisect.analyzer.structure.roundings import TensorRounding, tensor_roundings
+from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import read_model
+from trt_bisect.model.network import load_network
 from trt_bisect.results.check import CheckReport
 
 
@@ -36,12 +39,23 @@ def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport
     return report
 
 
+def _tensors(source: str) -> tuple[tuple[TensorRounding, ...], str]:
+    """The quantization of every layer; none, and the reason, if ``run`` cannot read the file."""
+    try:
+        return tuple(tensor_roundings(load_network(source))), ""
+    except TrtBisectError as error:
+        return (), error.problem
+
+
 def _report_on(model: onnx.ModelProto, source: str) -> CheckReport:
     graph = FileGraph.of(model, source)
+    tensors, unread = _tensors(source)
     return CheckReport(
         model=source,
         opset=graph.opset,
         nodes=len(graph.model.graph.node),
         pairs=len(pairs_of(graph)),
         findings=structure_findings(graph),
+        tensors=tensors,
+        unread=unread,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -23,18 +21,18 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.data.staged import content_of
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.results.comparison import Comparison
-from trt_bisect.results.recipe_files import PLAN
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -122,9 +120,9 @@ class _Planned:
 def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
     ranges, data = _ranges_and_data(network, options, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
-    plan = _plan(network, options.recipe, options.high)
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-    return _Planned(network, writer, plan, data, (*network.notes, *kept_high))
+    plan = network.full(options.high_precision)
+    return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
 
 
 def _ranges_and_data(network: Network, options: CompareOptions, progress: Progress) -> tuple[Ranges, Dataset | None]:
@@ -247,33 +245,3 @@ class _Counted:
         self._seen += 1
         if self._seen % self._parts == 0:
             self._progress.step(f"sample {self.count}")
-
-
-def _plan(network: Network, recipe: str | Path | None, high: Sequence[str]) -> PrecisionPlan:
-    """All quantizable layers low but those that are to stay high."""
-    kept = {network.layer_named(name).index for name in high}
-    precision = Precision.FP32
-    if recipe is not None:
-        precision, names = _read_recipe(Path(recipe), network.low)
-        kept |= {network.layer_named(name).index for name in names}
-    return network.plan(set(network.quantizable) - kept, precision)
-
-
-def _read_recipe(path: Path, low: LowPrecision) -> tuple[Precision, list[str]]:
-    """The high precision of a recipe, and the names of the layers in it."""
-    places = [path, path / PLAN, path / "recipe" / PLAN]
-    file = next((place for place in places if place.is_file()), None)
-    if file is None:
-        raise BadInput(f"There is no recipe at '{path}'.", f"Give a run's folder, or the {PLAN} in its recipe folder.")
-    try:
-        record = json.loads(file.read_bytes())
-        layers = {str(name): Precision(precision) for name, precision in record["layers"].items()}
-        high, own = Precision(record["high"]), Precision(record.get("low", Precision.INT8))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInput(
-            f"The recipe '{file}' cannot be read: {type(error).__name__}: {first_line(error)}",
-            f"Give the {PLAN} that 'trt-bisect run' wrote.",
-        ) from error
-    if own is not low.precision:
-        raise BadInput(f"The recipe '{file}' is for {own.upper()}, and not for {low.title}.", f"Give --low {own}.")
-    return high, [name for name, chosen in layers.items() if chosen is not own]

@@ -1,4 +1,4 @@
-"""A network with all that its plans are measured with."""
+"""An experiment: a network, and everything that is needed to measure its plans."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from trt_bisect.analyzer.data_warnings import on_growing_ranges
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import Magnitudes
-from trt_bisect.calibration.ranges import Ranges, no_ranges
+from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.holdout import Holdout, hold_out
 from trt_bisect.data.staged import content_of
@@ -54,7 +54,11 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """The scales, and the data they came from if they came from data."""
+        """The scales, those that the user fixed among them, and the data they came from if they came from data."""
+        ranges, data = self._ranges(calibration)
+        return with_scales_given(ranges, self._network.scales), data
+
+    def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         calibration = content_of(calibration)
         if self._network.has_pairs:
             if calibration is not None:
@@ -92,7 +96,8 @@ class GivenData:
     @property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator; empty if the ranges do not come from data."""
-        return () if self.calibration is None else self.calibration.candidates
+        found = () if self.calibration is None else self.calibration.candidates
+        return tuple(with_scales_given(ranges, self._network.scales) for ranges in found)
 
     @property
     def magnitudes(self) -> Magnitudes | None:

@@ -1,4 +1,4 @@
-"""The user's file with its own asymmetric pairs, beside the symmetric ones that are measured in their stead."""
+"""The user's file with its own asymmetric pairs, beside the symmetric pairs that are measured instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def file_figure_noted(
     """
     if not network.asymmetric:
         return []
-    plan = network.plan(network.quantizable)
+    plan = network.free_plan(network.quantizable)
     try:
         with OnnxRuntimeBuilder(network.as_in_file(), {}, options).build(plan) as engine:
             figures = compare([engine.infer(sample) for sample in feeds])

@@ -38,6 +38,7 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.fixed_layers import refuse_halves
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
@@ -87,6 +88,7 @@ class Preparation:
         self._check_outputs()
         refuse_without_low(self.network)
         engine = self._engine()
+        refuse_halves(self.network, engine)
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
@@ -149,7 +151,7 @@ class Preparation:
         return store
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges) -> Experiment:
-        """A experiment of whole engines with other ranges, its trials journaled under a key of their own."""
+        """An experiment on whole engines with other ranges, its trials journaled under a key of their own."""
         builder = self.builder_for(experiment.builder.engine, ranges, experiment.feeds)
         parts = self._fingerprint_parts(builder, ranges, experiment.feeds)
         if self.network is not experiment.network:
@@ -260,15 +262,19 @@ class Preparation:
         """The key under which the worst inputs are stored: a digest of everything that their search depends on."""
         parts = self._fingerprint_parts(builder, ranges, ())
         name = self.judgement.asked_metric.name
-        chosen = {"data": source.digest(), "count": count, "outputs": self.options.outputs, "metric name": name}
+        plan = self.network.full(self.options.high_precision).key()
+        chosen = {
+            "data": source.digest(),
+            "count": count,
+            "outputs": self.options.outputs,
+            "metric name": name,
+            "plan": plan,
+        }
         return fingerprint({**parts, **chosen})
 
-    def find_worst(
-        self, builder: Builder, samples: Dataset, count: int, high: Sequence[int] = (), keep: bool = False
-    ) -> WorstInputs:
-        """The worst of a data set in INT8, the layers ``high`` left out; ``keep`` what was found at Ctrl-C."""
-        chosen = [k for k in self.network.quantizable if k not in high]
-        plan = self.network.plan(chosen, self.options.high_precision)
+    def find_worst(self, builder: Builder, samples: Dataset, count: int, keep: bool = False) -> WorstInputs:
+        """The worst of a data set in full INT8; ``keep`` what was found at Ctrl-C."""
+        plan = self.network.full(self.options.high_precision)
 
         def rule(reference: Outputs) -> Rule:
             return self.judgement.rule(self.judgement.outputs(reference), [reference])

@@ -18,6 +18,7 @@ from trt_bisect.calibration.source import ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import ProfileOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.model.layers import Layer, TensorTypes
@@ -48,8 +49,8 @@ def profile(
 ) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
-    Figures are summed while the samples pass by: of one sample's tensors, those are held that fit into ``memory``. The
-    calibration data gives the INT8 scales; without samples only what is constant is profiled.
+    The figures are updated sample by sample. In memory are only as many tensors of one sample as fit into ``memory``.
+    The INT8 scales come from the calibration data. Without samples only constants are profiled.
 
     Args:
         model: an FP32 ONNX file, or a loaded network.
@@ -81,7 +82,8 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
         known = _Known.of(network, ranges)
         logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
         seen = _seen(network, layers, samples, options.memory_bytes, shown, logs)
-    notes = [] if samples else ["without --input or --calibration only what is constant has figures"]
+    notes = [*fixed_notes(network)]
+    notes += [] if samples else ["without --input or --calibration only what is constant has figures"]
     rows = [row for layer in layers for row in _rows(known, layer, seen)]
     found = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
     if folder is not None:
@@ -116,7 +118,12 @@ class _Known:
         return cls(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
 
     def quantizers(self, layer: Layer) -> dict[tuple[int, bool], Quantizer]:
-        """The first quantizer of each rounding whose scale is known, by slot and whether it is at the output."""
+        """The first quantizer of each rounding whose scale is known, by slot and whether it is at the output.
+
+        A layer that the user keeps high has none.
+        """
+        if layer.fixed is not None and not layer.fixed.needs_scale:
+            return {}
         return {
             (rounding.slot, rounding.at_output): self.writer.quantizers(layer, rounding)[0]
             for rounding in layer.roundings

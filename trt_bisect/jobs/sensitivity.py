@@ -24,7 +24,7 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import Precision, PrecisionPlan, all_but, only
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -92,7 +92,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
         chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
     """
     network, rule = experiment.network, experiment.rule
-    plans = _Plans.of(experiment, network.quantizable if chosen is None else chosen, gains=chosen is None)
+    plans = _Plans.of(experiment, network.movable if chosen is None else chosen, gains=chosen is None)
     trials = _trials(experiment, plans.all(), progress)
     full = rule.loss(trials[plans.full])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
@@ -123,7 +123,7 @@ class _Plans:
 
     Attributes:
         alone: by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that part alone in INT8.
-        full: all quantizable layers in INT8.
+        full: all quantizable layers in INT8 but those that the user fixed.
         without: by layer the plan with all but it in INT8.
     """
 
@@ -135,18 +135,17 @@ class _Plans:
     def of(cls, experiment: Experiment, chosen: Collection[int], *, gains: bool) -> _Plans:
         """The plans for the ``chosen`` layers, by index; ``without`` is empty unless ``gains`` are wanted."""
         network, high = experiment.network, experiment.whole.high
-        layers, low = len(network.layers), network.low.precision
+        nothing, full, low = network.plan((), high), network.full(high), network.low.precision
         sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
         parts = WAYS if sides else {_BOTH: low}
         alone = {
-            (k, part): only(layers, k, high, precision)
+            (k, part): nothing.keeping({k}, precision)
             for part, precision in parts.items()
             for k in chosen
             if part == _BOTH or _rounds_both(network.layers[k])
         }
-        followers = set(range(layers)) - set(network.quantizable)
-        without = {k: all_but(layers, followers | {k}, high, low) for k in chosen} if gains else {}
-        return cls(alone, network.plan(network.quantizable, high), without)
+        without = {k: full.keeping({k}, high) for k in chosen} if gains else {}
+        return cls(alone, full, without)
 
     def all(self) -> list[PrecisionPlan]:
         """Every plan."""

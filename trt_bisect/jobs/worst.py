@@ -18,11 +18,13 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_halves
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import WorstOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network
+from trt_bisect.precision import low_of
 from trt_bisect.results.worst import WorstReport, without_infinities
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import default_progress
@@ -45,7 +47,7 @@ _BEHIND: dict[str, Callable[[float, float], float]] = {
 def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[WorstKeywords]) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
-    The data set is gone through once. Held are about ``keep`` of its samples, and a few numbers of each of the others.
+    The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
 
     Args:
         model: an ONNX file of opset 11 or later, or a loaded network.
@@ -80,12 +82,12 @@ class WorstSearch(Preparation):
         """The whole search; Ctrl-C during the pass ends it with what was found until then."""
         self._check_outputs()
         engine = self._engine()
-        left = self._layers_left_high(options.high)
+        refuse_halves(self.network, engine)
         ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
         source = source if options.steps is None else source.first(options.steps)
         self.progress.stage("Searching for the worst inputs", source.length)
-        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, left, keep=True)
-        known = math.isfinite(found.rule.threshold)
+        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
+        known, low = math.isfinite(found.rule.threshold), self.network.low.precision
         return WorstReport(
             model=self.network.source,
             engine=engine,
@@ -95,25 +97,17 @@ class WorstSearch(Preparation):
             order=_ORDERS[options.direction],
             threshold=found.rule.threshold if known else None,
             allowed=found.rule.budget if known else None,
-            high=tuple(options.high),
+            high=tuple(each.name for each in self.network.layers if each.fixed and low_of(each.fixed) is not low),
             source=source.source,
             values=without_infinities(found.similarities),
             losses=without_infinities(found.losses),
             faint=found.faint,
             places=found.places,
             stopped=found.stopped,
-            notes=tuple(self.notes),
-            low=str(self.network.low.precision),
+            notes=(*fixed_notes(self.network), *self.notes),
+            low=str(low),
             inputs=found.inputs,
         )
-
-    def _layers_left_high(self, names: Sequence[str]) -> list[int]:
-        left = [self.network.layer_named(name).index for name in names]
-        if set(self.network.quantizable) <= set(left):
-            raise BadInput(
-                f"With these layers left high, none is in {self.network.low.title}.", "Leave some of the --high out."
-            )
-        return left
 
     def _ranges_and_samples(self, engine: str, calibration: Any, dataset: Any) -> tuple[Ranges, Dataset]:
         if engine != ONNXRUNTIME and not self.network.is_static and isinstance(dataset, Iterator):

@@ -34,10 +34,10 @@ def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
     chosen = {k for k in int8 if network.layers[k].quantizable}
     fed, read = set[str](), set[str]()
     for layer in network.layers:
-        if layer.index in chosen or (not layer.quantizable and not fed.isdisjoint(layer.inputs)):
+        if layer.index in chosen or (layer.follows and not fed.isdisjoint(layer.inputs)):
             fed.update(layer.outputs)
     for layer in reversed(network.layers):
-        if layer.index in chosen or (not layer.quantizable and not read.isdisjoint(layer.outputs)):
+        if layer.index in chosen or (layer.follows and not read.isdisjoint(layer.outputs)):
             read.update(layer.inputs)
     results = {spec.name for spec in network.outputs}
     return frozenset((fed & read) - results - _inside_kernels(network, chosen))

@@ -15,6 +15,7 @@ from trt_bisect.model.low import EVERY_INPUT, INT8, FloatType, LowPrecision
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.residual import Shape, Wiring
 from trt_bisect.model.typed import carries, typed_slots
+from trt_bisect.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Layer:
         roundings: the tensors that the low precision rounds at it; empty for a layer that only follows others. FP16
             and BF16 round its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
+        fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
     """
 
     index: int
@@ -72,6 +74,12 @@ class Layer:
     dtype: np.dtype[np.generic] | None
     roundings: tuple[Rounding, ...] = ()
     why_not: str = ""
+    fixed: Precision | None = None
+
+    @property
+    def follows(self) -> bool:
+        """True if the layer is not quantizable and may have the precision of the layers around it."""
+        return not self.quantizable and self.fixed is None
 
     @property
     def quantizable(self) -> bool:
@@ -79,8 +87,9 @@ class Layer:
         return bool(self.roundings) and not self.why_not
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer, no longer quantizable; an earlier reason is kept."""
-        return replace(self, why_not=self.why_not or why)
+        """Returns this layer, no longer quantizable, nor fixed low; an earlier reason is kept."""
+        fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
+        return replace(self, why_not=self.why_not or why, fixed=fixed)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Network:
         has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
         per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
+        scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
     """
@@ -61,6 +62,7 @@ class Network:
     has_file: bool = True
     typed_in_file: bool = False
     per_tensor: bool = False
+    scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -74,9 +76,28 @@ class Network:
         """The indices of the layers that can run in the low precision."""
         return tuple(layer.index for layer in self.layers if layer.quantizable)
 
-    def plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low and the others high."""
+    @property
+    def movable(self) -> tuple[int, ...]:
+        """The indices of the quantizable layers whose precision the user did not fix: a search chooses theirs."""
+        return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
+
+    def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
+        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high."""
+        plan = self.free_plan(chosen, high)
+        return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
+
+    def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
+        """Returns the plan with the ``chosen`` layers low and the others high, whatever the user fixed."""
         return low_set(len(self.layers), chosen, high, self.low.precision)
+
+    def full(self, high: Precision) -> PrecisionPlan:
+        """Returns the plan with every quantizable layer low that the user did not fix in another precision."""
+        return self.plan(self.movable, high)
+
+    def fixing(self, precisions: Mapping[int, Precision]) -> Network:
+        """Returns this network with the precision of layers, by index, fixed."""
+        layers = (replace(each, fixed=precisions.get(each.index, each.fixed)) for each in self.layers)
+        return replace(self, layers=tuple(layers))
 
     @property
     def is_static(self) -> bool:
@@ -207,7 +228,10 @@ class Network:
         return replace(self, layers=tuple(layers), per_tensor=True)
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded."""
+        """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded.
+
+        The precision of a quantizable layer is no part: it is in each plan.
+        """
         if "weights" not in self.memo:
             self.memo["weights"] = _weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
@@ -218,6 +242,8 @@ class Network:
             sha.update(b"one scale a weight")
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
+            if layer.fixed is not None and not layer.quantizable:
+                sha.update(b"not free to follow")
             for rounding in layer.roundings:
                 sha.update(repr((rounding.slot, [quantizer.key() for quantizer in rounding.fixed])).encode())
         return sha.hexdigest()

@@ -149,10 +149,10 @@ def _comparisons(network: Network) -> Iterator[_Comparison]:
     model = inline_functions(model)
     name_nodes(model.graph)
     if network.has_pairs:
-        yield _Comparison(f"in full {network.low.title}", network.plan(network.quantizable), Written(model, apart))
+        yield _Comparison(f"in full {network.low.title}", network.free_plan(network.quantizable), Written(model, apart))
     kept = {layer.name for layer in network.layers}
     floats = without_pairs(model, kept) if network.has_pairs else model
-    yield _Comparison("in FP32", network.plan(), Written(floats, apart))
+    yield _Comparison("in FP32", network.free_plan(), Written(floats, apart))
 
 
 def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelProto:

@@ -22,7 +22,7 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
         facts: used for inputs whose shape the network does not give.
     """
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
-    written = writer.write_piece(piece, network.plan())
+    written = writer.write_piece(piece, network.free_plan())
     for value in written.model.graph.input:
         if not value.type.tensor_type.HasField("shape"):
             dtype = helper.np_dtype_to_tensor_dtype(facts.dtypes[value.name])

@@ -10,7 +10,7 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
-    """Groups the quantizable layers that change precision together, each group in execution order.
+    """Groups the movable layers that change precision together, each group in execution order.
 
     Args:
         together: ``layers``: each layer is a group. ``fused``: an Add is grouped with the convolution or matrix product
@@ -18,8 +18,8 @@ def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
             weights that read the same tensor, which would otherwise be kept in two formats.
     """
     if together == LAYERS:
-        return tuple((k,) for k in network.quantizable)
-    leader = {k: k for k in network.quantizable}
+        return tuple((k,) for k in network.movable)
+    leader = {k: k for k in network.movable}
 
     def find(k: int) -> int:
         while leader[k] != k:
@@ -27,10 +27,12 @@ def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
         return k
 
     for one, other in (*_sums(network), *_siblings(network)):
+        if one not in leader or other not in leader:
+            continue
         first, second = sorted((find(one), find(other)))
         leader[second] = first
     groups: dict[int, list[int]] = {}
-    for k in network.quantizable:
+    for k in network.movable:
         groups.setdefault(find(k), []).append(k)
     return tuple(tuple(group) for group in groups.values())
 

@@ -12,9 +12,9 @@ OFF = "optimisations off"
 OWN = "own engine"
 NUDGED = "scales moved by 2e-5"
 PLAIN = "ONNX Runtime's INT8 kernels"
-"""Another arithmetic than TensorRT's: it tells and does not decide."""
+"""Another arithmetic than TensorRT's: it is reported, and does not decide."""
 FOLLOWERS = "followers in INT8"
-"""Tells and does not decide: see ``model.followers``."""
+"""It is reported, and does not decide; see ``model.followers``."""
 DECIDING = (OFF, OWN, NUDGED)
 """The settings of the engine in which a recipe must meet the threshold."""
 
@@ -80,13 +80,13 @@ class AnswerFacts:
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
         settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
-            ``followers in INT8`` tells and does not decide.
+            ``followers in INT8`` is reported, and does not decide.
         doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
         margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
         spared: the number of inputs that may use the margin.
-        confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow. Of each
-            sentence the words before the first colon say it in short.
+        confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow. The
+            words of a sentence before its first colon are its short form.
     """
 
     judged: int

@@ -29,22 +29,24 @@ class NetworkBaseline:
         origin: the parts that the runs are made of (see ``analyzer.differences.origin``).
         repeats: the number of runs.
         runs: the runs, equal ones once.
+        measured: the nightly run in which they were measured; empty where that is not known.
     """
 
     name: str
     origin: Mapping[str, Any]
     repeats: int
     runs: tuple[Figures, ...]
+    measured: str = ""
 
 
-def baseline_of(name: str, origin: Mapping[str, Any], runs: Iterable[Figures]) -> NetworkBaseline:
-    """Returns the baseline of a network's runs."""
+def baseline_of(name: str, origin: Mapping[str, Any], runs: Iterable[Figures], measured: str = "") -> NetworkBaseline:
+    """Returns the baseline of a network's runs, ``measured`` in that nightly run."""
     made = list(runs)
     different: list[Figures] = []
     for run in made:
         if run not in different:
             different.append(run)
-    return NetworkBaseline(name, origin, len(made), tuple(different))
+    return NetworkBaseline(name, origin, len(made), tuple(different), measured)
 
 
 def write_baseline(folder: Path, files: Mapping[str, NetworkBaseline]) -> None:
@@ -71,7 +73,8 @@ def read_baseline(folder: Path) -> dict[str, NetworkBaseline]:
     for path, record in _records(folder):
         try:
             runs = tuple(Figures.from_json(run) for run in record["runs"])
-            network = NetworkBaseline(str(record["name"]), dict(record["origin"]), int(record["repeats"]), runs)
+            measured, repeats = str(record.get("measured", "")), int(record["repeats"])
+            network = NetworkBaseline(str(record["name"]), dict(record["origin"]), repeats, runs, measured)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise _no_baseline(path, f"{type(error).__name__}: {first_line(error)}") from error
         if not runs:
@@ -106,6 +109,7 @@ def _no_baseline(path: Path, why: str) -> BadInput:
 def _text(network: NetworkBaseline) -> str:
     """Returns JSON with one line for each layer."""
     head = {"kind": _KIND, "schema": _SCHEMA, "name": network.name, "repeats": network.repeats}
+    head |= {"measured": network.measured} if network.measured else {}
     runs = ",\n".join(_run_text(run) for run in network.runs)
     return f'{_dumps({**head, "origin": dict(network.origin)})[:-2]},\n "runs": [\n{runs}\n ]\n}}\n'
 

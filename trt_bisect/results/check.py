@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
+from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.results.saving import Tabular
+from trt_bisect.support.plain_json import csv_text
 
 SCHEMA = 1
-CHECK_JSON, CHECK_CSV = "check.json", "check.csv"
+CHECK_JSON, CHECK_CSV, TENSORS_CSV = "check.json", "check.csv", "quantization.csv"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class CheckReport(Tabular):
         nodes: the number of nodes in the main graph.
         pairs: the number of Q/DQ pairs among them.
         findings: errors first.
+        tensors: the quantization of each tensor of each layer, in execution order.
+        unread: the reason why there are no ``tensors``: ``run`` cannot read the file; empty where it can.
     """
 
     JSON = CHECK_JSON
@@ -35,6 +39,8 @@ class CheckReport(Tabular):
     nodes: int
     pairs: int
     findings: tuple[Finding, ...]
+    tensors: tuple[TensorRounding, ...] = ()
+    unread: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -68,4 +74,11 @@ class CheckReport(Tabular):
             "pairs": self.pairs,
             "counts": dict(self.counts),
             "findings": self.records(),
+            "tensors": [asdict(row) for row in self.tensors],
+            "unread": self.unread,
         }
+
+    def csv_files(self) -> Mapping[str, str]:
+        """Returns the findings and the quantization of the layers as CSV, by the files' names."""
+        columns = tuple(column.name for column in fields(TensorRounding))
+        return {**super().csv_files(), TENSORS_CSV: csv_text([asdict(row) for row in self.tensors], columns)}

@@ -61,10 +61,11 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
             drop=None,
             culprit=False,
             outcome=NOT_TRIED,
-            asked=str(high),
+            asked=str(layer.fixed or high),
             ran="",
-            recipe=str(high),
+            recipe=str(layer.fixed or high),
             why_not=layer.why_not,
+            fixed=str(layer.fixed or ""),
         )
         for layer in layers
     )
@@ -121,7 +122,7 @@ def _recovered_rows(found: Recovery, graph: Mapping[str, Any], high: Mapping[str
             outcome=NOT_TRIED if layer["name"] in movable else FOLLOWS,
             asked="",
             ran="",
-            recipe=high.get(layer["name"], str(Precision.INT8)) if layer["name"] in movable else "",
+            recipe=high.get(layer["name"], found.low) if layer["name"] in movable else "",
         )
         for layer in layers
     )

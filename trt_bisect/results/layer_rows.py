@@ -117,14 +117,14 @@ def _judged(measured: Measured, row: LayerRow, step: Step | None, before: Trial 
     if step is not None and trial is not None:
         is_alone = len(step.layers) == 1 and step.loss is not None
         return _Judged(trial, trial.outcome, step.drop if is_alone else None, step)
-    if step is None and not row.quantizable:
+    if step is None and (row.fixed or not row.quantizable):
         return _Judged(before, FOLLOWS, None if before is None else 0.0)
     return _Judged(None, NOT_JUDGED if row.index in measured.findings.set_aside else NOT_TRIED, None)
 
 
 def _filled(measured: Measured, row: LayerRow, rule: Rule, judged: _Judged, rounds: Rounds) -> LayerRow:
     trial, step = judged.trial, judged.step
-    is_kept = row.index in measured.recipe.kept or not row.quantizable
+    is_kept = row.index in measured.recipe.kept or row.fixed or not row.quantizable
     is_low = step is not None and row.index in step.plan.lowered
     low = str(measured.recipe.plan.low)
     asked, ran = low if is_low else row.asked, trial.ran.get(row.index, "") if trial else ""

@@ -42,9 +42,11 @@ class RunManifest:
     @property
     def question(self) -> Question:
         """The question for the drivers."""
-        quantizable = tuple(row.index for row in self.blank.layers if row.quantizable)
+        rows = self.blank.layers
+        movable = tuple(row.index for row in rows if row.quantizable and not row.fixed)
+        fixed = {row.index: Precision(row.fixed) for row in rows if row.fixed}
         high, low = Precision(self.blank.precision), Precision(self.blank.low)
-        return Question(len(self.blank.layers), quantizable, self.rule.budget, self.rule.step, high, low)
+        return Question(len(rows), movable, self.rule.budget, self.rule.step, high, low, fixed)
 
     def answered_by(self, report: Report) -> bool:
         """Returns true if a report is of this run or of one with the same question."""

@@ -52,7 +52,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
         trials: all trials of the run.
         deciding: for each culprit, the trial that shows it to be one.
     """
-    tried = [trial for trial in trials if trial.ran]
+    tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     notes = [*_disobeyed_notes(network, tried), *_unproven_notes(network, tried)]
     for culprit, trial in deciding.items():
         notes += [] if trial is None else _deciding_notes(network, culprit, trial)

@@ -98,7 +98,7 @@ class Regression(Saved, Presentable):
         number: of the nightly run in its folder.
         began: the time of its start in UTC, ISO 8601.
         baseline: a description of the baseline; empty without one.
-        accepted: this run became the baseline, by ``--update-baseline`` or because it is the first one.
+        accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.
         networks: in the suite's order.
         gone: networks of the baseline that the suite no longer has.
         baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a

@@ -63,7 +63,7 @@ class LayerRow:
         sqnr: of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
-            ``not tried`` where the strategy did not need it.
+            or whose precision the user fixed, ``not tried`` where the strategy did not need it.
         asked: the precision that the trial requested.
         ran: the precision that the engine reports; empty where it reports none; ``region`` or ``dla`` where the layer
             ran in a region that TensorRT compiled as one.
@@ -77,6 +77,7 @@ class LayerRow:
         gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
         taken_back: of a culprit, the similarity of the recipe with this layer in INT8 too, on an input that misses.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
+        fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
     """
 
     index: int
@@ -101,6 +102,7 @@ class LayerRow:
     gain: float | None = None
     taken_back: float | None = None
     suspect: str = ""
+    fixed: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class Report(WithRecipe):
         files: of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
         explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
+        accuracy: of ``fp32``, ``int8`` and ``recipe`` on labelled data, None for a plan that could not be run; None
+            as a whole without labels or an accuracy function.
     """
 
     PRESENTER = "run"
@@ -178,6 +182,7 @@ class Report(WithRecipe):
     next_command: str = ""
     low: str = str(Precision.INT8)
     overflows: tuple[Overflow, ...] = ()
+    accuracy: Mapping[str, float | None] | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     explanation: Explanation | None = field(default=None, repr=False, compare=False)

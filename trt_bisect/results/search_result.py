@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trt_bisect.driver.culprits.search import Findings, Step
 from trt_bisect.evaluator.trial import Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import PrecisionPlan
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class Measured:
         return (whole or in_pieces) if step.culprit or step.loss is None else (in_pieces or whole)
 
     def taking_back(self, layer: int) -> Trial | None:
-        """Returns a trial of the recipe with one more layer in INT8, which says what ran; None if there is none."""
-        plan = self.canonical(self.recipe.plan.keeping({layer}, Precision.INT8)).key()
+        """Returns a trial of the recipe with one more layer low, which says what ran; None if there is none."""
+        plan = self.canonical(self.recipe.plan.keeping({layer}, self.recipe.plan.low)).key()
         found = (trial for key, trial in self.trials.items() if TrialKey.from_text(key).plan == plan and trial.ran)
         return next(found, None)
 

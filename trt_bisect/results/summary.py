@@ -79,6 +79,42 @@ def summary(
     return "\n".join([*doubted, *lines, holds, *_too_dear(answer, low)])
 
 
+def fixed_text(network: Network) -> str:
+    """Returns the layers whose precision the user fixed, and the number of scales; empty without any."""
+    by_precision: dict[str, list[str]] = {}
+    for layer in network.layers:
+        if layer.fixed is not None:
+            by_precision.setdefault(str(layer.fixed).upper(), []).append(layer.name)
+    parts = [f"{listed(names, _NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
+    count = len(network.scales)
+    parts += [f"{'one scale' if count == 1 else f'{count} scales'}"] if count else []
+    return "; ".join(parts)
+
+
+def fixed_lines(network: Network) -> list[str]:
+    """Returns the line on what the user fixed, which stands above the verdict; empty if that is nothing."""
+    fixed, low = fixed_text(network), network.low.title
+    return [f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else []
+
+
+def accuracy_line(accuracy: Mapping[str, float | None]) -> str:
+    """Returns the line on the accuracies of FP32, full INT8 and the recipe, with their ratios to FP32's."""
+    fp32 = accuracy["fp32"]
+    parts = [f"FP32 {_share(fp32)}"]
+    for plan, name in (("int8", "full INT8"), ("recipe", "the recipe")):
+        value = accuracy[plan]
+        ratio = f" ({value / fp32:.4f} of FP32's)" if value is not None and fp32 else ""
+        parts.append(f"{name} {_share(value)}{ratio}")
+    return f"ACCURACY: {', '.join(parts)}."
+
+
+def _share(value: float | None) -> str:
+    """An accuracy as text: a share in per cent, another number as it is."""
+    if value is None:
+        return "not measured"
+    return f"{value:.2%}" if 0.0 <= value <= 1.0 else f"{value:.6g}"
+
+
 def above_verdict(inputs: Mapping[str, Any]) -> list[str]:
     """Returns the lines above the verdict, with which a pass is doubted: a part judged alone, warnings on the data.
 
@@ -125,7 +161,7 @@ def goal(answer: AnswerFacts, rule: Rule) -> str:
     """Returns the words for what a recipe has to reach on the inputs given."""
     if not answer.margin:
         return "the threshold"
-    least = rule.metric.text(rule.metric.value(rule.budget * (1.0 - answer.margin)))
+    least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
     spared = f" but {answer.spared}" if answer.spared else ""
     return f"the threshold, or its margin ({least} on all inputs given{spared})"
 

@@ -35,7 +35,7 @@ class LastRises:
     """Forecasts that a layer adds the loss that it added when it was last measured, or none if it never was."""
 
     def __init__(self, question: Question) -> None:
-        self._high = question.high
+        self._high, self._movable = question.high, frozenset(question.quantizable)
         self._rises: dict[int, float] = {}
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:
@@ -43,19 +43,23 @@ class LastRises:
 
         The forecast is a bad loss if the plan without that layer is not known.
         """
-        if not plan.lowered:
+        last = self._last(plan)
+        if last < 0:
             return (0.0,)
-        last = max(plan.lowered)
         before = assumed.get(plan.keeping({last}, self._high))
         return (_BAD if before is None else before + self._rises.get(last, 0.0),)
 
     def learn(self, known: Losses) -> None:
         """Takes the rise of every layer that was measured on both sides; a later measurement replaces an earlier."""
         for plan, loss in known.items():
-            last = max(plan.lowered, default=-1)
+            last = self._last(plan)
             before = known.get(plan.keeping({last}, self._high)) if last >= 0 else None
             if loss is not None and before is not None and math.isfinite(before):
                 self._rises[last] = loss - before
+
+    def _last(self, plan: PrecisionPlan) -> int:
+        """Returns the last INT8 layer that the user did not fix; -1 without one."""
+        return max(plan.int8 & self._movable, default=-1)
 
 
 class GoodOrBad:
@@ -66,12 +70,13 @@ class GoodOrBad:
 
     def __init__(self, question: Question) -> None:
         self._full = question.all_but(())
+        self._movable = frozenset(question.quantizable)
         self._last = max(question.quantizable, default=-1)
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:  # noqa: ARG002
         """Returns a good and a bad loss; a good one alone as the class says, and for a plan without INT8."""
         culprits_kept = self._last in plan.lowered and plan != self._full
-        return (0.0,) if culprits_kept or not plan.lowered else (0.0, _BAD)
+        return (0.0,) if culprits_kept or not plan.lowered & self._movable else (0.0, _BAD)
 
     def learn(self, known: Losses) -> None:
         """Does nothing: this forecast uses no measurement."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
@@ -22,11 +22,12 @@ class Question:
 
     Attributes:
         layers: the number of layers.
-        quantizable: the indices of those that can be low, ascending.
+        quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a culprit.
         high: the precision of layers that are not low.
         low: the low precision.
+        fixed: by layer, the precision that the user fixed: every plan has it.
     """
 
     layers: int
@@ -35,11 +36,15 @@ class Question:
     step: float
     high: Precision = Precision.FP32
     low: Precision = Precision.INT8
+    fixed: Mapping[int, Precision] = field(default_factory=dict)
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
         """The plan with the quantizable layers 0..k low, except those ``kept`` high."""
         out = frozenset(kept)
-        return low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high, self.low)
+        plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high, self.low)
+        if not self.fixed:
+            return plan
+        return replace(plan, precisions=tuple(self.fixed.get(i, own) for i, own in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
         """The plan with every quantizable layer low, except those ``kept`` high."""

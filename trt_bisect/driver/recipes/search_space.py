@@ -29,6 +29,7 @@ class Space:
         low: the lower precision.
         high: the higher precision.
         others: by unit, the higher precision of units that have another one.
+        spent: the cost of the layers outside all units.
     """
 
     base: PrecisionPlan
@@ -38,6 +39,7 @@ class Space:
     low: Precision = Precision.INT8
     high: Precision = Precision.FP32
     others: Mapping[int, Precision] = field(default_factory=dict)
+    spent: float = 0.0
 
     @property
     def all(self) -> Kept:
@@ -56,8 +58,8 @@ class Space:
         return plan
 
     def cost(self, kept: Iterable[int]) -> float:
-        """The cost of these units in the high precision."""
-        return round(math.fsum(self.costs[unit] for unit in kept), 12)
+        """The cost of the plan with these units in the high precision."""
+        return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def price(self, kept: Kept) -> tuple[float, int]:
         """The order of sets: by cost, and for equal costs by the number of layers."""

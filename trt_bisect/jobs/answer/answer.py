@@ -39,6 +39,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.summary import TOO_DEAR
 
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8."""
@@ -46,9 +47,9 @@ _JUDGED_FOR_RANGES = 4
 """The same for the choice of a calibrator."""
 _ROUNDS = 5
 _MENDING = 5
-"""After ``_ROUNDS`` searches whose recipes missed, so many more mend the sets that were found."""
+"""The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
 _SAFETY = 0.95
-"""The search aims at so much of the budget, so that the noise of kernels does not make its recipe miss."""
+"""The share of the budget that the search aims at, so that the noise of kernels does not make its recipe miss."""
 _CLOSER, _CLOSEST = 0.98, 0.8
 """After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
 a rounding that flips can make one loss many times as large, which says nothing about the others."""
@@ -98,7 +99,8 @@ class AnswerSearch:
         plans, own = self.plans, self.experiment.ranges
         self.space = space or make_space(plans)
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
-        others = [ranges for ranges in plans.preparation.data.candidates if ranges.origin != own.origin]
+        candidates = plans.preparation.data.candidates if self.space.units else ()
+        others = [ranges for ranges in candidates if ranges.origin != own.origin]
         aimed = replace(self.space, budget=self.space.budget * _SAFETY)
         ranges, self.tried = choose_ranges(plans, aimed, [own, *others], self.named)
         self.take_ranges(ranges)
@@ -125,8 +127,9 @@ class AnswerSearch:
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
         checked = self.target.check(self.experiment, self.plans.full)
-        if checked.meets(budget):
-            return self._answer(Cheapest(frozenset(), True, {}), self.experiment, None, checked, budget, {})
+        if checked.meets(budget) or not self.space.units:
+            meets = checked.meets(budget)
+            return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, None, checked, budget, {})
         if self._by_similarity:
             self.plans.leave(self.plans.usual_margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
@@ -205,7 +208,8 @@ class AnswerSearch:
     def _held(self, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
-        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
+        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. The
+        margin is given up if a recipe with it does not pay.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
@@ -219,6 +223,10 @@ class AnswerSearch:
             if number == 0 and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
                 found, own = self._by_other_ranges(search, space, found)
             experiment, before = own, before | found.kept
+            if plans.margin.share and space.cost(found.kept) > TOO_DEAR:
+                self.refused = space.cost(found.kept)
+                plans.leave(NO_MARGIN)
+                continue
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
@@ -285,8 +293,9 @@ class AnswerSearch:
                     if other.meets(space.budget):
                         kept, checked = kept - {unit}, other
                         continue
-                    loss = other.worst
-                taken_back[unit] = self._shown(plan, experiment, loss)
+                    taken_back[unit] = max(other.losses.values())
+                else:
+                    taken_back[unit] = self._shown(plan, experiment, loss)
         return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
 
     def _shown(self, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:

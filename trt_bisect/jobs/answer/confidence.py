@@ -69,7 +69,7 @@ class Grounds:
 def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
     """Returns the sentences on which inputs, which arithmetic and which margins a verdict rests.
 
-    Of each sentence the words before the first colon say it in short.
+    The words of a sentence before its first colon are its short form.
     """
     said = [*_inputs(grounds), _arithmetic(grounds), *_margin(grounds, rule), *_culprits(grounds, rule)]
     return (*said, *_followers(grounds, rule))

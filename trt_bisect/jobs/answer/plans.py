@@ -83,9 +83,8 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Every quantizable layer low."""
-        network = self.experiment.network
-        return network.plan(network.quantizable, self.experiment.whole.high)
+        """Every quantizable layer low that the user did not fix in another precision."""
+        return self.experiment.network.full(self.experiment.whole.high)
 
     def each(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator for some ranges."""

@@ -70,17 +70,19 @@ def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | No
 
     Args:
         plans: measures.
-        units: the layers that move together; None if each quantizable layer moves by itself.
+        units: the layers that move together; None if each layer that the user did not fix moves by itself.
         costs: of the layers; None for those by multiply-adds.
     """
     experiment = plans.experiment
     network, high = experiment.network, experiment.whole.high
     if units is None:
-        units = tuple((k,) for k in network.quantizable)
+        units = tuple((k,) for k in network.movable)
     if costs is None:
         costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), network.low.precision)
-    base = network.plan((), high)
-    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, network.low.precision, high)
+    fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
+    spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
+    base, low = network.plan((), high), network.low.precision
+    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, low, high, spent=spent)
 
 
 def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trt_bisect.cluster.settings import RETRIES
+from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import (
     AUTO,
@@ -27,11 +29,13 @@ from trt_bisect.jobs.options.concerns import (
     SearchOptions,
 )
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
-from trt_bisect.jobs.options.judging import DIRECTIONS, JudgeOptions
-from trt_bisect.jobs.options.kinds import DATA, FILE, FUNCTION, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.jobs.options.fixing import FixedLayerOptions
+from trt_bisect.jobs.options.judging import DIRECTIONS, AccuracyOptions, JudgeOptions
+from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
 from trt_bisect.jobs.options.low import LowOptions
 from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.jobs.options.pictures import PictureOptions
+from trt_bisect.jobs.options.tensor_files import TensorFileOptions
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class MeasuringOptions(
     JudgeOptions,
     CalibrationOptions,
     EngineOptions,
-    OperatorOptions,
+    FixedLayerOptions,
     SearchOptions,
     ClusterOptions,
     OutputOptions,
@@ -79,7 +83,7 @@ class MeasuringOptions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(MeasuringOptions, ExplainOptions):
+class RunOptions(MeasuringOptions, ExplainOptions, AccuracyOptions, TensorFileOptions):
     """The options of ``run``."""
 
     def __post_init__(self) -> None:
@@ -133,18 +137,6 @@ class TargetOptions(Options):
 
     panel: ClassVar[str] = "Goal"
 
-    accuracy: str | Callable[..., Any] | None = option(
-        None,
-        kind=FUNCTION,
-        help="module:function of yours, called with infer(feeds) -> outputs, both by name; returns a number, higher "
-        "for better. In Python also the function.",
-    )
-    labels: Any = option(
-        None,
-        kind=FILE,
-        help="Or the right classes of the samples of --dataset, .npy, text or integers; the accuracy is the share that "
-        "is right.",
-    )
     target: float | None = option(None, kind=NUMBER, help="The least accuracy that is still good.")
     drop: str | float | None = option(
         None,
@@ -185,7 +177,7 @@ class TargetOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecoverOptions(FixedSearchOptions, TargetOptions):
+class RecoverOptions(FixedSearchOptions, AccuracyOptions, TargetOptions):
     """The options of ``recover``."""
 
     def __post_init__(self) -> None:
@@ -231,7 +223,6 @@ class WorstOptions(WithoutRecipeOptions):
         None, kind=WHOLE, least=1, help="So many samples are taken, from the first on.", otherwise="all"
     )
     keep: int = option(10, kind=WHOLE, least=1, help="So many of the worst inputs are kept.")
-    high: Sequence[str] = option((), kind=TEXTS, help="Layers left in FP32, by name; may be repeated.")
     direction: str = option(
         "",
         choices=DIRECTIONS,
@@ -252,7 +243,7 @@ class WorstOptions(WithoutRecipeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, OperatorOptions, MemoryOptions, OutputOptions):
+class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerOptions, MemoryOptions, OutputOptions):
     """The options that ``compare`` and ``profile`` share."""
 
     inputs: Any = option(
@@ -288,7 +279,6 @@ class CompareOptions(TensorOptions, LowOptions):
     recipe: str | Path | None = option(
         None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
     )
-    high: Sequence[str] = option((), kind=TEXTS, help="Layers that stay high, by name; may be repeated.")
     fp32: str | Path | None = option(
         None,
         kind=FILE,
@@ -312,6 +302,19 @@ class CompareOptions(TensorOptions, LowOptions):
         help="The cosine below which a tensor's similarity is low.",
         otherwise="0.99; fp16 0.9999, bf16 0.999",
     )
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are not in INT8: that of the recipe, or FP32."""
+        if self.recipe is None:
+            return super().high_precision
+        from trt_bisect.jobs.plan_file import read_plan
+
+        return read_plan(self.recipe).high or super().high_precision
+
+    def _layers_high(self) -> Sequence[str]:
+        recipe = () if self.recipe is None else (f"recipe:{name_of(self.recipe)}",)
+        return (*recipe, *self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,14 +356,25 @@ class LayersOptions(DataOptions, OperatorOptions, LowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressOptions(ClusterOptions):
-    """The options of ``trt-bisect regress`` that say where its networks are measured."""
+class RegressOptions(Options):
+    """The options of ``trt-bisect regress`` that say where its networks are measured; each may stand in the suite."""
 
-    cluster: str = option(
-        "",
+    panel: ClassVar[str] = "Cluster"
+
+    cluster: str | None = option(
+        None,
         help="Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each one's "
         "plans in N processes here (local:N).",
-        otherwise="in this process",
+        otherwise="that of the suite, else in this process",
+    )
+    cluster_cpus: int | None = option(
+        None, kind=WHOLE, help="Of a Ray task, where the engine needs no GPU.", otherwise="that of the suite, else 1"
+    )
+    retries: int | None = option(
+        None,
+        kind=WHOLE,
+        help="A run whose node was lost is tried again so often.",
+        otherwise=f"that of the suite, else {RETRIES}",
     )
 
 

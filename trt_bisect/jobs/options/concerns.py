@@ -301,7 +301,7 @@ class SearchOptions(MemoryOptions):
     def strategy_on(self, engine: str) -> str:
         """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
 
-        An NVIDIA engine fuses and rounds a piece otherwise than the whole, by how much no run has measured yet.
+        An NVIDIA engine may fuse and round a piece differently from the whole network. How much is not known yet.
         """
         if self.strategy != AUTO:
             return self.strategy

@@ -163,7 +163,7 @@ class Options:
         for info in self.declared():
             value = getattr(self, info.name)
             if info.kind is TEXTS:
-                object.__setattr__(self, info.name, tuple(value))
+                object.__setattr__(self, info.name, (value,) if isinstance(value, str) else tuple(value))
             info.check(getattr(self, info.name))
 
     @classmethod

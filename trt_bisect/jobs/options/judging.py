@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
-from trt_bisect.jobs.options.kinds import METRIC, NUMBER, SWITCH, TEXTS, WHOLE
+from trt_bisect.jobs.options.kinds import FILE, FUNCTION, METRIC, NUMBER, SWITCH, TEXTS, WHOLE
 
 if TYPE_CHECKING:
     from trt_bisect.analyzer.tasks.task import AskedTask
@@ -114,3 +114,30 @@ class JudgeOptions(Options):
         """The part of a fingerprint that the task is; empty without a task."""
         asked = self.asked_task()
         return {} if asked is None else {"task": {**asked.facts(), "outputs": list(self.outputs)}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(Options):
+    """The accuracy on labelled data."""
+
+    panel: ClassVar[str] = "Accuracy"
+
+    accuracy: str | Callable[..., Any] | None = option(
+        None,
+        kind=FUNCTION,
+        help="module:function of yours, called with infer(feeds) -> outputs, both by name; returns a number, higher "
+        "for better. In Python also the function.",
+    )
+    labels: Any = option(
+        None,
+        kind=FILE,
+        help="Or the right classes of the samples of --dataset, .npy, text or integers; the accuracy is the share that "
+        "is right.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accuracy is not None and self.labels is not None:
+            raise BadInput("Both an accuracy function and labels were given.", "Give one of --accuracy and --labels.")
+        if self.labels is not None and getattr(self, "dataset", None) is None:
+            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")

@@ -53,6 +53,10 @@ class RunKeywords(TypedDict, total=False):
     dla: int | None
     build_timeout: float | None
     low: str
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     strategy: str
@@ -69,6 +73,10 @@ class RunKeywords(TypedDict, total=False):
     progress: Progress | None
     explain: str
     try_remedies: bool
+    accuracy: str | Callable[..., Any] | None
+    labels: Any
+    save_tensors: str
+    max_size: float
 
 
 class RecoverKeywords(TypedDict, total=False):
@@ -109,6 +117,10 @@ class RecoverKeywords(TypedDict, total=False):
     dla: int | None
     build_timeout: float | None
     low: str
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     margin: float
@@ -162,6 +174,10 @@ class SensitivityKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     build_timeout: float | None
     low: str
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -200,6 +216,10 @@ class WorstKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     build_timeout: float | None
     low: str
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -207,7 +227,6 @@ class WorstKeywords(TypedDict, total=False):
     progress: Progress | None
     steps: int | None
     keep: int
-    high: Sequence[str]
 
 
 class CompareKeywords(TypedDict, total=False):
@@ -225,6 +244,10 @@ class CompareKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -233,7 +256,6 @@ class CompareKeywords(TypedDict, total=False):
     progress: Progress | None
     low: str
     recipe: str | Path | None
-    high: Sequence[str]
     fp32: str | Path | None
     int8: str | Path | None
     engine: str
@@ -255,6 +277,10 @@ class ProfileKeywords(TypedDict, total=False):
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int

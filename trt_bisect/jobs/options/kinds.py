@@ -144,6 +144,8 @@ FUNCTION = Kind(str, _always(toml.function), _function_words, metavar="<module:f
 """A function of the user's."""
 FILE = Kind(Path, _always(toml.existing), _word)
 """A file or folder that is read."""
+PLAN = Kind(str, _always(toml.existing), lambda value: (name_of(value) or "PLAN.toml",), metavar="<file>")
+"""A plan's file or a run folder; in Python a mapping as well."""
 PLACE = Kind(Path, lambda info: partial(toml.place, known=info.choices), _word, closed=False)
 """A file or folder that is written, or one of the choices."""
 WORD_OR_FILE = Kind(str, lambda info: partial(toml.place, known=info.choices), _word, closed=False)

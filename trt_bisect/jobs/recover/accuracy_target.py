@@ -7,8 +7,9 @@ from math import inf
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.culprits.search import Loss
-from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
+from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_in
+from trt_bisect.jobs.accuracy import fp32_accuracy
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
@@ -53,12 +54,7 @@ class AccuracyTarget:
         self._plans = plans
         self._accuracy = accuracy
         self._by_ranges: dict[str, AccuracyEvaluator] = {}
-        try:
-            self.reference = self._evaluator(plans.experiment.ranges).reference()
-        except TrialFailed as failure:
-            raise NothingMeasured(
-                f"The accuracy of the FP32 network cannot be measured: {failure.message}", "Check the data set."
-            ) from failure
+        self.reference = fp32_accuracy(accuracy, plans.experiment)
         allowed = drop * self.reference if relative else drop
         self.least = self.reference - allowed if least is None else least
         if self.least > self.reference:

@@ -39,7 +39,7 @@ from trt_bisect.results.recovery import (
     Recovery,
 )
 from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import above_verdict, memory_notes
+from trt_bisect.results.summary import above_verdict, accuracy_line, fixed_lines, memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
 
@@ -192,8 +192,15 @@ def _recovery(
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )
-    about = found.answer.experiment.about
-    return replace(recovery, summary="\n".join([*above_verdict(about), recovery_summary(recovery)]))
+    above = [*above_verdict(found.answer.experiment.about), *fixed_lines(network)]
+    return replace(recovery, summary="\n".join([*above, recovery_summary(recovery), *_accuracy_lines(recovery)]))
+
+
+def _accuracy_lines(found: Recovery) -> list[str]:
+    """The line on accuracies where an accuracy decides."""
+    if found.figure != ACCURACY:
+        return []
+    return [accuracy_line({"fp32": found.target["reference"], **{p: found.measured[p] for p in ("int8", "recipe")}})]
 
 
 def _facts(found: Found) -> AnswerFacts:

@@ -6,17 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.builder.base import MEASURED
-from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.staged import content_of
-from trt_bisect.data.user_functions import load_function
+from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.accuracy import Accuracy, read_labels, top1
+from trt_bisect.evaluator.accuracy import Accuracy
 from trt_bisect.evaluator.speed import measure_times
+from trt_bisect.jobs.accuracy import asked_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.search import Costs, make_space
@@ -81,10 +77,6 @@ def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recove
 
 
 def _check(options: RecoverOptions) -> None:
-    if options.accuracy is not None and options.labels is not None:
-        raise BadInput("Both an accuracy function and labels were given.", "Give one of --accuracy and --labels.")
-    if options.labels is not None and options.dataset is None:
-        raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
     if options.accuracy is None and options.labels is None and (options.target is not None or options.drop is not None):
         raise BadInput(
             "An accuracy to reach was given, and nothing to measure it with.", "Give --accuracy or --labels as well."
@@ -114,14 +106,14 @@ def _recovered(
 ) -> Recovery:
     """The recovery. Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all."""
     costs, origin = _costs(preparation, experiment, options.cost, options.highs)
-    accuracy = _accuracy(preparation, experiment, options)
+    accuracy = asked_accuracy(preparation, experiment, options)
     with answer_search(preparation, experiment) as answering:
         target = None if accuracy is None else _accuracy_target(answering.plans, accuracy, options)
         dear = target is not None or not answering.plans.switches
         answering.improvements = options.plans or (_PLANS_DEAR if dear else _PLANS)
         answering.single_scales = options.remedies
         answering.fp16 = costs if options.precision == MIXED else None
-        answering.choose_ranges(make_space(answering.plans, units(experiment.network, options.together), costs))
+        answering.choose_ranges(_space(answering.plans, options.together, costs, most))
         if target is not None:
             answering.target = target
             _take_accurate_ranges(answering, target)
@@ -136,6 +128,19 @@ def _recovered(
                 "The recipe is written as it was found; the front and the latencies are not measured yet"
             )
             raise
+
+
+def _space(plans: AnswerPlans, together: str, costs: Costs, most: float | None) -> Space:
+    """The plans to choose from; raises BadInput if the layers that the user fixed leave no choice."""
+    space = make_space(plans, units(plans.experiment.network, together), costs)
+    if not space.units:
+        raise BadInput("The precision of every layer is fixed, so there is nothing to search.", "Use 'trt-bisect run'.")
+    if most is not None and space.spent > most:
+        raise BadInput(
+            f"The layers fixed high cost {space.spent:.2%} of INT8's gain, more than the budget of {most:.2%}.",
+            "Fix fewer layers high, or give a larger --budget.",
+        )
+    return space
 
 
 def _take_accurate_ranges(answering: AnswerSearch, target: AccuracyTarget) -> None:
@@ -169,41 +174,6 @@ def _costs(
                     "Add a column fp16, or use --precision fp32.",
                 )
     return shares(times, low), str(cost)
-
-
-def _accuracy(preparation: Preparation, experiment: Experiment, options: RecoverOptions) -> Accuracy | None:
-    if options.accuracy is not None:
-        own = options.accuracy
-        function = load_function(own, "accuracy function") if isinstance(own, str) else own
-        code = code_digest(function)
-        if not is_reusable(code):
-            preparation.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
-        return Accuracy(function, code)
-    if options.labels is None:
-        return None
-    labels = (
-        read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
-    )
-    output = output_of(experiment.rule.outputs[0])
-    classes = experiment.classes[output]
-    if classes.axis is None:
-        raise BadInput(
-            f"Which axis of output '{output}' holds its classes cannot be told.",
-            "Give --class-axis, or --accuracy with a function of yours.",
-        )
-    samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
-    return top1(samples, labels, output, classes.predicted, str(classes))
-
-
-def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
-    """The samples that may be judged, with their labels: as many for each sample as there are rows in it."""
-    samples = preparation.data.without_unseen(data)
-    holdout = preparation.data.holdout
-    if samples is data or holdout is None or holdout.unseen is None:
-        return data, labels
-    places = [samples.place(position) for position in range(samples.length or 0)]
-    total = len(places) + (holdout.unseen.length or 0)
-    return samples, labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
 
 
 def _accuracy_target(plans: AnswerPlans, accuracy: Accuracy, options: RecoverOptions) -> AccuracyTarget:

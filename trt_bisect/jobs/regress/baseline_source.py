@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, NightlyRuns
+from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, RUNNING, NightlyRun, NightlyRuns
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, read_baseline
+from trt_bisect.results.regression import PASSED
 from trt_bisect.results.run_figures import figures_of, origin_of
 from trt_bisect.results.run_report import REPORT, Report
 
 LATEST = "latest"
+_NAMED = 3
+"""The most failed nightly runs that a description names."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def find_reference(baseline: str | Path, nightly_runs: NightlyRuns, suite: Suite
         nightly_run = nightly_runs.latest_baseline()
         if nightly_run is None:
             return ReferenceRun("", {}, is_latest=True)
-        description = f"nightly run {nightly_run.number} ({nightly_run.began})"
+        description = f"{nightly_run.title}, {_why(nightly_run, nightly_runs.all())}"
         return ReferenceRun(description, read_baseline(nightly_run.baseline), is_latest=True)
     path = Path(baseline)
     report = _report_in(path)
@@ -64,6 +67,14 @@ def find_reference(baseline: str | Path, nightly_runs: NightlyRuns, suite: Suite
             "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
         )
     return ReferenceRun(str(path) if networks else "", networks, None if is_nightly_run else path)
+
+
+def _why(chosen: NightlyRun, nightly_runs: list[NightlyRun]) -> str:
+    """Returns the reason why the latest baseline is that of a nightly run, in words."""
+    later = [each for each in nightly_runs if each.number > chosen.number and each.status not in (RUNNING, PASSED)]
+    failed = ", ".join(f"{each.number} ({each.status})" for each in later[-_NAMED:])
+    reason = "the newest that passed or was accepted"
+    return f"{reason}; not nightly run {failed}" if failed else reason
 
 
 def refuse_update(baseline: str | Path) -> None:

@@ -42,6 +42,11 @@ class NightlyRun:
     is_baseline: bool = False
 
     @property
+    def title(self) -> str:
+        """Its number and the time of its start."""
+        return f"nightly run {self.number} ({self.began})"
+
+    @property
     def baseline(self) -> Path:
         """The folder of its baseline."""
         return self.folder / BASELINE

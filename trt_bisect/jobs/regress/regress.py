@@ -8,11 +8,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from trt_bisect.analyzer.changes import BETTER, FAILING, LAYER, Change, changes, confirmed, missed_targets
+from trt_bisect.analyzer.changes import (
+    BETTER,
+    FAILING,
+    LAYER,
+    Change,
+    changes,
+    confirmed,
+    missed_targets,
+    missed_thresholds,
+)
 from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
-from trt_bisect.cluster.settings import RETRIES, ClusterOptions
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.history.store import HISTORY
@@ -22,7 +31,7 @@ from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.jobs.run.run import run
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, write_baseline
-from trt_bisect.results.regression import FILES, PASSED, NetworkResult, Regression
+from trt_bisect.results.regression import FAILED, FILES, PASSED, NetworkResult, Regression
 from trt_bisect.results.run_figures import figures_of, origin_of
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import PROGRESS
@@ -58,9 +67,9 @@ def regress(
     *,
     update_baseline: bool = False,
     progress: Progress | None = None,
-    cluster: str = "",
-    cluster_cpus: int = 1,
-    retries: int = RETRIES,
+    cluster: str | None = None,
+    cluster_cpus: int | None = None,
+    retries: int | None = None,
     runner: Runner | None = None,
 ) -> Regression:
     """Measures a suite of networks and reports the changes from a baseline.
@@ -74,13 +83,15 @@ def regress(
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
             ``report.json``; or ``latest``, the newest nightly run that passed or was accepted. With ``latest`` and no
-            such nightly run, this one becomes the baseline.
+            such nightly run, this one becomes the baseline if it passes: if it meets all targets, and each recipe meets
+            its threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; tqdm in a notebook by default.
         cluster: a Ray cluster, as for ``run``, on which networks are measured in parallel, one task each; or
             ``local:N`` for N processes on this machine, which try the plans of one network after the other.
         cluster_cpus: CPUs of a task without a GPU.
-        retries: how often a run is resumed from its journal after its node died.
+        retries: how often a run is resumed from its journal after its node died. These three are the suite's where
+            they are None.
         runner: measures one network; replaces the default, on this machine or on the cluster.
 
     Raises:
@@ -89,8 +100,9 @@ def regress(
         EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
     """
     suite = read_suite(config)
-    places = ClusterOptions(cluster, cluster_cpus, retries)
-    on_cluster = ClusterRunner(places) if cluster and not places.is_local and runner is None else None
+    given: dict[str, Any] = {"address": cluster, "cpus": cluster_cpus, "retries": retries}
+    places = replace(suite.cluster, **{name: value for name, value in given.items() if value is not None})
+    on_cluster = ClusterRunner(places) if places.address and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
     with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
@@ -104,10 +116,9 @@ def regress(
         if is_resumed:
             shown.say(f"Resuming the nightly run in {nightly_run.folder}")
         if not reference.networks:
-            shown.say("There is no baseline yet: the figures of this nightly run become the baseline.")
-        measure = runner or on_cluster or partial(run_network, cluster=cluster)
-        accepts = update_baseline or not reference.networks
-        regression_runner = _RegressionRunner(suite, nightly_run, reference, accepts, measure, shown)
+            shown.say("There is no baseline yet: if this nightly run passes, its figures become the baseline.")
+        measure = runner or on_cluster or partial(run_network, cluster=places.address)
+        regression_runner = _RegressionRunner(suite, nightly_run, reference, update_baseline, measure, shown)
         if on_cluster is not None:
             on_cluster.measure_all(list(regression_runner.certain_runs()), shown)
         return regression_runner.run(new_baseline)
@@ -121,7 +132,7 @@ class _RegressionRunner:
         suite: the networks.
         nightly_run: the nightly run.
         reference: the figures to compare with.
-        accepts: the figures of this nightly run become the baseline in any case.
+        accepts: the figures of this nightly run become the baseline in any case: the user says so.
         runner: measures one network.
         progress: shows the progress.
     """
@@ -179,7 +190,7 @@ class _RegressionRunner:
         missed = missed_targets(figures, repeats.task.targets)
         known = blank.baseline
         if known is None:
-            return replace(blank, figures=figures, changes=missed)
+            return replace(blank, figures=figures, changes=(*missed, *missed_thresholds(figures)))
         seen = _changes(figures, known, repeats.task) if _is_comparable(figures, known, self.accepts) else ()
         lasting, noise = self._confirmed(seen, known, repeats)
         return replace(
@@ -211,7 +222,8 @@ class _RegressionRunner:
         made_of = origin_of(repeats.report(1))
         if self.accepts or known is None or _is_renewed(result.changes):
             count = repeats.task.repeats
-            return baseline_of(result.name, made_of, [repeats.figures(k) for k in range(1, count + 1)])
+            runs = [repeats.figures(k) for k in range(1, count + 1)]
+            return baseline_of(result.name, made_of, runs, self.nightly_run.title)
         return replace(known, origin=made_of)
 
     def write_baselines(
@@ -229,7 +241,7 @@ class _RegressionRunner:
         Returns:
             True if the baseline was written.
         """
-        passed = self.reference.is_latest and regression.status == PASSED
+        passed = self.reference.is_latest and (regression.status == PASSED or regression.accepted)
         if not baselines or not (self.accepts or passed):
             return False
         gone = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
@@ -242,14 +254,17 @@ class _RegressionRunner:
     def regression(self, results: Iterable[NetworkResult]) -> Regression:
         """Returns the result of the whole nightly run."""
         named = {task.name for task in self.suite.networks}
+        results = tuple(results)
+        statuses = {result.status for result in results}
+        is_first = not self.reference.networks and PASSED in statuses and FAILED not in statuses
         return Regression(
             suite=str(self.suite.path),
             folder=self.nightly_run.folder,
             number=self.nightly_run.number,
             began=self.nightly_run.began,
             baseline=self.reference.description,
-            accepted=self.accepts,
-            networks=tuple(results),
+            accepted=self.accepts or is_first,
+            networks=results,
             gone=tuple(name for name in self.reference.networks if name not in named),
             baseline_folder=self.reference.folder,
         )

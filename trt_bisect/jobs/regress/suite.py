@@ -1,4 +1,4 @@
-"""The suite of networks that a night measures, from ``trt-bisect.toml``. All its errors come before anything is run."""
+"""The suite of networks of a nightly run, from ``trt-bisect.toml``. Its errors are raised before anything is run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,17 @@ from trt_bisect.analyzer.changes import Tolerances
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.cluster.settings import ClusterOptions
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
+from trt_bisect.jobs.options.concerns import ClusterOptions as ConcernOptions
 from trt_bisect.jobs.options.tables import OTHER_NAMES, renamed
 from trt_bisect.jobs.options.toml import read_toml, read_value, refuse_unknown, text
-from trt_bisect.jobs.regress.suite_schema import NETWORK_KEYS, NIGHT_KEYS
+from trt_bisect.jobs.regress.suite_schema import CLUSTER_KEYS, NETWORK_KEYS, NIGHT_KEYS
 from trt_bisect.runs.cached_inputs import fingerprint
 
 REPEATS = 3
-_TOP_KEYS = ("output", "defaults", "network")
+_TOP_KEYS = ("output", "defaults", "network", *CLUSTER_KEYS)
 _LONGEST = 80
 """Characters of a folder's name."""
 
@@ -63,11 +65,13 @@ class Suite:
         path: of the file.
         output: the folder of the nights.
         networks: in the file's order.
+        cluster: where they are measured.
     """
 
     path: Path
     output: Path
     networks: tuple[NetworkTask, ...]
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def digest(self) -> str:
         """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
@@ -97,7 +101,15 @@ def read_suite(path: str | Path) -> Suite:
     tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
     _refuse_double(file, tasks)
     output = read_value(file, "", "output", table.get("output", "nightly"), text)
-    return Suite(file, file.parent / output, tuple(tasks))
+    return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
+
+
+def _cluster(file: Path, table: Mapping[str, Any]) -> ClusterOptions:
+    given = {key: read_value(file, "", key, table[key], read) for key, read in CLUSTER_KEYS.items() if key in table}
+    try:
+        return ConcernOptions(**given).cluster_settings()
+    except TrtBisectError as error:
+        raise BadInput(f"{file}: {error.problem}", error.remedy) from error
 
 
 def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:

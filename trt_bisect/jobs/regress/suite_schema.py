@@ -11,9 +11,14 @@ from trt_bisect.jobs.options.tables import readers
 
 _NOT_OF_SUITES = {
     "try_remedies",
+    "save_tensors",
+    "max_size",
     *(info.name for concern in (ClusterOptions, OutputOptions) for info in concern.declared()),
 }
-"""Options of a run that the suite decides, or the command."""
+"""Options of a run that the suite or the command sets itself."""
+
+CLUSTER_KEYS: dict[str, toml.Read] = readers(ClusterOptions)
+"""Keys of the suite itself: where its networks are measured."""
 
 NIGHT_KEYS: dict[str, toml.Read] = {
     "target": toml.number,

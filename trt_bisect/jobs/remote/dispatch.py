@@ -1,7 +1,8 @@
 """Whole runs on a Ray cluster, a task each: a suite's networks side by side.
 
-Network, calibration and inputs travel once, as what they hold; their names, and so the reports, are those of this
-machine. The journal comes back while a run goes on: where its node dies, it goes on elsewhere from there.
+The contents of the network, the calibration data and the inputs are sent once. Their names stay those on this machine,
+so the reports are the same. The journal is sent back while a run goes on: if its node dies, the run goes on from there
+on another node.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.data.staged import StagedFile, name_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
+from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.record_on_exit import BESIDE, recorded
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
 from trt_bisect.jobs.remote.worker import RunRequest
 from trt_bisect.model.network import Network, load_network
@@ -139,6 +143,10 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
     network = model if isinstance(model, Network) else load_network(model, shapes, asked.get("unknown_ops", BEFORE))
+    fixing = {name: asked.pop(name) for name in FIXING if name in asked}
+    network = RunOptions(precision=asked.get("precision", "fp32"), **fixing).network(network, None)
+    if isinstance(asked.get("labels"), (str, Path)):
+        asked["labels"] = read_labels(Path(asked["labels"]))
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
         asked[name] = _carried(asked.get(name), network, pictures, keep_masks=asked.get("keep_mask_ranges", False))

@@ -24,7 +24,7 @@ from trt_bisect.support.machine import use_at_most
 from trt_bisect.support.progress import Silent
 
 _SECONDS = 1.0
-"""Between two letters."""
+"""Seconds between two messages to the mailbox."""
 
 Send = Callable[[tuple[bytes, bytes]], None]
 

@@ -22,7 +22,7 @@ from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report, RoundedTensor
 from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import above_verdict, listed, memory_notes, summary
+from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, summary
 from trt_bisect.support.machine import peak_bytes
 
 
@@ -96,7 +96,7 @@ def assemble(
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
         answer=answer,
         overflows=overflows,
-        summary="\n".join([*above_verdict(blank.inputs), text]),
+        summary="\n".join([*above_verdict(blank.inputs), *fixed_lines(network), text]),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
         exit_code=exit_code(measured, doubted=bool(above_verdict(blank.inputs) or answer.doubts) and not accept),

@@ -138,7 +138,7 @@ def _compared(
     is a group of its own.
     """
     network = experiment.network
-    plan = network.plan(network.quantizable, experiment.whole.high)
+    plan = network.full(experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.lowered)
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)

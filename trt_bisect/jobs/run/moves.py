@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.ranges import Ranges, with_scales_given
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.jobs.experiment import Experiment
@@ -98,7 +98,7 @@ class _Maker:
         self._progress.step(name)
         try:
             network, _ = keeping_unusable_high(before.network, before.ranges)
-            plan = network.plan(network.quantizable, self._experiment.whole.high)
+            plan = network.full(self._experiment.whole.high)
             found = correct_biases(network, before.ranges.scales, plan, self._data, memory=self._options.memory_bytes)
             if found.layers:
                 changed = dict.fromkeys([*before.changed, *(each.layer for each in found.layers)])
@@ -118,7 +118,7 @@ class _Maker:
             keep_masks=options.keep_mask_ranges,
             memory=options.memory_bytes,
         )
-        return Move(name, network, ranges, changed)
+        return Move(name, network, with_scales_given(ranges, network.scales), changed)
 
     def _not_tried(self, what: str, why: str) -> None:
         note = f"{what} was not tried: {why}"

@@ -31,7 +31,7 @@ from trt_bisect.results.causes import Group
 REMEDIES = "remedies"
 """The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""
 _HELPS = 0.8
-"""A move helps if it leaves at most so much of the loss."""
+"""A move helps if at most this share of the loss is left."""
 _MOVES = {
     EQUALISED: (EQUALISATION, "cross-layer equalisation"),
     CORRECTED: (BIAS_CORRECTION, "bias correction"),

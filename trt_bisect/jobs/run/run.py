@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
+from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy
 from trt_bisect.jobs.answer.answer import answer_search
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.explain import explained, setting_of
 from trt_bisect.jobs.run.find_culprits import announced, verdict, write_graph
+from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import write_run
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.summary import TOO_DEAR
+from trt_bisect.results.summary import TOO_DEAR, accuracy_line
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import default_progress
 
@@ -79,13 +82,20 @@ def run_with(
         with ExitStack() as stack:
             first = stack.enter_context(preparation.opened(options.calibration, options.inputs, options.dataset))
             announced(preparation, first, command)
+            refuse_tensors(options, folder, first.builder.engine)
+            accuracy = asked_accuracy(preparation, first, options)
+            fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
             answering = stack.enter_context(answer_search(preparation, first))
             found, measured, answer = verdict(answering, command)
             experiment = answer.experiment
             following = "" if folder is None else _next_command(found, setting_of(experiment, asked or options))
+            if accuracy is not None and fp32 is not None:
+                shown.stage("Measuring the accuracy", None)
+                found = _with_accuracy(found, accuracies(accuracy, fp32, answer))
             report = replace(found, graph=write_graph(folder, experiment), next_command=following)
             if folder is not None:
                 report.save(folder)
+                report = replace(report, notes=(*report.notes, *save_tensors(options, answer, folder, shown)))
             report = explained(answering.plans, answer, report, asked or options)
         report = _save_with_peak(report, folder)
         if board is not None:
@@ -93,6 +103,10 @@ def run_with(
             write_run(board, experiment.network, scales, feeds, rule, measured, report, shown, options.memory_bytes)
             report = _save_with_peak(report, folder)
     return report
+
+
+def _with_accuracy(report: Report, accuracy: Mapping[str, float | None]) -> Report:
+    return replace(report, accuracy=accuracy, summary="\n".join([report.summary, accuracy_line(accuracy)]))
 
 
 def _next_command(report: Report, setting: Setting) -> str:

@@ -26,7 +26,7 @@ _EXACT = 1e-9
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Returns the similarity over k: a line without the culprits, a diamond a culprit, a band a failed layer.
+    """Returns the similarity over k: a line without the culprits, diamonds for culprits, bands for failed layers.
 
     Args:
         report: of a run.

@@ -17,6 +17,7 @@ from trt_bisect.analyzer.changes import (
     RECIPE_LAYERS,
     SIMILARITY,
     TARGET,
+    THRESHOLD,
     WORSE,
     Change,
 )
@@ -63,7 +64,9 @@ def sentences(result: NetworkResult) -> list[str]:
         if names:
             texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
     if result.baseline is None:
-        texts.append("new: only its targets are judged")
+        texts.append("new: only its targets and its recipe are judged")
+    elif result.baseline.measured:
+        texts.append(f"compared with {result.baseline.measured}")
     if result.noise:
         texts.append(
             f"noise: {len(result.noise)} figures were outside the baseline's range but inside it in a repeat, first "
@@ -159,6 +162,14 @@ def _target(change: Change, metric: str) -> str:
     return f"{PLANS[change.what]} {now}, the target is {figure_text(metric, change.before[0])}"
 
 
+def _threshold(change: Change, metric: str) -> str:
+    now = "is not measured" if change.now is None else f"measures {figure_text(metric, change.now)}"
+    missed = f"{PLANS[change.what]} {now}, the threshold is {figure_text(metric, change.before[0])}"
+    if change.effect == WORSE:
+        return f"{missed}: no baseline is made of that unless --update-baseline says so"
+    return f"{missed}: a baseline of these figures fails only what becomes worse; a 'target' holds it to a figure"
+
+
 def _layer(change: Change, _metric: str) -> str:
     return f"layer '{change.what}' is {change.now}"
 
@@ -179,6 +190,7 @@ _SENTENCES: Mapping[str, Callable[[Change, str], str]] = {
     OBEYED: _obeyed,
     RECIPE_LAYERS: _recipe,
     TARGET: _target,
+    THRESHOLD: _threshold,
     LAYER: _layer,
     PART: _part,
 }

@@ -26,7 +26,7 @@ LINES = 40
 """The screen of ``run`` has fewer lines, if its verdict is not unusually long."""
 _AROUND = 8
 """Lines that the command prints before and after the report, and those on what is not shown."""
-_ROWS, _FEW_ROWS = 8, 3
+_ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
 _LATENCIES = 10
@@ -85,7 +85,7 @@ def _parts(report: Report, console: Console) -> Iterator[Part]:
         yield Part("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
     if report.explanation is not None:
         short = causes_in_short(report.explanation, report.metric)
-        yield from (Part("causes", 1, [short]),) if short else ()
+        yield from (Part("causes", 2, [short]),) if short else ()
     suspects = _suspects(report)
     if suspects:
         yield Part("suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)])
@@ -97,7 +97,7 @@ def _parts(report: Report, console: Console) -> Iterator[Part]:
     if fed is not None:
         yield Part("fed data", 3, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
-        yield Part("confidence", 2, [Text(f"Confidence: {report.answer.rests_on}")])
+        yield Part("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
     timed = latency_lines(report)
     if timed:
         yield Part("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
@@ -328,7 +328,8 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
     name = f"{row.output}_{row.name}" if row.output else row.name
     shape = "?" if row.shape is None else str([d if d is not None else "?" for d in row.shape]).replace("'", "")
     drop = "" if row.drop is None else drop_text(report.metric, row.drop)
-    remark = "culprit" if row.culprit else "" if row.outcome in ("measured", FOLLOWS) else row.outcome
+    outcome = "" if row.outcome in ("measured", FOLLOWS) else row.outcome
+    remark = "culprit" if row.culprit else f"fixed {row.fixed}" if row.fixed else outcome
     if row.obeyed is False:
         remark = f"{remark} ran in {row.ran}".strip()
     elif row.ran in _UNPROVEN:

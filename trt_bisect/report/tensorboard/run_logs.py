@@ -57,7 +57,7 @@ def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precis
 
     Full INT8 and the recipe have the report's figures, on all inputs.
     """
-    full = network.plan(network.quantizable, high)
+    full = network.full(high)
     wanted = [(full, "full INT8")]
     for step in measured.findings.steps:
         if step.culprit:
@@ -111,7 +111,7 @@ def write_run(
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
     plans = plans_to_show(measured, network, rule, Precision(report.precision))
-    shown = [Shown(network.plan(), "FP32", rule.metric.perfect), *plans]
+    shown = [Shown(network.free_plan(), "FP32", rule.metric.perfect), *plans]
     names = [
         trial_name(number, each.score) if number else baseline_name(each.score) for number, each in enumerate(shown)
     ]

@@ -1,0 +1,71 @@
+"""The accuracy on labelled data in ``run``: FP32, full INT8, recipe, beside ONNX Runtime on the user's own files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import trt_bisect
+from trt_bisect.errors import BadInput
+from trt_bisect.results.summary import accuracy_line
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def digits(lenet):
+    """So many of the sample's digits and their classes, every fourth class wrong."""
+    with np.load(lenet / "digits.npz") as found:
+        feeds = {name: found[name][:COUNT] for name in found.files}
+    labels = np.load(lenet / "labels.npy")[:COUNT]
+    labels[::4] = (labels[::4] + 1) % 10
+    return feeds, labels
+
+
+def right(file, feeds, labels):
+    """The share of digits that ONNX Runtime classifies as labelled."""
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (name,) = feeds
+    found = [session.run(None, {name: feeds[name][k : k + 1]})[0].argmax() for k in range(COUNT)]
+    return float(np.mean(np.array(found) == labels))
+
+
+def test_accuracies_of_a_run(lenet, digits, tmp_path):
+    """Full INT8 as a file is the recipe of a run in which every layer is fixed in INT8."""
+    feeds, labels = digits
+    model = lenet / "lenet_planted.onnx"
+    options = {"dataset": feeds, "labels": labels, "explain": "none", "engine": "onnxruntime", "output": tmp_path}
+    options["calibrator"] = "entropy"
+    report = trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, **options)
+    assert report.recipe["meets"]
+    assert report.accuracy["fp32"] == right(model, feeds, labels)
+    assert report.accuracy["recipe"] == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
+    assert report.accuracy["fp32"] == pytest.approx(0.75, abs=0.05)
+    assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == report.accuracy
+    ratio = report.accuracy["int8"] / report.accuracy["fp32"]
+    trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, keep_low="*", **options)
+    assert report.accuracy["int8"] == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
+    assert f"full INT8 {report.accuracy['int8']:.2%} ({ratio:.4f} of FP32's)" in report.summary
+
+
+def test_a_function_of_the_users_is_called_before_the_search(lenet, digits):
+    """So that a mistake in it costs no search."""
+
+    def broken(infer):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(BadInput, match="The accuracy function fails: ZeroDivisionError: mine"):
+        trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", digits[0], accuracy=broken)
+
+
+def test_labels_without_their_data_are_refused(lenet):
+    with pytest.raises(BadInput, match="labels and no data set"):
+        trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", labels=[1, 2])
+
+
+def test_ratios_are_left_out_where_there_is_none():
+    line = accuracy_line({"fp32": 0.0, "int8": None, "recipe": 71.25})
+    assert line == "ACCURACY: FP32 0.00%, full INT8 not measured, the recipe 71.25."

@@ -1,0 +1,96 @@
+"""The quantization of every layer: what its Q/DQ pairs say, or what a plan with the layer in INT8 would write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trt_bisect.model.file import tensors_read
+from trt_bisect.model.layers import Layer, Rounding, TensorTypes
+from trt_bisect.model.network import Network
+
+INPUT, WEIGHT, CONSTANT, OUTPUT = "input", "weight", "constant", "output"
+IN_FILE, PLANNED = "file", "planned"
+
+
+@dataclass(frozen=True)
+class TensorRounding:
+    """A tensor that a layer reads or makes, and its quantization.
+
+    Attributes:
+        index: of the layer, in execution order.
+        layer: its name.
+        op_type: its operator.
+        role: ``input``, ``weight``, ``constant`` or ``output``.
+        tensor: the name.
+        dtype: in the network; empty where it is not known.
+        quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without one.
+        scales: the number of scales: 1, or the number of channels; 0 without a pair.
+        axis: of the channels; None with one scale.
+        origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes; empty without one.
+        calls: of a weight or constant, how many layers read it; else 0.
+        why_not: the reason why the layer cannot be in INT8; empty for one that can.
+    """
+
+    index: int
+    layer: str
+    op_type: str
+    role: str
+    tensor: str
+    dtype: str
+    quantized: str
+    scales: int
+    axis: int | None
+    origin: str
+    calls: int
+    why_not: str
+
+
+def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
+    """Yields a row for each tensor that a layer reads or makes, in execution order."""
+    types, nodes = TensorTypes.of(network.skeleton.graph), network.skeleton.graph.node
+    constants = {tensor.name for tensor in network.skeleton.graph.initializer} | set(network.weights)
+    calls = Counter(name for node in nodes for name in set(tensors_read(node)) if name in constants)
+    for layer in network.layers:
+        node = nodes[layer.index]
+        places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
+        places += [(slot, name, True) for slot, name in enumerate(node.output) if name]
+        for slot, name, at_output in places:
+            rounding = _rounding(layer, slot, at_output)
+            yield TensorRounding(
+                layer.index,
+                layer.name,
+                layer.op_type,
+                OUTPUT if at_output else _role(name in constants, rounding),
+                name,
+                str(types.dtypes.get(name, "")),
+                *_pair(network, rounding),
+                0 if at_output else calls[name],
+                layer.why_not,
+            )
+
+
+def _rounding(layer: Layer, slot: int, at_output: bool) -> Rounding | None:
+    if not layer.quantizable:
+        return None
+    found = (each for each in layer.roundings if each.slot == slot and each.at_output == at_output)
+    return next(found, None)
+
+
+def _role(is_constant: bool, rounding: Rounding | None) -> str:
+    if not is_constant:
+        return INPUT
+    return WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
+
+
+def _pair(network: Network, rounding: Rounding | None) -> tuple[str, int, int | None, str]:
+    """The integer type, the number of scales, their axis, and where the pair is from."""
+    if rounding is None:
+        return "", 0, None, ""
+    if rounding.fixed:
+        own = (rounding.asymmetric or rounding.fixed)[0]
+        return str(own.zero_point.dtype), int(own.scale.size), own.axis if own.scale.size > 1 else None, IN_FILE
+    if not rounding.is_weight or rounding.axis is None:
+        return "int8", 1, None, PLANNED
+    return "int8", int(network.constant(rounding.tensor).shape[rounding.axis]), rounding.axis, PLANNED

@@ -1,0 +1,84 @@
+"""The accuracy on labelled data: of FP32, of full INT8 and of the recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.user_code import code_digest, is_reusable
+from trt_bisect.data.datasets import Dataset
+from trt_bisect.data.user_functions import load_function
+from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
+from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_in, read_labels, top1
+from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.preparation import Preparation
+
+
+def asked_accuracy(
+    preparation: Preparation, experiment: Experiment, options: RunOptions | RecoverOptions
+) -> Accuracy | None:
+    """Returns the accuracy of the user's function or labels; None without them.
+
+    Raises:
+        BadInput: the function or the labels cannot be used.
+    """
+    if options.accuracy is not None:
+        own = options.accuracy
+        function = load_function(own, "accuracy function") if isinstance(own, str) else own
+        code = code_digest(function)
+        if not is_reusable(code):
+            preparation.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
+        return Accuracy(function, code)
+    if options.labels is None:
+        return None
+    labels = (
+        read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
+    )
+    output = output_of(experiment.rule.outputs[0])
+    classes = experiment.classes[output]
+    if classes.axis is None:
+        raise BadInput(
+            f"Which axis of output '{output}' holds its classes cannot be told.",
+            "Give --class-axis, or --accuracy with a function of yours.",
+        )
+    samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
+    return top1(samples, labels, output, classes.predicted, str(classes))
+
+
+def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
+    """The samples that may be judged, with their labels: as many for each sample as there are rows in it."""
+    samples = preparation.data.without_unseen(data)
+    holdout = preparation.data.holdout
+    if samples is data or holdout is None or holdout.unseen is None:
+        return data, labels
+    places = [samples.place(position) for position in range(samples.length or 0)]
+    total = len(places) + (holdout.unseen.length or 0)
+    return samples, labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
+
+
+def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> float:
+    """Returns the accuracy of the FP32 network.
+
+    Raises:
+        BadInput: the user's function fails.
+        NothingMeasured: FP32 does not run.
+    """
+    try:
+        return AccuracyEvaluator(accuracy, experiment.whole, experiment.store).reference()
+    except TrialFailed as failure:
+        raise NothingMeasured(
+            f"The accuracy of the FP32 network cannot be measured: {failure.message}", "Check the data set."
+        ) from failure
+
+
+def accuracies(accuracy: Accuracy, fp32: float, answer: Answer) -> dict[str, float | None]:
+    """Returns the accuracy of ``fp32``, ``int8`` and ``recipe``; None for a plan that cannot be run."""
+    experiment = answer.experiment
+    evaluator = AccuracyEvaluator(accuracy, experiment.whole, experiment.store)
+    full = experiment.network.full(experiment.whole.high)
+    plans = {"int8": full, "recipe": answer.plan}
+    return {"fp32": fp32, **{name: accuracy_in(evaluator.measure(plan)) for name, plan in plans.items()}}

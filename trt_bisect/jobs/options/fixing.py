@@ -1,0 +1,88 @@
+"""The options that fix the precision of layers before anything is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.declare import option
+from trt_bisect.jobs.options.kinds import PLAN, TEXTS
+from trt_bisect.jobs.options.operators import OperatorOptions
+from trt_bisect.precision import Precision
+
+if TYPE_CHECKING:
+    from trt_bisect.model.low import LowPrecision
+    from trt_bisect.model.network import Network
+
+FIXING = ("high", "keep_low", "plan", "scoped")
+"""The names of these options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedLayerOptions(OperatorOptions):
+    """The layers whose precision the user fixes; no search changes it."""
+
+    panel: ClassVar[str] = "Fixed layers"
+
+    high: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        help="Layers that stay high: a name, a name with * and ?, re:PATTERN, op:Softmax, or recipe:RUN for those that "
+        "the recipe in a run folder leaves high; may be repeated.",
+    )
+    keep_low: Sequence[str] = option(
+        (), kind=TEXTS, help="Layers that stay in INT8, named in the same ways; may be repeated."
+    )
+    plan: Any = option(
+        None,
+        kind=PLAN,
+        help="A TOML or JSON file that fixes precisions of layers and scales of activations; or a run folder or its "
+        "recipe/plan.json, which fixes every layer as in the recipe. In Python also a mapping.",
+    )
+
+    scoped: str = option(
+        "",
+        help="Exactly one plan, and no search: the layers up to this one, by name or by number, in INT8, all others "
+        "high; --high, --keep-low and --plan count more.",
+        otherwise="no layer is fixed by its place",
+    )
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are not in INT8."""
+        return Precision.FP32
+
+    def network(
+        self,
+        model: str | Path | Network,
+        shapes: Mapping[str, tuple[int, ...]] | None,
+        low: LowPrecision | None = None,
+    ) -> Network:
+        """Returns the network in a file, with the precisions that the user fixes.
+
+        Raises:
+            BadInput: the file, the plan or a pattern cannot be used.
+        """
+        network, high = super().network(model, shapes, low), self._layers_high()
+        if not high and not self.keep_low and not self.scoped and self.plan is None:
+            return network
+        from trt_bisect.jobs.fixed_layers import fixed_network, scoped
+        from trt_bisect.jobs.plan_file import read_plan
+
+        plan = None if self.plan is None else read_plan(self.plan)
+        if plan is not None and plan.high not in (None, self.high_precision):
+            raise BadInput(
+                f"In '{plan.source}' layers that are not in INT8 are in {plan.high}, here they are in "
+                f"{self.high_precision}.",
+                f"Add --precision {plan.high}, or take 'high' out of a copy of the plan.",
+            )
+        if self.scoped:
+            network = scoped(network, self.scoped, self.high_precision)
+        return fixed_network(network, high, self.keep_low, plan, self.high_precision)
+
+    def _layers_high(self) -> Sequence[str]:
+        """The patterns of the layers that stay high."""
+        return self.high

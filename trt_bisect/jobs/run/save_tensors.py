@@ -1,0 +1,146 @@
+"""Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from trt_bisect.analyzer.both_runs import plan_observer
+from trt_bisect.analyzer.origins import Origin, activation_origins
+from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.data.array_files import write_archive
+from trt_bisect.data.datasets import Feeds
+from trt_bisect.errors import BadInput, TrialFailed
+from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorFileOptions
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.results.saved_run import INDEX, SAMPLE, TENSORS
+from trt_bisect.support.files import make_folder, whole_file, write_whole
+from trt_bisect.support.json_files import read_record
+from trt_bisect.support.progress import Progress
+
+Tensors = Mapping[str, np.ndarray]
+Run = Callable[[Feeds], Tensors]
+_FP32 = "fp32"
+
+
+def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
+    """Raises BadInput if tensors are to be saved that the engine does not give, or without a folder."""
+    if options.save_tensors == NO_TENSORS:
+        return
+    if folder is None:
+        raise BadInput("There is no folder to save tensors in.", "Give --output.")
+    if options.save_tensors == ALL_LAYERS and engine != ONNXRUNTIME:
+        raise BadInput(
+            f"The engine '{engine}' fuses layers and gives final outputs only.",
+            "Give --save-tensors outputs, or --engine onnxruntime.",
+        )
+
+
+def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
+    """Saves the tensors of ``--save-tensors``, of as many of the inputs given as ``--max-size`` allows.
+
+    A sample that is there already, from the same plan under the same fingerprint, is not run again.
+
+    Returns:
+        A note where not all samples were saved.
+    """
+    if options.save_tensors == NO_TENSORS:
+        return []
+    writing = _Writing(answer, options.save_tensors == ALL_LAYERS)
+    feeds, labels = answer.given.feeds, answer.given.labels
+    with writing.opened(writing.plans[_FP32]) as run:
+        size = sum(values.nbytes for values in run(feeds[0]).values())
+    count = min(len(feeds), int(options.max_size * (1 << 20) // max(size * len(writing.plans), 1)))
+    if not count:
+        return [f"no tensors were saved: one sample of {len(writing.plans)} plans is larger than --max-size"]
+    kept = writing.begin(make_folder(folder / TENSORS), labels[:count], len(feeds))
+    progress.stage("Saving tensors", count * len(writing.plans))
+    for name, plan in writing.plans.items():
+        place = make_folder(kept / name)
+        missing = [number for number in range(count) if not (place / SAMPLE.format(number)).is_file()]
+        if not missing:
+            continue
+        with writing.opened(plan) as run:
+            for number in missing:
+                progress.step(f"{name} {labels[number]}")
+                with whole_file(place / SAMPLE.format(number)) as file:
+                    write_archive(file, run(feeds[number]))
+    if count == len(feeds):
+        return []
+    return [f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into --max-size"]
+
+
+class _Writing:
+    """The plans whose tensors are saved, and the way to run them.
+
+    Args:
+        answer: of the run.
+        layers: every layer's tensors, not only the outputs.
+
+    Attributes:
+        plans: by name.
+    """
+
+    def __init__(self, answer: Answer, layers: bool) -> None:
+        self._experiment, self._layers = answer.experiment, layers
+        self._network = network = answer.experiment.network
+        high = answer.experiment.whole.high
+        self.plans = {_FP32: int8_set(len(network.layers), ()), "int8": network.full(high), "recipe": answer.plan}
+        self._writer = PlanWriter(network, answer.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+
+    def begin(self, folder: Path, labels: Sequence[str], given: int) -> Path:
+        """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
+        plans = {name: plan.key() for name, plan in self.plans.items()}
+        made_of = {"fingerprint": self._experiment.key, "tensors": "layers" if self._layers else "outputs"}
+        index = {
+            "schema": 1,
+            **made_of,
+            "plans": plans,
+            "samples": list(labels),
+            "given": given,
+            "layers": self._index(),
+        }
+        before = read_record(folder / INDEX) or {}
+        is_same = all(before.get(key) == value for key, value in made_of.items())
+        known = before.get("plans") if is_same else {}
+        names = {SAMPLE.format(number) for number in range(len(labels))}
+        for path in folder.glob("*/*.npz"):
+            name = path.parent.name
+            if path.name not in names or name not in plans or (known or {}).get(name) != plans[name]:
+                path.unlink()
+        write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
+        return folder
+
+    def _index(self) -> dict[str, dict[str, str]]:
+        """By tensor the layer that makes it, and its operator."""
+        return {
+            tensor: {"layer": layer.name, "op_type": layer.op_type}
+            for tensor, layer in self._network.producers.items()
+            if self._layers or tensor in {spec.name for spec in self._network.outputs}
+        }
+
+    def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Run]:
+        """Opens a plan for inferences; raises BadInput where it cannot be built or run."""
+        return self._observed(plan) if self._layers else self._built(plan)
+
+    @contextmanager
+    def _observed(self, plan: PrecisionPlan) -> Iterator[Run]:
+        origins: Mapping[str, Origin] = activation_origins(self._network, self._writer, plan.int8)
+        observe = plan_observer(self._writer, plan, origins)
+        yield lambda feeds: next(observe(feeds, 0))
+
+    @contextmanager
+    def _built(self, plan: PrecisionPlan) -> Iterator[Run]:
+        builder = self._experiment.builder
+        is_reference = plan == self.plans[_FP32]
+        try:
+            with builder.reference() if is_reference else builder.build(plan) as engine:
+                yield engine.infer
+        except TrialFailed as failure:
+            raise BadInput(f"Tensors cannot be saved: {failure.message}", "Leave out --save-tensors.") from failure
