@@ -18,7 +18,7 @@ pytest.importorskip("tensorrt_rtx_bindings")
 def plans(network):
     """All low, none low, and each layer alone."""
     every = network.quantizable
-    return [network.plan(chosen) for chosen in (every, (), *((k,) for k in every))]
+    return [network.free_plan(chosen) for chosen in (every, (), *((k,) for k in every))]
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, l
     assert draw in NETWORKS
     builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
     for chosen in (network.quantizable, network.quantizable[::2]):
-        assert builder.serialize(network.plan(chosen)).data
+        assert builder.serialize(network.free_plan(chosen)).data

@@ -286,7 +286,7 @@ def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
     scales = {tensor: np.float32(0.05) for tensor in network.rounded_activations}
     builder = make_builder("tensorrt-rtx", "strong", network, scales, BuildOptions(), SHAPES)
     for chosen in (network.quantizable, network.quantizable[::2]):
-        definition = builder.network_definition(network.plan(chosen)).network
+        definition = builder.network_definition(network.free_plan(chosen)).network
         types = {}
         for layer in (definition.get_layer(i) for i in range(definition.num_layers)):
             types.setdefault(layer.name, layer.get_output(0).dtype.name)
@@ -294,4 +294,4 @@ def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
         assert {types[network.layers[k].name] for k in chosen} == quantized
         assert {types[network.layers[k].name] for k in network.quantizable if k not in chosen} <= {"FLOAT"}
         assert (kind in types.values()) is bool(chosen)
-        assert builder.serialize(network.plan(chosen)).data
+        assert builder.serialize(network.free_plan(chosen)).data

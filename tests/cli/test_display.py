@@ -51,13 +51,14 @@ def arguments_of(lenet, run_folder):
         "layers": (network, None),
         "engines": ([], None),
         "history": ([run_folder], None),
+        "clean": ([run_folder], "found"),
         "demo": ([], "culprits"),
         "regress": (suite, "networks"),
     }
 
 
 OF_ALL = ("run", "recover", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "layers", "engines",
-          "history", "demo", "regress")  # fmt: skip
+          "history", "clean", "demo", "regress")  # fmt: skip
 
 
 def test_every_command_is_here():

@@ -90,7 +90,16 @@ def test_every_keyword_is_one_of_run(folder):
     from trt_bisect.jobs.run.run import run
 
     taken = {OTHER_NAMES.get(key, key) for key in NETWORK_KEYS if key not in (*NIGHT_KEYS, "name")}
-    others = {"output", "history", "progress", "tensorboard", "tensorboard_channels", "try_remedies"}
+    others = {
+        "output",
+        "history",
+        "progress",
+        "tensorboard",
+        "tensorboard_channels",
+        "try_remedies",
+        "save_tensors",
+        "max_size",
+    }
     on_which_machines = {"cluster", "cluster_cpus", "retries"}
     assert taken | others | on_which_machines == set(inspect.signature(run).parameters)
 

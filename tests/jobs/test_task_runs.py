@@ -130,7 +130,7 @@ def test_what_cannot_be_judged_is_refused(given, wishes, words):
 def test_labels_and_a_task_exclude_each_other(given):
     model, data = given
     with pytest.raises(BadInput, match="accuracy"):
-        trt_bisect.recover(model, data, task="detect", labels=[0])
+        trt_bisect.recover(model, data, dataset=data, task="detect", labels=[0])
 
 
 def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command):

@@ -122,7 +122,7 @@ def test_full_low_is_the_file_to_the_bit(name, low, options, tmp_path):
     network = load_network(path, low=low)
     assert network.typed_in_file
     engine = OnnxRuntimeBuilder(network, {}, BuildOptions()).switch(1)
-    (found,) = engine.infer(network.plan(network.quantizable), {"x": FEEDS}).values()
+    (found,) = engine.infer(network.free_plan(network.quantizable), {"x": FEEDS}).values()
     np.testing.assert_array_equal(found, node_by_node(path, FEEDS)["y"])
 
 
@@ -155,7 +155,7 @@ def test_fp16_inputs_and_outputs_keep_their_type(tmp_path):
     (found,) = (
         OnnxRuntimeBuilder(network, {}, BuildOptions())
         .switch(1)
-        .infer(network.plan(network.quantizable), {"x": x})
+        .infer(network.free_plan(network.quantizable), {"x": x})
         .values()
     )
     assert found.dtype == np.float16
@@ -166,7 +166,7 @@ def test_the_network_for_tensorrt_is_the_file_again(tmp_path):
     """All low: the same nodes in the same types as in the file, and no Cast more."""
     path = typed(tmp_path)
     network = load_network(path, low=FP16)
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.plan(network.quantizable)).model
+    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable)).model
     types = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(written).graph.value_info}
     in_type = {n.name for n in written.graph.node if n.op_type != "Cast" and types.get(n.output[0]) == 10}
     assert in_type == {"matmul_a", "add_b", "relu_c", "mul_d", "exp_e", "matmul_yt"}
@@ -249,12 +249,12 @@ def test_fp8_pairs_are_read_and_written_back_to_the_bit(tmp_path):
     network = load_network(path)
     assert network.low is FP8
     assert [network.layers[k].name for k in network.quantizable] == ["conv", "fc"]
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.plan(network.quantizable))
+    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable))
     (found,) = make_session(written, level=UNOPTIMISED).run(None, {"x": IMAGE})
     np.testing.assert_array_equal(found, by_onnx_runtime(path, IMAGE))
     (emulated,) = (
         OnnxRuntimeBuilder(network, {}, BuildOptions())
-        .build(network.plan(network.quantizable))
+        .build(network.free_plan(network.quantizable))
         .infer({"x": IMAGE})
         .values()
     )
@@ -269,7 +269,7 @@ def test_fp8_pairs_in_an_fp16_network_are_read(tmp_path):
     x = IMAGE.astype(np.float16)
     (found,) = (
         OnnxRuntimeBuilder(network, {}, BuildOptions())
-        .build(network.plan(network.quantizable))
+        .build(network.free_plan(network.quantizable))
         .infer({"x": x})
         .values()
     )

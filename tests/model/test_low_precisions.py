@@ -74,7 +74,7 @@ def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low, tmp_path):
         tensor.CopyFrom(numpy_helper.from_array(rounded_by(dtype, numpy_helper.to_array(tensor)), tensor.name))
     (inside,) = float_session(model).run(None, {"x": rounded_by(dtype, values)})
     network = load_network(save(single(op), tmp_path), low=find_low(low))
-    builder, plan = OnnxRuntimeBuilder(network, {}, BuildOptions()), network.plan(network.quantizable)
+    builder, plan = OnnxRuntimeBuilder(network, {}, BuildOptions()), network.free_plan(network.quantizable)
     assert network.quantizable == (0,)
     (found,) = builder.build(plan).infer({"x": values}).values()
     (switched,) = builder.switch(1).infer(plan, {"x": values}).values()
@@ -91,7 +91,7 @@ def test_the_ends_of_the_range_are_those_of_the_type(low, value, becomes, tmp_pa
     sketch = Sketch()
     out = sketch.node("Mul", ["x", sketch.constant("one", np.float32(1.0))], "mul")
     network = load_network(save(sketch.model({"x": [1]}, {out: [1]}), tmp_path), low=find_low(low))
-    engine = OnnxRuntimeBuilder(network, {}, BuildOptions()).build(network.plan(network.quantizable))
+    engine = OnnxRuntimeBuilder(network, {}, BuildOptions()).build(network.free_plan(network.quantizable))
     (found,) = engine.infer({"x": np.array([value], np.float32)})[out]
     assert found == rounded_by(DTYPES[low], value)
     assert found == pytest.approx(becomes, rel=0.004)
@@ -116,7 +116,7 @@ def test_fp8_rounds_activations_by_tensor_and_weights_by_channel(op, axes, tmp_p
     act = np.float32(np.float32(scale * 127) / np.float32(448))
     (expected,) = float_session(model).run(None, {"x": fp8_pair(values, act)})
     network = load_network(save(single(op), tmp_path), low=FP8)
-    builder, plan = OnnxRuntimeBuilder(network, {"x": scale}, BuildOptions()), network.plan(network.quantizable)
+    builder, plan = OnnxRuntimeBuilder(network, {"x": scale}, BuildOptions()), network.free_plan(network.quantizable)
     (found,) = builder.build(plan).infer({"x": values}).values()
     (switched,) = builder.switch(1).infer(plan, {"x": values}).values()
     np.testing.assert_array_equal(switched, expected)
@@ -167,16 +167,16 @@ def test_the_network_for_tensorrt_computes_what_the_emulation_does(tmp_path):
     feeds = {"x": np.random.default_rng(2).normal(size=(1, 3, 8, 8)).astype(np.float32)}
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     for chosen in (network.quantizable, network.quantizable[1:], network.quantizable[::2], ()):
-        written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.plan(chosen))
+        written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(chosen))
         onnx.checker.check_model(written.model, full_check=True)
         (own,) = float_session(written.model).run(None, feeds)
-        (emulated,) = builder.build(network.plan(chosen)).infer(feeds).values()
+        (emulated,) = builder.build(network.free_plan(chosen)).infer(feeds).values()
         np.testing.assert_allclose(own, emulated, rtol=2e-2, atol=2e-3)
 
 
 def test_a_layer_that_carries_has_the_type_of_what_it_carries(tmp_path):
     network = load_network(save(carrying(), tmp_path), low=FP16)
-    model = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.plan(network.quantizable)).model
+    model = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable)).model
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     for node in model.graph.node:
         if node.op_type not in ("Cast",):

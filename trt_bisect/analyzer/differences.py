@@ -19,6 +19,7 @@ _LABELS = {
     "onnx": "ONNX",
     "metric code": "the metric's function",
     "high": "option precision",
+    "typed": "how layers in FP16 and BF16 are written",
     SCHEMA: "the report's schema: in 1 the culprits are the curve's suspects, judged on fewer inputs",
 }
 _OLDEST = 1

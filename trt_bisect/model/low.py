@@ -6,7 +6,7 @@ and BF16 are *float types*: a layer reads, computes and writes values of that ty
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -86,6 +86,10 @@ class LowPrecision:
     float_type: FloatType | None = None
     level: np.dtype[np.generic] | None = None
     levels: float = 0.0
+
+    def __reduce__(self) -> tuple[Callable[[Precision], LowPrecision], tuple[Precision]]:
+        """Makes a copy that travelled the one of this process again: code asks which one it is with ``is``."""
+        return find_low, (self.precision,)
 
     @property
     def title(self) -> str:

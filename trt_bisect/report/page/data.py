@@ -61,9 +61,10 @@ def page_data(
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, high: str, low: str) -> dict[str, str]:
-    """Returns by file of the recipe the complete command that uses it."""
+    """Returns by file of the recipe the complete command that uses it; ``high`` may be ``mixed`` too."""
     place = f"{folder}/{FOLDER}" if folder else FOLDER
-    known = recipe_commands(place, Precision(high), Precision(low), has_pairs=FLOAT_NETWORK not in recipe)
+    highest = {str(each): each for each in Precision}.get(high, Precision.FP16)
+    known = recipe_commands(place, highest, Precision(low), has_pairs=FLOAT_NETWORK not in recipe)
     return {name: command.text for name, command in known.items() if name in recipe}
 
 
