@@ -83,6 +83,17 @@ class FedData:
             self._say(f"DATA: {warning}")
 
 
+def faint_note(about: Mapping[str, Any]) -> list[str]:
+    """Returns a note on samples that the search for the worst inputs passed over, if it did."""
+    faint = about.get("faint")
+    if not faint:
+        return []
+    return [
+        f"{len(faint)} of {about['searched']} samples were passed over as worst inputs, number {faint[0]} first: "
+        "FP32's output on them is almost zero, so that float noise decides"
+    ]
+
+
 def _facts(fed: Sequence[FedInput]) -> Mapping[str, Any]:
     return {each.name: each.facts() for each in fed}
 

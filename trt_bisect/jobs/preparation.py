@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -38,6 +38,7 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.fed_data import faint_note
 from trt_bisect.jobs.fixed_layers import refuse_halves
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
@@ -98,7 +99,7 @@ class Preparation:
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
         own = inputs is None and dataset is None
         about = {**about, **self.data.fed.judged(feeds, about["source"], ranges, of_calibration=own)}
-        self.notes += [*self.data.fed.notes(feeds), *_faint_note(about)]
+        self.notes += [*self.data.fed.notes(feeds), *faint_note(about)]
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
@@ -393,14 +394,3 @@ class Preparation:
 def _typed_facts(network: Network, high: Precision) -> dict[str, Any]:
     """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
     return {"typed": "by the operators' schemas"} if {network.low.precision, high} & FLOAT_TYPES.keys() else {}
-
-
-def _faint_note(about: Mapping[str, Any]) -> list[str]:
-    """A note on samples that the search for the worst inputs passed over, if it did."""
-    faint = about.get("faint")
-    if not faint:
-        return []
-    return [
-        f"{len(faint)} of {about['searched']} samples were passed over as worst inputs, number {faint[0]} first: "
-        "FP32's output on them is almost zero, so that float noise decides"
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -22,6 +22,7 @@ from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import FP8, INT8, LowPrecision
+from trt_bisect.model.pair_notes import pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
@@ -294,7 +295,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         layers = in_question(layers, in_type)
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    of_file = (*_pair_notes(layers, pairs, low), *type_notes(layers, low, in_type))
+    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type))
     return Network(
         source=source,
         skeleton=skeleton,
@@ -304,7 +305,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
-        notes=tuple(chain([cut.note] if cut else (), of_file, dropped, _notes(layers))),
+        notes=tuple(chain([cut.note] if cut else (), of_file, dropped, switch_notes(layers))),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
     )
@@ -366,39 +367,6 @@ def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
             "none of them can be put back into high precision.",
             "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
         )
-
-
-def _pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecision) -> Iterator[str]:
-    """Notes on asymmetric pairs, on activations that may be missing without pairs, and on a network in FP16."""
-    roundings = [rounding for layer in layers for rounding in layer.roundings]
-    asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
-    if asymmetric:
-        yield (
-            f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
-            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. They are "
-            "requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
-        )
-    if pairs.unproven:
-        yield (
-            f"the range of a pair begins at zero after {len(pairs.unproven)} layers ('{pairs.unproven[0]}' the first), "
-            "but this does not prove that a Relu was removed there, and none is restored. If there was one, quantize "
-            "again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
-        )
-    if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
-        yield (
-            f"the network is in FP16: so is all that is not in {low.title}, including the reference, which is called "
-            "FP32"
-        )
-
-
-def _notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
-    left = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    if not left:
-        return ()
-    return (
-        f"{len(left)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
-        f"parameters in Q than in DQ) and stay in every plan, including FP32: '{left[0]}' is the first",
-    )
 
 
 def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
