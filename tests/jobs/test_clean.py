@@ -1,4 +1,4 @@
-"""What a run can make again is listed, and removed; the run then takes up its trials."""
+"""``clean`` lists and removes files that a run can make again; the run then goes on with its trials."""
 
 from __future__ import annotations
 

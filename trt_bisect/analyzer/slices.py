@@ -29,7 +29,7 @@ _DUST = 1e-5
 _SEPARATED = 0.5
 """Two groups are separated only if they differ by the factor at this share of the positions on the other axes."""
 _MOST_RUNS = 8
-"""If there are more runs of neighbouring places than this, all runs of one magnitude are one group."""
+"""With more runs of neighbouring places than this, all runs of one magnitude are one group."""
 _SHOWN_SPANS = 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 

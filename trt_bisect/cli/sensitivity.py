@@ -28,7 +28,7 @@ def sensitivity_command(
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
     order: Annotated[str, typer.Option(help="Of the rows: descending or ascending.")] = "descending",
 ) -> None:
-    """Rank the layers by what each costs alone in low precision, INT8's weights and activations apart, and gives back.
+    """Rank the layers by the loss of each alone in low precision, in INT8 by weights and activations, and by its gain.
 
     ``loss``: the layer alone low. ``gain``: the network, all low, loses so much less with it alone high.
     ``worth``: gain for its share of the multiply-adds.

@@ -1,4 +1,4 @@
-"""Sensitivity: what each layer costs alone in low precision, and what it gives back when it alone stays high."""
+"""Measures the loss of each layer alone in low precision, and the gain where it alone stays high."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where values leave the range of FP16 or BF16: for the report, for its notes, and as advice on culprits."""
+"""Finds values that overflow or become zero in FP16 or BF16, and makes facts, notes and advice for the report."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trt_bisect.results.overflow import Overflow
 _REASONS = {overflow.OVERFLOW: OVERFLOW, overflow.UNDERFLOW: UNDERFLOW, overflow.NAN: NOT_FINITE}
 _NOTED = 2
 _SEARCHED = 8
-"""At most so many judged inputs are looked at."""
+"""The largest number of judged inputs that are searched."""
 
 
 def overflows_of(experiment: Experiment, memory: int) -> tuple[Overflow, ...]:
-    """Returns what the low precision cannot hold, in the order of layers; empty if it is quantized.
+    """Returns the values that the low precision cannot hold, in the order of layers; empty if it is quantized.
 
     Args:
         experiment: its judged inputs are run, emulated.
