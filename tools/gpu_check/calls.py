@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 LIMIT_MIB = 64
-"""Bytes that one call may carry: the working tree and the folders named with it."""
+"""MiB that one call may carry: the working tree and the folders named with it."""
 LONGEST = 2000
 """Characters of a command."""
 ENVIRONMENT = "/tmp/trt/env"
