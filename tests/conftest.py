@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
+    from tests.support.fork_server import ForkServer
     from trt_bisect import Ranges
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
@@ -118,6 +119,16 @@ def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "lenet"
     trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=folder, strategy="exhaustive")
     return folder
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Starts ``trt-bisect`` in processes of their own, without the seconds that importing takes."""
+    from tests.support.fork_server import ForkServer
+
+    server = ForkServer()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="module")
