@@ -95,10 +95,11 @@ def choose_ranges(
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
-    Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe for the judged inputs, among them those on which full INT8 missed, is searched with the promising ones, in
-    one order, and given up as soon as it costs more than another one. Of recipes that cost about the same, that with
-    the smallest mean loss counts: it is the likeliest to hold on other inputs.
+    Ranges with which full INT8 meets the budget on all inputs come first: those in use if full INT8 leaves the usual
+    margin with them, else those with the smallest loss. Without such ranges, a recipe is searched with the promising
+    ones, in one order, for the judged inputs, among them those on which full INT8 missed. It is given up as soon as it
+    costs more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
+    likeliest to hold on other inputs.
 
     Args:
         plans: measures.
@@ -110,7 +111,8 @@ def choose_ranges(
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     own = tried[0]
-    if named or own.meets or len(tried) == 1:
+    most = space.budget * (1.0 - plans.usual_margin.share)
+    if named or len(tried) == 1 or (own.meets and _loss(own) <= most):
         return own.ranges, tuple(tried)
     meeting = [one for one in tried if one.meets]
     if meeting:
