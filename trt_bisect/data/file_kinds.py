@@ -17,7 +17,7 @@ PYTORCH = "a PyTorch file"
 TFLITE = "a TensorFlow Lite network"
 ONNX = "an ONNX network"
 _SIMILAR = 0.75
-"""Names at least so similar, as ``difflib`` counts it, are one misspelt; names that share their ending alone are less."""
+"""Names at least so similar, as ``difflib`` counts it, are one misspelt; a shared ending alone is less."""
 _BEGINNINGS = {
     b"ftrt": ENGINE,
     b"ptrt": ENGINE,
