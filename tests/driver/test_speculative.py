@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises, foreseen
-from trt_bisect.driver.culprits.search import Question, drive
-from trt_bisect.driver.culprits.speculative import drive_speculatively
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises, foreseen
+from trt_bisect.driver.suspects.search import Question, drive
+from trt_bisect.driver.suspects.speculative import drive_speculatively
 from trt_bisect.evaluator.passes import arrange
 from trt_bisect.evaluator.rows import Leaf, rows_of, split, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece

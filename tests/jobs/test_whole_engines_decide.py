@@ -16,7 +16,7 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.culprits.search import Question
+from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator

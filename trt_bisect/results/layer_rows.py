@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import UNPROVEN
-from trt_bisect.driver.culprits.search import Step
+from trt_bisect.driver.suspects.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.evaluator.trial_key import TrialKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trt_bisect.driver.culprits.search import Findings, Step
+from trt_bisect.driver.suspects.search import Findings, Step
 from trt_bisect.evaluator.trial import Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.precision import PrecisionPlan

@@ -9,9 +9,9 @@ from math import nan
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.search import Findings, Loss, Search, Step
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import TrialKey

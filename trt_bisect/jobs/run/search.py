@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises
-from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, drive
-from trt_bisect.driver.culprits.speculative import drive_concurrently, drive_speculatively
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
+from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, drive
+from trt_bisect.driver.suspects.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial_key import WHOLE

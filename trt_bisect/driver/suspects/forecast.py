@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from trt_bisect.driver.culprits.search import Loss, Question, Search
+from trt_bisect.driver.suspects.search import Loss, Question, Search
 from trt_bisect.precision import PrecisionPlan
 
 Losses = Mapping[PrecisionPlan, Loss]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trt_bisect.driver.culprits.search import Findings, Loss, LossSoFar, Question, Search, Step
+from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step
 
 
 @dataclass(frozen=True)

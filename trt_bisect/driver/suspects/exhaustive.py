@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trt_bisect.driver.culprits.search import Findings, LossSoFar, Question, Search, Step
+from trt_bisect.driver.suspects.search import Findings, LossSoFar, Question, Search, Step
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
