@@ -78,7 +78,7 @@ def test_a_healthy_network_takes_one_helping():
 def test_after_a_surprise_helpings_are_small_and_grow(culprits):
     helpings = Helpings(saturating({**dict.fromkeys(range(100), 1e-5), **dict.fromkeys(culprits, 0.05)}))
     found = drive_speculatively(lambda: exhaustive(question(100)), helpings, LastRises(question(100)))
-    assert found.culprits == culprits
+    assert found.suspects == culprits
     assert len(helpings.sizes) <= 4
     assert len(helpings.seen) <= 2 * 101
 
@@ -86,7 +86,7 @@ def test_after_a_surprise_helpings_are_small_and_grow(culprits):
 def test_bisection_by_eighths_takes_two_helpings_where_halving_takes_eight():
     helpings = Helpings(saturating({44: 0.5}))
     found = drive_speculatively(lambda: bisect(question(60)), helpings, GoodOrBad(question(60)), 9)
-    assert found.culprits == (44,)
+    assert found.suspects == (44,)
     assert len(helpings.sizes) <= 3
 
 

@@ -110,7 +110,7 @@ class Experiment:
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
         found = search(curve == FULL, question, evaluator, RULE, names, Silent())
-        suspects = found.findings.culprits
+        suspects = found.findings.suspects
         full, restored = (whole.measure(question.all_but(kept)) for kept in ((), suspects))
         recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
         measured = Measured(found, recipe, full, restored, store.trials, whole.canonical)

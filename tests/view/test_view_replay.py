@@ -241,7 +241,7 @@ def test_watched_steps_give_the_findings(driver, failing):
 
     watched: list = []
     found = drive(driver(question, watched), measure)
-    assert found.culprits == (7, 20)
+    assert found.suspects == (7, 20)
     assert Findings.so_far(found.full, watched) == found
 
 

@@ -87,7 +87,7 @@ class _Judged:
 
     def trial_after(self, before: Trial | None) -> Trial | None:
         """Returns the trial that holds for a layer that follows: ``before`` if this layer stays high or failed."""
-        if self.step is not None and self.trial is not None and (self.step.culprit or self.trial.failed):
+        if self.step is not None and self.trial is not None and (self.step.suspect or self.trial.failed):
             return before
         return self.trial
 

@@ -179,7 +179,7 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, le
         yield (
             f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."
         )
-    if names and not findings.culprits:
+    if names and not findings.suspects:
         yield f"SPREAD: {_accumulates(network, rule, findings)}"
 
 

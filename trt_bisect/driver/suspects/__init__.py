@@ -1,1 +1,1 @@
-"""Searches for the layers that lose accuracy."""
+"""Searches for suspects: layers at which the prefix curve loses much accuracy."""
