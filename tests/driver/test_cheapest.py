@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.culprits.search import drive
 from trt_bisect.driver.recipes.cheapest import cheapest
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
 from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
 from trt_bisect.driver.recipes.within_budget import within
+from trt_bisect.driver.suspects.search import drive
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 

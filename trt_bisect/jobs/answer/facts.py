@@ -33,7 +33,7 @@ def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial]) -
         layer_of[unit]: similarity_of(rule, loss) for unit, loss in answer.taken_back.items() if loss is not None
     }
     gains = {} if answer.alone is None else dict(zip((k for (k,) in space.units), answer.alone.gains, strict=True))
-    suspects = [k for k in curve.findings.culprits if k not in answer.members]
+    suspects = [k for k in curve.findings.suspects if k not in answer.members]
     recipe = Recipe(
         answer.plan,
         answer.high,

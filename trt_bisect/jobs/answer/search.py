@@ -8,10 +8,10 @@ from functools import partial
 from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
+from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
@@ -166,7 +166,7 @@ def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensit
 def find_set(
     space: Space,
     measure: Measure,
-    culprits: Collection[int],
+    suspects: Collection[int],
     alone: Sensitivities | None,
     limit: int,
     mended: Kept = frozenset(),
@@ -176,15 +176,15 @@ def find_set(
     Args:
         space: the plans, with the budget to aim at.
         measure: returns the losses of plans.
-        culprits: of the curve: on engines that are built for each plan they are lowered last.
+        suspects: of the curve: on engines that are built for each plan they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
         mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
     """
     rankings = orders(space, alone)
     if alone is None:
-        suspects = {number for number, unit in enumerate(space.units) if not set(culprits).isdisjoint(unit)}
-        rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
+        last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
+        rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
     if mended:
         rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
     return drive(cheapest(space, rankings, limit, alone), measure)

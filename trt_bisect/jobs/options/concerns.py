@@ -280,7 +280,7 @@ class SearchOptions(MemoryOptions):
         choices=STRATEGIES,
         noun="strategy",
         help="branch (the whole curve in one pass through pieces of the network), exhaustive (an engine a layer), "
-        "bisect (about log2 N engines a culprit), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
+        "bisect (about log2 N engines a suspect), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
     )
     curve: str = option(
         FULL,
