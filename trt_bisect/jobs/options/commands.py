@@ -276,6 +276,13 @@ class CompareOptions(TensorOptions, LowOptions):
 
     panel: ClassVar[str] = "Comparison"
 
+    other: str | Path | Network | None = option(
+        None,
+        kind=FILE,
+        flag="",
+        help="A second network, such as a quantized export of the first: each runs as its file says, and layers are "
+        "matched. On the command line the second argument.",
+    )
     recipe: str | Path | None = option(
         None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
@@ -12,6 +13,7 @@ from trt_bisect.jobs.options.kinds import FILE, FUNCTION, METRIC, NUMBER, SWITCH
 
 if TYPE_CHECKING:
     from trt_bisect.analyzer.tasks.task import AskedTask
+    from trt_bisect.model.network import Network
 
 DIRECTIONS = ("higher", "lower")
 TASKS = ("classify", "detect", "segment", "embed", "text")
@@ -40,6 +42,13 @@ class JudgeOptions(Options):
         above=0,
         most=1,
         help="Of the task detect: the overlap, intersection over union, from which on two boxes are the same.",
+    )
+    reference: str | Path | Network | None = option(
+        None,
+        kind=FILE,
+        help="Another network, such as the float one that a QAT network was trained from: its outputs are the "
+        "reference. It runs as its file says; inputs, outputs and layers are matched by name, else by structure.",
+        otherwise="the network itself in FP32",
     )
     metric: str | Callable[..., Any] = option(
         COSINE,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 
 
@@ -27,6 +28,7 @@ class RunKeywords(TypedDict, total=False):
     task: str | None
     score_threshold: float
     iou: float
+    reference: str | Path | Network | None
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -96,6 +98,7 @@ class RecoverKeywords(TypedDict, total=False):
     task: str | None
     score_threshold: float
     iou: float
+    reference: str | Path | Network | None
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -157,6 +160,7 @@ class SensitivityKeywords(TypedDict, total=False):
     task: str | None
     score_threshold: float
     iou: float
+    reference: str | Path | Network | None
     metric: str | Callable[..., Any]
     direction: str
     outputs: Sequence[str]
@@ -200,6 +204,7 @@ class WorstKeywords(TypedDict, total=False):
     task: str | None
     score_threshold: float
     iou: float
+    reference: str | Path | Network | None
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -255,6 +260,7 @@ class CompareKeywords(TypedDict, total=False):
     tensorboard_channels: int
     progress: Progress | None
     low: str
+    other: str | Path | Network | None
     recipe: str | Path | None
     fp32: str | Path | None
     int8: str | Path | None
