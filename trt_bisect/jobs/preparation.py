@@ -43,11 +43,11 @@ from trt_bisect.jobs.fixed_layers import refuse_halves
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
+from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
 from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.jobs.two_networks import reference_network
 from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
@@ -79,7 +79,7 @@ class Preparation:
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source, network.low.precision)
-        self._judged_by = reference_network(options, network, self.notes.extend)
+        self._judged_by = other_reference(options, network, options.inputs, self.notes.extend)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:

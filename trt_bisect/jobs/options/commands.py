@@ -238,6 +238,7 @@ class WorstOptions(WithoutRecipeOptions):
         help="A folder for worst.json, worst.csv and worst.npz, which 'run' takes as inputs.",
     )
     inputs: Any = fixed(None)
+    load_outputs: str | Path | None = fixed(None)
     samples: int | None = fixed(None)
     precision: str = fixed("fp32")
 
@@ -249,7 +250,7 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The samples to run.",
         otherwise="the calibration data",
         stands_for="INPUT.npz",

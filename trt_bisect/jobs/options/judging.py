@@ -50,6 +50,13 @@ class JudgeOptions(Options):
         "reference. It runs as its file says; inputs, outputs and layers are matched by name, else by structure.",
         otherwise="the network itself in FP32",
     )
+    load_outputs: str | Path | None = option(
+        None,
+        kind=FILE,
+        help="Or saved outputs are the reference: Polygraphy's --save-outputs JSON, .npz, or a folder of them, for the "
+        "samples of --input in their order.",
+        otherwise="the network itself in FP32",
+    )
     metric: str | Callable[..., Any] = option(
         COSINE,
         kind=METRIC,
@@ -105,6 +112,11 @@ class JudgeOptions(Options):
             raise BadInput(
                 f"--slice-factor cannot be {self.slice_factor:g}.",
                 "Give a factor above 1, or 0 to judge outputs whole.",
+            )
+        if self.reference is not None and self.load_outputs is not None:
+            raise BadInput(
+                "Another network and saved outputs cannot both be the reference.",
+                "Give one of --reference and --load-outputs.",
             )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(

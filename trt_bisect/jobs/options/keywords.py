@@ -29,6 +29,7 @@ class RunKeywords(TypedDict, total=False):
     score_threshold: float
     iou: float
     reference: str | Path | Network | None
+    load_outputs: str | Path | None
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -79,6 +80,7 @@ class RunKeywords(TypedDict, total=False):
     labels: Any
     save_tensors: str
     max_size: float
+    polygraphy_json: bool
 
 
 class RecoverKeywords(TypedDict, total=False):
@@ -99,6 +101,7 @@ class RecoverKeywords(TypedDict, total=False):
     score_threshold: float
     iou: float
     reference: str | Path | Network | None
+    load_outputs: str | Path | None
     metric: str | Callable[..., Any]
     direction: str
     threshold: float | None
@@ -161,6 +164,7 @@ class SensitivityKeywords(TypedDict, total=False):
     score_threshold: float
     iou: float
     reference: str | Path | Network | None
+    load_outputs: str | Path | None
     metric: str | Callable[..., Any]
     direction: str
     outputs: Sequence[str]
