@@ -19,7 +19,7 @@ from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
+from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import (
     ONNXRUNTIME,
     choose_engine,
@@ -43,6 +43,7 @@ from trt_bisect.jobs.fixed_layers import refuse_halves
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
+from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
@@ -78,6 +79,7 @@ class Preparation:
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source, network.low.precision)
+        self._judged_by = other_reference(options, network, options.inputs, self.notes.extend)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
@@ -103,7 +105,7 @@ class Preparation:
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
-        prepared = reference[0] if engine == ONNXRUNTIME else None
+        prepared = reference[0] if engine == ONNXRUNTIME and self._judged_by is None else None
         outputs = self._judged_outputs(reference)
         self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         slices = self.judgement.slices(outputs, reference)
@@ -287,20 +289,10 @@ class Preparation:
             self.progress.step(f"sample {number}")
 
         try:
-            with builder.reference() as fp32, builder.build(plan) as int8:
+            with self.reference_engine(builder) as fp32, builder.build(plan) as int8:
                 axis, task = self.options.class_axis, self.judgement.task
-                return worst_inputs(
-                    samples,
-                    fp32,
-                    int8,
-                    rule,
-                    count,
-                    tell,
-                    keep_when_stopped=keep,
-                    class_axis=axis,
-                    slices=slices,
-                    task=task,
-                )
+                given = (samples, fp32, int8, rule, count, tell)
+                return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
         except TrialFailed as failure:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full {self.network.low.title} does not run: "
@@ -335,10 +327,14 @@ class Preparation:
         options = self.options.build_options()
         return options if self.folder is None else replace(options, timing_cache=self.folder / "timing.cache")
 
+    def reference_engine(self, builder: Builder) -> Engine:
+        """Opens the reference that outputs are judged by: the network in FP32, or another network."""
+        return builder.reference() if self._judged_by is None else self._judged_by
+
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))
         try:
-            with builder.reference() as engine:
+            with self.reference_engine(builder) as engine:
                 reference = []
                 for place, sample in enumerate(feeds):
                     self.progress.step(f"input {place}")
@@ -387,6 +383,7 @@ class Preparation:
             "slice_factor": repr(float(self.options.slice_factor)),
             **({"followers": "int8"} if options.followers_round else {}),
             **_typed_facts(self.network, options.high),
+            **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
             **self.options.task_facts(),
         }
 

@@ -238,6 +238,7 @@ class WorstOptions(WithoutRecipeOptions):
         help="A folder for worst.json, worst.csv and worst.npz, which 'run' takes as inputs.",
     )
     inputs: Any = fixed(None)
+    load_outputs: str | Path | None = fixed(None)
     samples: int | None = fixed(None)
     precision: str = fixed("fp32")
 
@@ -249,7 +250,7 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The samples to run.",
         otherwise="the calibration data",
         stands_for="INPUT.npz",
@@ -276,6 +277,13 @@ class CompareOptions(TensorOptions, LowOptions):
 
     panel: ClassVar[str] = "Comparison"
 
+    other: str | Path | Network | None = option(
+        None,
+        kind=FILE,
+        flag="",
+        help="A second network, such as a quantized export of the first: each runs as its file says, and layers are "
+        "matched. On the command line the second argument.",
+    )
     recipe: str | Path | None = option(
         None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
     )

@@ -64,7 +64,7 @@ class DataOptions(Options):
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The inputs that the curve is judged on, each by itself. A recipe must hold on all data given.",
         otherwise="the worst of the data set are found",
         stands_for="INPUT.npz",

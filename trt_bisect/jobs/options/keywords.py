@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 
 
@@ -14,6 +15,7 @@ class _RunRecoverSensitivity(TypedDict, total=False):
     """Of run, recover, sensitivity."""
 
     dataset: Any
+    load_outputs: str | Path | None
     samples: int | None
     precision: str
     output: str | Path | StagedFile | None
@@ -66,6 +68,7 @@ class _RunRecoverSensitivityWorst(TypedDict, total=False):
     task: str | None
     score_threshold: float
     iou: float
+    reference: str | Path | Network | None
     metric: str | Callable[..., Any]
     direction: str
     outputs: Sequence[str]
@@ -97,6 +100,7 @@ class RunKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitiv
     try_remedies: bool
     save_tensors: str
     max_size: float
+    polygraphy_json: bool
 
 
 class RecoverKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitivityWorst, total=False):
@@ -142,6 +146,7 @@ class CompareKeywords(_All, total=False):
     tensorboard: str | Path | None
     tensorboard_channels: int
     output: str | Path | None
+    other: str | Path | Network | None
     recipe: str | Path | None
     fp32: str | Path | None
     int8: str | Path | None

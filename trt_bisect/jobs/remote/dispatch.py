@@ -49,7 +49,7 @@ from trt_bisect.support.files import make_folder, write_whole
 _FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
-    *("plugins", "ort_ops"),
+    *("plugins", "ort_ops", "reference", "load_outputs"),
 )
 
 
