@@ -81,8 +81,13 @@ class SwitchSession:
         self._high = high
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan is low or in the session's one high precision."""
-        return set(plan.precisions) <= {plan.low, self._high}
+        """Returns true if each layer of a plan is low or in the session's one high precision, or follows in the base."""
+        layers = self._writer.network.layers
+        base = self._writer.network.base or self._high
+        return all(
+            precision in ((plan.low, self._high) if layer.quantizable else (base,))
+            for layer, precision in zip(layers, plan.precisions, strict=True)
+        )
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for one sample.

@@ -21,7 +21,7 @@ from trt_bisect.model.existing_types import in_question, take_out_types, type_no
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
-from trt_bisect.model.low import FP8, INT8, LowPrecision
+from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
@@ -42,6 +42,8 @@ class Network:
         layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
         low: the low precision in question.
+        base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers
+            read and make have that type too. None: the high precision of each plan, and float32 at low layers.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
@@ -59,6 +61,7 @@ class Network:
     outputs: tuple[TensorSpec, ...]
     has_pairs: bool
     low: LowPrecision = INT8
+    base: Precision | None = None
     notes: tuple[str, ...] = ()
     has_file: bool = True
     typed_in_file: bool = False
@@ -83,9 +86,39 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high."""
-        plan = self.free_plan(chosen, high)
+        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high.
+
+        Layers that only follow are in the base.
+        """
+        plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
+
+    def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
+        """Returns ``plan`` with the layers that only follow in the base: ``high`` where the network has none."""
+        return plan.keeping((layer.index for layer in self.layers if layer.follows), self.base or high)
+
+    def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
+        """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""
+        at_low = {self.base} if self.base is not None and plan.lowered else set()
+        return frozenset(plan.precisions) | at_low
+
+    @property
+    def base_type(self) -> FloatType | None:
+        """The type of the tensors that INT8 and FP8 layers read and make; None for float32."""
+        return FLOAT_TYPES.get(self.base) if self.base is not None and self.low.needs_ranges else None
+
+    def with_base(self, base: Precision) -> Network:
+        """Returns this network with another base.
+
+        Raises:
+            BadInput: its operators are too old for it.
+        """
+        if self.opset < self.low.oldest_opset(base):
+            raise BadInput(
+                f"'{self.source}' was loaded for another base and cannot be measured on one in {base.upper()}.",
+                f"Load it again: load_network(path, base=Precision.{base.name}), or give its path.",
+            )
+        return replace(self, base=base)
 
     def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
         """Returns the plan with the ``chosen`` layers low and the others high, whatever the user fixed."""
@@ -208,14 +241,12 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns this network with the quantizers of its file, including asymmetric ones."""
-        if not self.asymmetric:
-            return self
+        """Returns this network with the quantizers of its file, including asymmetric ones, and without a base."""
         layers = (
             replace(layer, roundings=tuple(rounding.as_in_file() for rounding in layer.roundings))
             for layer in self.layers
         )
-        return replace(self, layers=tuple(layers))
+        return replace(self, layers=tuple(layers), base=None)
 
     def with_one_scale_a_weight(self) -> Network:
         """Returns this network with one scale for each whole weight, instead of one for each output channel.
@@ -239,6 +270,8 @@ class Network:
         sha.update(self.memo["weights"].encode())
         if self.low is not INT8:
             sha.update(self.low.title.encode())
+        if self.base_type is not None:
+            sha.update(f"on a base in {self.base_type.name}".encode())
         if self.per_tensor:
             sha.update(b"one scale a weight")
         for layer in self.layers:
@@ -259,7 +292,11 @@ def _weights_digest(weights: Weights) -> str:
 
 
 def load_network(
-    path: str | Path, shapes: Shapes | None = None, part: str = BEFORE, low: LowPrecision = INT8
+    path: str | Path,
+    shapes: Shapes | None = None,
+    part: str = BEFORE,
+    low: LowPrecision = INT8,
+    base: Precision | None = None,
 ) -> Network:
     """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
@@ -271,18 +308,21 @@ def load_network(
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
         part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
         low: the low precision in question.
+        base: see ``Network``.
 
     Raises:
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low)
+        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low, base)
 
 
-def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision) -> Network:
+def _prepared(
+    model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision, base: Precision | None
+) -> Network:
     dropped = _drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph, cut = prepare(model, shapes, source, part, low.opset)
+    graph, cut = prepare(model, shapes, source, part, low.oldest_opset(base))
     _refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = _low_of_pairs(pairs, low, source)
@@ -305,6 +345,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
+        base=base,
         notes=tuple(chain([cut.note] if cut else (), of_file, dropped, switch_notes(layers))),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",

@@ -53,6 +53,7 @@ class RunKeywords(TypedDict, total=False):
     dla: int | None
     build_timeout: float | None
     low: str
+    base: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
@@ -117,6 +118,7 @@ class RecoverKeywords(TypedDict, total=False):
     dla: int | None
     build_timeout: float | None
     low: str
+    base: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
@@ -174,6 +176,7 @@ class SensitivityKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     build_timeout: float | None
     low: str
+    base: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
@@ -216,6 +219,7 @@ class WorstKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     build_timeout: float | None
     low: str
+    base: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
@@ -255,6 +259,7 @@ class CompareKeywords(TypedDict, total=False):
     tensorboard_channels: int
     progress: Progress | None
     low: str
+    base: str
     recipe: str | Path | None
     fp32: str | Path | None
     int8: str | Path | None
