@@ -154,7 +154,7 @@ def _layers_for(network: Network, pattern: str, precision: Precision) -> Iterabl
 
 
 def _raised(network: Network, pattern: str, precision: Precision) -> Iterator[tuple[int, Precision]]:
-    """Yields the layers of a pattern, each with the precision that it stays in: its own one in a recipe, if it has it."""
+    """Yields the layers of a pattern, each with the precision that it stays in: that in a recipe, or ``precision``."""
     plan = read_plan(pattern.removeprefix(RECIPE)) if pattern.startswith(RECIPE) else None
     if plan is None:
         yield from ((k, precision) for k in _layers_for(network, pattern, precision))

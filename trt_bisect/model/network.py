@@ -17,18 +17,23 @@ from onnx import numpy_helper
 from trt_bisect.data.datasets import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
-from trt_bisect.model.existing_types import in_question, take_out_types, type_notes
+from trt_bisect.model.existing_types import (
+    base_notes,
+    in_bf16,
+    in_question,
+    raised,
+    take_out_types,
+    type_notes,
+)
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
-from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
+from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
+from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
-
-_ODD_TYPES = ("map_type", "optional_type", "opaque_type")
-_INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,22 +325,25 @@ def load_network(
 def _prepared(
     model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision, base: Precision | None
 ) -> Network:
-    dropped = _drop_odd_outputs(model.graph, source)
+    dropped = drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
     graph, cut = prepare(model, shapes, source, part, low.oldest_opset(base))
-    _refuse_integer_layers(graph, source)
+    refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = _low_of_pairs(pairs, low, source)
     in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
+    in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
     skeleton = _export(graph, source)
     weights = detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     if in_type is not None:
         layers = in_question(layers, in_type)
+    if in_base is not None:
+        layers, base = raised(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type))
+    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *base_notes(in_base))
     return Network(
         source=source,
         skeleton=skeleton,
@@ -369,45 +377,6 @@ def _low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPr
             "Give the network without pairs, or leave out --low.",
         )
     return FP8 if kinds == {FP8} else INT8
-
-
-def _drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values from ``graph``, in place.
-
-    Returns:
-        A note with their names; nothing if there are none.
-
-    Raises:
-        BadInput: the graph has no other outputs.
-    """
-    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
-    kept = [value for value in graph.output if value.name not in odd]
-    if not kept:
-        raise BadInput(
-            f"'{source}' has no output that is a tensor: {', '.join(odd)}.",
-            "Cut the network before the nodes that make maps (ZipMap) or optional values.",
-        )
-    if not odd:
-        return ()
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del graph.output[:]
-    graph.output.extend(copies)
-    return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
-
-
-def _holds_maps(value: onnx.ValueInfoProto) -> bool:
-    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
-
-
-def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
-    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
-    if found:
-        raise BadInput(
-            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
-            "none of them can be put back into high precision.",
-            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
-        )
 
 
 def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:

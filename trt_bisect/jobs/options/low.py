@@ -34,8 +34,8 @@ class LowOptions(Options):
         "",
         choices=BASES,
         noun="base",
-        help="Beside int8 and fp8: the precision of all that is neither low nor kept out of it: layers that only follow, "
-        "and the float tensors that low layers read and make.",
+        help="Beside int8 and fp8: the precision of all that is neither low nor kept out of it: layers that only "
+        "follow, and the float tensors that low layers read and make.",
         otherwise="that of --precision, else fp32",
     )
 
