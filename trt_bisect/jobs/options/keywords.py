@@ -92,6 +92,7 @@ class RunKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitiv
     force_int8: bool
     tactic_sources: Sequence[str]
     low: str
+    base: str
     strategy: str
     curve: str
     tensorboard: str | Path | None
@@ -109,6 +110,7 @@ class RecoverKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSens
     threshold: float | None
     engine: str
     low: str
+    base: str
     target: float | None
     drop: str | float | None
     budget: str | float | None
@@ -123,6 +125,7 @@ class SensitivityKeywords(_RunRecoverSensitivity, _All, _RunRecoverSensitivityWo
 
     engine: str
     low: str
+    base: str
 
 
 class WorstKeywords(_All, _RunRecoverSensitivityWorst, total=False):
@@ -131,6 +134,7 @@ class WorstKeywords(_All, _RunRecoverSensitivityWorst, total=False):
     threshold: float | None
     engine: str
     low: str
+    base: str
     calibration: Any
     output: str | Path | None
     steps: int | None
@@ -143,6 +147,7 @@ class CompareKeywords(_All, total=False):
     threshold: float | None
     engine: str
     low: str
+    base: str
     tensorboard: str | Path | None
     tensorboard_channels: int
     output: str | Path | None
