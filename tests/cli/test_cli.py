@@ -15,7 +15,8 @@ import pytest
 
 from tests.support import networks
 from tests.support.waiting import LIMIT, wait_until
-from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.results.layer_row import LayerRow
+from trt_bisect.results.run_report import Report
 
 COMMAND = [sys.executable, "-c", "from trt_bisect.cli import main; main()"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from trt_bisect.jobs.options.declare import Options, option
+from trt_bisect.jobs.options.adapting import AdaptingOptions
+from trt_bisect.jobs.options.declare import option
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ LOWS = tuple(map(str, (Precision.INT8, Precision.FP16, Precision.BF16, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowOptions(Options):
+class LowOptions(AdaptingOptions):
     """The low precision."""
 
     panel: ClassVar[str] = "Engine"
