@@ -32,7 +32,8 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
-from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, profile_shapes
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
