@@ -49,7 +49,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
 from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
@@ -391,5 +391,7 @@ class Preparation:
 
 
 def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
-    """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
+    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
+    if network.low is FP8:
+        return {"typed": "by the operators' schemas, no Relu removed before FP8"}
     return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}
