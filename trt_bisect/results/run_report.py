@@ -16,7 +16,7 @@ from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.plain_json import plain
+from trt_bisect.support.plain_json import plain, shape_text
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class LayerRow:
         taken_back: of a culprit, the similarity of the recipe with this layer in INT8 too, on an input that misses.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
+        output_shape: of the final output ``output``, which was compared; ``shape`` is that of the layer's own output.
     """
 
     index: int
@@ -103,6 +104,7 @@ class LayerRow:
     taken_back: float | None = None
     suspect: str = ""
     fixed: str = ""
+    output_shape: tuple[int | str | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,8 @@ class Report(WithRecipe):
         return [
             {
                 **vars(row),
-                "shape": None if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape),
+                "shape": None if row.shape is None else shape_text(row.shape),
+                "output_shape": None if row.output_shape is None else shape_text(row.output_shape),
                 "rounds": " ".join(rounded.tensor for rounded in row.rounds),
                 "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
             }
@@ -300,7 +303,7 @@ class Report(WithRecipe):
 
 def _row(record: Mapping[str, Any]) -> LayerRow:
     fields = dict(record)
-    fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
+    fields |= {key: tuple(record[key]) for key in ("shape", "output_shape") if record.get(key) is not None}
     fields["rounds"] = tuple(
         checked(RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])})) for rounded in record["rounds"]
     )

@@ -56,10 +56,13 @@ class RunKeywords(TypedDict, total=False):
     dla: int | None
     build_timeout: float | None
     low: str
+    activations: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     strategy: str
@@ -123,10 +126,13 @@ class RecoverKeywords(TypedDict, total=False):
     dla: int | None
     build_timeout: float | None
     low: str
+    activations: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     margin: float
@@ -182,10 +188,13 @@ class SensitivityKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     build_timeout: float | None
     low: str
+    activations: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -225,10 +234,13 @@ class WorstKeywords(TypedDict, total=False):
     plugins: Sequence[str]
     build_timeout: float | None
     low: str
+    activations: str
     high: Sequence[str]
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -257,6 +269,8 @@ class CompareKeywords(TypedDict, total=False):
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -264,6 +278,7 @@ class CompareKeywords(TypedDict, total=False):
     tensorboard_channels: int
     progress: Progress | None
     low: str
+    activations: str
     other: str | Path | Network | None
     recipe: str | Path | None
     fp32: str | Path | None
@@ -291,6 +306,8 @@ class ProfileKeywords(TypedDict, total=False):
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
