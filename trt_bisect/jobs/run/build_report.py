@@ -12,8 +12,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
-from trt_bisect.model.residual import Shape
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
