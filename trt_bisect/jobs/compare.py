@@ -80,7 +80,11 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     board = open_board(options.tensorboard, options.tensorboard_channels)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = None if model is None else options.network(model, options.shapes, options.low_precision)
+        network = (
+            None
+            if model is None
+            else options.network(model, options.shapes, options.low_precision, options.base_precision)
+        )
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")

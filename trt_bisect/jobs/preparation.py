@@ -364,7 +364,7 @@ class Preparation:
         return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
-        options = self.options.build_options()
+        options, base = self.options.build_options(), self.options.base_precision
         return {
             "model": self.network.digest(),
             "ranges": ranges.digest(),
@@ -382,12 +382,13 @@ class Preparation:
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
             **({"followers": "int8"} if options.followers_round else {}),
-            **_typed_facts(self.network, options.high),
+            **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
+            **_typed_facts(self.network, {options.high, base}),
             **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
             **self.options.task_facts(),
         }
 
 
-def _typed_facts(network: Network, high: Precision) -> dict[str, Any]:
+def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
     """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
-    return {"typed": "by the operators' schemas"} if {network.low.precision, high} & FLOAT_TYPES.keys() else {}
+    return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.search import Findings
+from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
@@ -180,7 +180,7 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, le
         yield (
             f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."
         )
-    if names and not findings.culprits:
+    if names and not findings.suspects:
         yield f"SPREAD: {_accumulates(network, rule, findings)}"
 
 

@@ -65,9 +65,10 @@ class MeasuringOptions(
         model: str | Path | Network,
         shapes: Mapping[str, tuple[int, ...]] | None,
         low: LowPrecision | None = None,
+        base: Precision | None = None,
     ) -> Network:
-        """Returns the network in a file, with the operators, the low precision and the scales of weights asked for."""
-        found = super().network(model, shapes, low or self.low_precision)
+        """Returns the network in a file, with the operators, the precisions and the scales of weights asked for."""
+        found = super().network(model, shapes, low or self.low_precision, base or self.base_precision)
         return found.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else found
 
     def build_options(self) -> BuildOptions:
@@ -186,21 +187,27 @@ class RecoverOptions(FixedSearchOptions, AccuracyOptions, TargetOptions):
             raise BadInput(f"--task {self.task} and an accuracy cannot decide both.", "Leave out one of the two.")
 
     precision: str = option(
-        "fp32",
+        "",
         choices=("fp32", "fp16", MIXED),
         noun="precision",
-        help="Of the layers that are not low; with mixed each has the cheaper one that will do.",
+        help="Of the layers that are kept out of the low precision; with mixed each has the cheaper one that will do.",
+        otherwise="that of --base, else fp32",
     )
 
     @property
     def highs(self) -> tuple[Precision, ...]:
-        """The precisions that layers not in INT8 can have."""
-        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (Precision(self.precision),)
+        """The precisions that layers kept out of the low one can have."""
+        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (super().high_precision,)
 
     @property
     def high_precision(self) -> Precision:
         """The precision of plans that are measured before the search chooses between several."""
         return self.highs[0]
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +247,7 @@ class WorstOptions(WithoutRecipeOptions):
     inputs: Any = fixed(None)
     load_outputs: str | Path | None = fixed(None)
     samples: int | None = fixed(None)
-    precision: str = fixed("fp32")
+    precision: str = fixed("")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,12 +320,17 @@ class CompareOptions(TensorOptions, LowOptions):
 
     @property
     def high_precision(self) -> Precision:
-        """The precision of layers that are not in INT8: that of the recipe, or FP32."""
-        if self.recipe is None:
-            return super().high_precision
+        """The precision of the layers of ``--high``."""
+        return self.base_precision
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one: that of the recipe, or FP32."""
+        if self.base or self.recipe is None:
+            return super().base_precision
         from trt_bisect.jobs.plan_file import read_plan
 
-        return read_plan(self.recipe).high or super().high_precision
+        return read_plan(self.recipe).high or super().base_precision
 
     def _layers_high(self) -> Sequence[str]:
         recipe = () if self.recipe is None else (f"recipe:{name_of(self.recipe)}",)
@@ -361,6 +373,7 @@ class LayersOptions(DataOptions, OperatorOptions, LowOptions):
     calibration: Any = fixed(None)
     inputs: Any = fixed(None)
     dataset: Any = fixed(None)
+    base: str = fixed("")
 
 
 @dataclass(frozen=True, kw_only=True)

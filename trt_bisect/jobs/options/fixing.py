@@ -75,24 +75,25 @@ class FixedLayerOptions(OperatorOptions):
         model: str | Path | Network,
         shapes: Mapping[str, tuple[int, ...]] | None,
         low: LowPrecision | None = None,
+        base: Precision | None = None,
     ) -> Network:
         """Returns the network in a file, with the precisions that the user fixes.
 
         Raises:
             BadInput: the file, the plan or a pattern cannot be used.
         """
-        network, high = super().network(model, shapes, low), self._layers_high()
+        network, high = super().network(model, shapes, low, base), self._layers_high()
         if not high and self.plan is None and not any(getattr(self, name) for name in FIXING):
             return network
         from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
         from trt_bisect.jobs.plan_file import read_plan
 
         plan = None if self.plan is None else read_plan(self.plan)
-        if plan is not None and plan.high not in (None, self.high_precision):
+        following = base or self.high_precision
+        if plan is not None and plan.high not in (None, following):
             raise BadInput(
-                f"In '{plan.source}' layers that are not in INT8 are in {plan.high}, here they are in "
-                f"{self.high_precision}.",
-                f"Add --precision {plan.high}, or take 'high' out of a copy of the plan.",
+                f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
+                f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
             )
         network = leaving_out(with_one_scale(network, self.one_scale), self.only, self.high_precision)
         if self.scoped:

@@ -76,7 +76,7 @@ class JudgeOptions(Options):
         otherwise="the metric's own, 0.99 for cosine and for a task",
     )
     share: float = option(
-        0.5, kind=NUMBER, above=0, help="A culprit costs at least this share of what the threshold allows."
+        0.5, kind=NUMBER, above=0, help="A suspect costs at least this share of what the threshold allows."
     )
     outputs: Sequence[str] = option(
         (),

@@ -16,6 +16,7 @@ from trt_bisect.jobs.options.kinds import TEXTS
 if TYPE_CHECKING:
     from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
+    from trt_bisect.precision import Precision
 
 BEFORE, AFTER = "before", "after"
 PARTS = (BEFORE, AFTER)
@@ -45,13 +46,15 @@ class OperatorOptions(Options):
         model: str | Path | Network,
         shapes: Mapping[str, tuple[int, ...]] | None,
         low: LowPrecision | None = None,
+        base: Precision | None = None,
     ) -> Network:
-        """Returns the network in a file, with these operators; one that is read already as it is, but for ``low``.
+        """Returns the network in a file, with these operators; one that is read already with these precisions.
 
         Args:
             model: the file, or the network.
             shapes: of dynamic inputs.
-            low: the low precision; None for INT8.
+            low: the low precision; None for INT8, or that of a network that is read already.
+            base: of the network, see there; None for that of each plan.
 
         Raises:
             BadInput: a library or the file cannot be used.
@@ -62,5 +65,6 @@ class OperatorOptions(Options):
 
         use_libraries(self.ort_ops)
         if isinstance(model, Network):
-            return model if low in (None, INT8, model.low) else model.with_low(low or INT8)
-        return load_network(model, shapes, self.unknown_ops, low or INT8)
+            found = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
+            return found if base is None else found.with_base(base)
+        return load_network(model, shapes, self.unknown_ops, low or INT8, base)

@@ -50,7 +50,7 @@ _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
     *("plugins", "ort_ops", "reference", "load_outputs"),
 )
-_OF_NETWORK = ("precision", "low", "activations", "weight_scales", "unknown_ops")
+_OF_NETWORK = ("low", "activations", "base", "precision", "weight_scales", "unknown_ops")
 """The options, besides those that fix layers, that change the network; it is read here."""
 
 
@@ -144,8 +144,8 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
     fixing = {name: asked.pop(name) for name in FIXING if name in asked}
-    of_network = {name: asked[name] for name in _OF_NETWORK if name in asked}
-    network = RunOptions.given("run", {**of_network, **fixing}).network(model, shapes)
+    kept = {name: asked[name] for name in _OF_NETWORK if name in asked}
+    network = RunOptions(**kept, **fixing).network(model, shapes)
     if isinstance(asked.get("labels"), (str, Path)):
         asked["labels"] = read_labels(Path(asked["labels"]))
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})

@@ -123,7 +123,7 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
 
 
 def _obedience(measured: Measured, network: Network) -> list[str]:
-    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.culprit}
+    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.suspect}
     deciding = {
         k: measured.taking_back(k) or (measured.whole_trial_of(steps[k]) if k in steps else None)
         for k in measured.recipe.culprits
@@ -144,10 +144,10 @@ def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
             f"in pieces full {network.low.title} {words[0]} the threshold, on whole engines, which decide, "
             f"it {words[1]} it"
         )
-    withdrawn = [network.layers[k].name for k in pieces.culprits if k not in wholes.culprits]
+    withdrawn = [network.layers[k].name for k in pieces.suspects if k not in wholes.suspects]
     if withdrawn:
         said.append(f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines")
-    found = [network.layers[k].name for k in wholes.culprits if k not in pieces.culprits]
+    found = [network.layers[k].name for k in wholes.suspects if k not in pieces.suspects]
     if found:
         said.append(f"suspects on whole engines alone, and not in pieces: {listed(found)}")
     return said
