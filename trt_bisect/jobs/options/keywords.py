@@ -140,7 +140,11 @@ class RecoverKeywords(
 
 
 class SensitivityKeywords(
-    _RunRecoverSensitivity, _All, _RunRecoverSensitivityWorst, _RunRecoverSensitivityWorstCompare, total=False
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
 ):
     """Of ``trt_bisect.sensitivity``."""
 
