@@ -64,8 +64,8 @@ def ray_cluster(processors=(1, 1)):
 class SharedConnections:
     """Makes stand-ins for the process of a connection: all connections to an address share one.
 
-    So Ray's workers are started once for all tests, and not once for each. What a connection has begun, and what it has put
-    into the object store, ends with it as if it had a process of its own.
+    So Ray's workers are started once for all tests, and not once for each. What a connection has begun, and what it has
+    put into the object store, ends with it as if it had a process of its own.
     """
 
     def __init__(self):

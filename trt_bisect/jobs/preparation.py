@@ -40,7 +40,7 @@ from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.fed_data import faint_note
-from trt_bisect.jobs.fixed_layers import refuse_halves
+from trt_bisect.jobs.fixed_layers import refuse_emulated_only
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
@@ -92,7 +92,7 @@ class Preparation:
         self._check_outputs()
         refuse_without_low(self.network)
         engine = self._engine()
-        refuse_halves(self.network, engine)
+        refuse_emulated_only(self.network, engine)
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)

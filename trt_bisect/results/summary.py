@@ -92,9 +92,10 @@ def fixed_text(network: Network) -> str:
 
 
 def fixed_lines(network: Network) -> list[str]:
-    """Returns the line on what the user fixed, which stands above the verdict; empty if that is nothing."""
+    """Returns the lines that stand above the verdict: an experiment that no engine runs, and what the user fixed."""
     fixed, low = fixed_text(network), network.low.title
-    return [f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else []
+    lines = [f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations."] if network.low.wide else []
+    return [*lines, f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else lines
 
 
 def accuracy_line(accuracy: Mapping[str, float | None]) -> str:
