@@ -72,7 +72,7 @@ def summary(
             f"measures {restored}{_in_settings(rule, answer)}."
         )
         return "\n".join(lines)
-    lines += _blamed(network, rule, recipe, measured.findings, goal(answer, rule))
+    lines += _blamed(network, rule, recipe, measured.findings, _missed(answer, rule, recipe))
     holds = " ".join(
         [*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer, low)]
     )
@@ -158,9 +158,10 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
         yield f"RANGES: those of {first.calibrator} miss ({figure}): take the recipe's calibration cache."
 
 
-def goal(answer: AnswerFacts, rule: Rule) -> str:
-    """Returns the words for what a recipe has to reach on the inputs given."""
-    if not answer.margin:
+def _missed(answer: AnswerFacts, rule: Rule, recipe: Recipe) -> str:
+    """The words for what the recipe misses with a culprit taken back: the threshold, or for some only its margin."""
+    losses = (rule.metric.loss(value) for value in recipe.taken_back.values() if value is not None)
+    if not answer.margin or all(loss > rule.budget for loss in losses):
         return "the threshold"
     least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
     spared = f" but {answer.spared}" if answer.spared else ""
