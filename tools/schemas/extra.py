@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trt_bisect.analyzer.blame import LossAlone
 from trt_bisect.analyzer.distribution import Distribution
 from trt_bisect.analyzer.histograms import TensorHistogram
 from trt_bisect.results.explanation import Channels
@@ -275,25 +274,6 @@ class ExplainedTensorMore:
     clipped: float | None
     histogram: TensorHistogram | None
     channels: Channels | None
-
-
-@dataclass(frozen=True)
-class ExplainedLayerMore:
-    """A layer.
-
-    Attributes:
-        macs: its multiply-adds for one inference.
-        share: its fraction of the network's multiply-adds.
-        sensitivity: its losses alone; null where they were not measured.
-        outputs: the floating-point tensors that it makes.
-        weights: those that INT8 would round.
-    """
-
-    macs: int
-    share: float
-    sensitivity: LossAlone | None
-    outputs: Any
-    weights: Any
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import metric_of_facts
-from trt_bisect.driver.culprits.search import Question
+from trt_bisect.driver.suspects.search import Question
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import Report

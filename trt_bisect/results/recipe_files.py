@@ -183,6 +183,8 @@ def recipe_files(
     texts = {PLAN: plan_json(network, kept, base), MODELOPT: modelopt_list(list(kept))}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    if low.wide:
+        return RecipeFiles({PLAN: texts[PLAN]}, written)
     if network.has_pairs or low is FP8:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
     flags = flags_of(weak, used, CACHE)

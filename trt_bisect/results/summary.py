@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.search import Findings
+from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
@@ -93,9 +93,10 @@ def fixed_text(network: Network) -> str:
 
 
 def fixed_lines(network: Network) -> list[str]:
-    """Returns the line on what the user fixed, which stands above the verdict; empty if that is nothing."""
+    """Returns the lines that stand above the verdict: an experiment that no engine runs, and what the user fixed."""
     fixed, low = fixed_text(network), network.low.title
-    return [f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else []
+    lines = [f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations."] if network.low.wide else []
+    return [*lines, f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else lines
 
 
 def accuracy_line(accuracy: Mapping[str, float | None]) -> str:
@@ -200,7 +201,7 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, le
         yield (
             f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."
         )
-    if names and not findings.culprits:
+    if names and not findings.suspects:
         yield f"SPREAD: {_accumulates(network, rule, findings)}"
 
 

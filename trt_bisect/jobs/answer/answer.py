@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
+from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
@@ -118,11 +118,11 @@ class AnswerSearch:
             return list(counting)
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
-    def finish(self, culprits: Collection[int] = ()) -> Answer:
+    def finish(self, suspects: Collection[int] = ()) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
 
         Args:
-            culprits: of the curve.
+            suspects: of the curve.
         """
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
@@ -135,9 +135,9 @@ class AnswerSearch:
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
         alone = self._alone()
-        held = self._held(culprits, alone)
+        held = self._held(suspects, alone)
         if self.plans.margin.share and not self._is_cheap(held):
-            held = self._margin_that_pays(held, culprits, alone)
+            held = self._margin_that_pays(held, suspects, alone)
         found, experiment, checked, aim = held
         if not found.meets:
             return self._answer(found, experiment, alone, checked, aim, {})
@@ -187,17 +187,17 @@ class AnswerSearch:
         found, _, checked, _ = held
         return checked.meets(self.target.budget) and self.space.cost(found.kept) <= DEAR_RECIPE
 
-    def _margin_that_pays(self, held: Searched, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
+    def _margin_that_pays(self, held: Searched, suspects: Collection[int], alone: Sensitivities | None) -> Searched:
         """Searches without the margin too; returns the recipe with the margin unless it costs too much more.
 
         Args:
             held: the recipe with the margin.
-            culprits: of the curve.
+            suspects: of the curve.
             alone: the sensitivities.
         """
         margin, space = self.plans.margin, self.space
         self.plans.leave(NO_MARGIN)
-        without = self._held(culprits, alone)
+        without = self._held(suspects, alone)
         (found, _, checked, _), plain = held, without[0]
         if checked.meets(self.target.budget) and space.cost(found.kept) <= _FOR_MARGIN * space.cost(plain.kept):
             self.plans.leave(margin)
@@ -205,7 +205,7 @@ class AnswerSearch:
         self.refused = space.cost(found.kept)
         return without
 
-    def _held(self, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
+    def _held(self, suspects: Collection[int], alone: Sensitivities | None) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. The
@@ -218,7 +218,7 @@ class AnswerSearch:
             space = replace(self.space, budget=aim)
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             mended = before if number >= _ROUNDS else frozenset()
-            search = partial(find_set, space, culprits=culprits, alone=alone, limit=self._limit, mended=mended)
+            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
             found = search(partial(target.losses, ranges=own.ranges))
             if number == 0 and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
                 found, own = self._by_other_ranges(search, space, found)

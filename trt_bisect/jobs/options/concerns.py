@@ -64,7 +64,7 @@ class DataOptions(Options):
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The inputs that the curve is judged on, each by itself. A recipe must hold on all data given.",
         otherwise="the worst of the data set are found",
         stands_for="INPUT.npz",
@@ -296,7 +296,7 @@ class SearchOptions(MemoryOptions):
         choices=STRATEGIES,
         noun="strategy",
         help="branch (the whole curve in one pass through pieces of the network), exhaustive (an engine a layer), "
-        "bisect (about log2 N engines a culprit), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
+        "bisect (about log2 N engines a suspect), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
     )
     curve: str = option(
         FULL,

@@ -51,7 +51,7 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
         asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
     )
     broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
-    answer = answering.finish(curve.findings.culprits)
+    answer = answering.finish(curve.findings.suspects)
     experiment = answer.experiment
     measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials})
     latencies = measure_latencies(

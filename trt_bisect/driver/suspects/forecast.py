@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from trt_bisect.driver.culprits.search import Loss, Question, Search
+from trt_bisect.driver.suspects.search import Loss, Question, Search
 from trt_bisect.precision import PrecisionPlan
 
 Losses = Mapping[PrecisionPlan, Loss]
@@ -65,7 +65,7 @@ class LastRises:
 class GoodOrBad:
     """Forecasts for every boundary two losses: that of no layer in INT8, and a bad one.
 
-    With a culprit kept high, the plan with all other layers in INT8 is forecast as good alone.
+    With a suspect kept high, the plan with all other layers in INT8 is forecast as good alone.
     """
 
     def __init__(self, question: Question) -> None:
@@ -75,8 +75,8 @@ class GoodOrBad:
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:  # noqa: ARG002
         """Returns a good and a bad loss; a good one alone as the class says, and for a plan without INT8."""
-        culprits_kept = self._last in plan.lowered and plan != self._full
-        return (0.0,) if culprits_kept or not plan.lowered & self._movable else (0.0, _BAD)
+        suspects_kept = self._last in plan.lowered and plan != self._full
+        return (0.0,) if suspects_kept or not plan.lowered & self._movable else (0.0, _BAD)
 
     def learn(self, known: Losses) -> None:
         """Does nothing: this forecast uses no measurement."""
