@@ -17,7 +17,8 @@ from typer.main import get_command
 
 from trt_bisect.cli.app import app
 from trt_bisect.jobs.options.commands import COMMANDS, OF_THE_COMMAND_LINE
-from trt_bisect.jobs.options.declare import OptionInfo, Options
+from trt_bisect.jobs.options.declare import Options
+from trt_bisect.jobs.options.option_info import OptionInfo
 from trt_bisect.jobs.options.signatures import described
 
 ROOT = Path(__file__).resolve().parent.parent

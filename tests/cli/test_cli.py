@@ -15,7 +15,8 @@ import pytest
 
 from tests.support import networks
 from tests.support.waiting import wait_until
-from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.results.layer_row import LayerRow
+from trt_bisect.results.run_report import Report
 
 
 def without_times(report):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from trt_bisect import BadInput, open_dataset
-from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.preprocessing import SIDECAR, Preprocessing, preprocessing, read_sidecar
 
 F32 = np.dtype(np.float32)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.support.waiting import LIMIT, wait_until
+from trt_bisect.support import machine
 
 _ROOT = Path(__file__).parents[2]
 _SIZE = 1 << 20
@@ -46,8 +47,10 @@ sys.exit(int(there.recv(64)))
 def serve(address: str) -> None:
     """Forks processes as they are asked for, until standard input ends."""
     from benchmarks.reliability.forked import import_everything
+    from trt_bisect.model import session
 
     import_everything()
+    session.session_threads = lambda: machine.session_threads() or 1  # as in tests/conftest.py
     for name in _PRELOADED:
         importlib.import_module(name)
     gc.collect()

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, SIDECAR, Preprocessing, read_sidecar, save_sidecar
 from trt_bisect.errors import BadInput, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from trt_bisect.data.datasets import Feeds, TensorSpec
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
 _GREY = 114

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 
 _CHANNELS = (1, 3, 4)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.attempt import Attempt, FailedAttempt, attempt
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.evaluator.workers import WorkerPool

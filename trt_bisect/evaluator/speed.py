@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trt_bisect.builder.base import MEASURED, Builder, Engine
 from trt_bisect.builder.timing import Latency
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network

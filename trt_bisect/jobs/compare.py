@@ -80,11 +80,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     board = open_board(options.tensorboard, options.tensorboard_channels)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = (
-            None
-            if model is None
-            else options.network(model, options.shapes, options.low_precision, options.base_precision)
-        )
+        network = None if model is None else options.network(model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
@@ -196,7 +192,7 @@ def _two_networks(
             f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
             "Leave it out, or compare one network.",
         )
-    other = options.network(options.other, None, options.low_precision)
+    other = options.network(options.other, None)
     given = options.calibration if options.inputs is None else options.inputs
     if given is None:
         raise BadInput("There is no input to run: no data was given.", "Give --input with one or more samples.")

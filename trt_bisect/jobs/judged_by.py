@@ -10,7 +10,8 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import Outputs
-from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, open_dataset
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.saved_tensors import inferences, match_names
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import MeasuringOptions

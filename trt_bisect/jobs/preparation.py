@@ -32,7 +32,8 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
-from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, profile_shapes
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
@@ -48,7 +49,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
 from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
@@ -390,5 +391,7 @@ class Preparation:
 
 
 def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
-    """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
+    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
+    if network.low is FP8:
+        return {"typed": "by the operators' schemas, no Relu removed before FP8"}
     return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}

@@ -10,7 +10,7 @@ import numpy as np
 from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.compared import Tensors
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
-from trt_bisect.data.datasets import Feeds, TensorSpec
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.model.matching import Match, Matching, match_inputs, match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import INLINE_UNTIL_BYTES, detach_weights, read_model
 from trt_bisect.model.layers import TensorFacts

@@ -12,8 +12,9 @@ from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
+from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
 from trt_bisect.results.recovery import ALL_HIGH, Recovery
-from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, RECOVER, LayerRow, Report
+from trt_bisect.results.run_report import RECOVER, Report
 
 
 def empty_report(model: str) -> Report:

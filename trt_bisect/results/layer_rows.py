@@ -12,7 +12,8 @@ from trt_bisect.driver.suspects.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.results.run_report import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, Report, RoundedTensor
+from trt_bisect.results.layer_row import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, RoundedTensor
+from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]

@@ -41,7 +41,6 @@ from trt_bisect.precision import Precision
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.source import Calibrating
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
 
@@ -60,16 +59,10 @@ class MeasuringOptions(
 ):
     """The options that plans are prepared and measured with."""
 
-    def network(
-        self,
-        model: str | Path | Network,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        low: LowPrecision | None = None,
-        base: Precision | None = None,
-    ) -> Network:
-        """Returns the network in a file, with the operators, the precisions and the scales of weights asked for."""
-        found = super().network(model, shapes, low or self.low_precision, base or self.base_precision)
-        return found.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else found
+    def adapted(self, network: Network) -> Network:
+        """Returns a network with the precisions that the user fixes, and the scales of weights asked for."""
+        network = super().adapted(network)
+        return network.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else network
 
     def build_options(self) -> BuildOptions:
         """The options as builders take them."""

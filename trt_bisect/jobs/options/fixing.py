@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
@@ -14,7 +13,6 @@ from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
 FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
@@ -70,26 +68,20 @@ class FixedLayerOptions(OperatorOptions):
         """The precision of layers that are not in INT8."""
         return Precision.FP32
 
-    def network(
-        self,
-        model: str | Path | Network,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        low: LowPrecision | None = None,
-        base: Precision | None = None,
-    ) -> Network:
-        """Returns the network in a file, with the precisions that the user fixes.
+    def adapted(self, network: Network) -> Network:
+        """Returns a network with the precisions that the user fixes.
 
         Raises:
-            BadInput: the file, the plan or a pattern cannot be used.
+            BadInput: the plan or a pattern cannot be used.
         """
-        network, high = super().network(model, shapes, low, base), self._layers_high()
+        network, high = super().adapted(network), self._layers_high()
         if not high and self.plan is None and not any(getattr(self, name) for name in FIXING):
             return network
         from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
         from trt_bisect.jobs.plan_file import read_plan
 
         plan = None if self.plan is None else read_plan(self.plan)
-        following = base or self.high_precision
+        following = self.base_precision or self.high_precision
         if plan is not None and plan.high not in (None, following):
             raise BadInput(
                 f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",

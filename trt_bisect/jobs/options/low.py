@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.declare import Options, option
+from trt_bisect.jobs.options.adapting import AdaptingOptions
+from trt_bisect.jobs.options.declare import option
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _FLOAT_LOWS = (str(Precision.FP16), str(Precision.BF16))
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowOptions(Options):
+class LowOptions(AdaptingOptions):
     """The low precision."""
 
     panel: ClassVar[str] = "Engine"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.machine import use_at_most
 from trt_bisect.support.progress import Silent
+from trt_bisect.support.scratch import ScratchFolder
 
 _SECONDS = 1.0
 """Seconds between two messages to the mailbox."""
@@ -67,8 +67,7 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
         return refused
     if parcel.processors is not None:
         use_at_most(parcel.processors)
-    with tempfile.TemporaryDirectory(prefix="trt-bisect-") as scratch:
-        folder = Path(scratch)
+    with ScratchFolder() as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         try:

@@ -17,11 +17,12 @@ from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
+from trt_bisect.results.layer_row import RoundedTensor
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.results.run_report import Report, RoundedTensor
+from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, summary
 from trt_bisect.support.machine import peak_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from trt_bisect.data.array_files import read_archive
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.results.saved_run import INPUTS_JSON, POLYGRAPHY, SAMPLE
 from trt_bisect.support.files import make_folder, write_whole
 

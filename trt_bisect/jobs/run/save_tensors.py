@@ -13,7 +13,7 @@ from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.origins import Origin, activation_origins
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.data.array_files import write_archive
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorFileOptions

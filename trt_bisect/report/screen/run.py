@@ -17,7 +17,8 @@ from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
+from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
+from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import DATA, DOUBTED, listed
 from trt_bisect.support.figures import number, percent
 

@@ -13,7 +13,7 @@ from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
