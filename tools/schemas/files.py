@@ -52,7 +52,7 @@ _TRIED = replace(_KEPT, name="TriedFor").without("cache", "network")
 _REMEDY = shape_of(Remedy).plus(tried=Maybe(_TRIED))
 _TENSOR = replace(shape_of(ExplainedTensorMore), name="ExplainedTensor").plus(shape_of(Figures))
 _LAYER = replace(shape_of(ExplainedLayerMore), name="ExplainedLayer").plus(
-    outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR)
+    outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR), biases=ListOf(_TENSOR)
 )
 _BY_PLAN = {
     "by_input": ListOf(shape_of(ByInputFacts), named=True),
