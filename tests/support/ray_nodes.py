@@ -47,7 +47,7 @@ def ray_cluster(processors=(1, 1)):
     head["ray_client_server_port"] = free_port()
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}")
+        nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}", Path(folder) / "scratch")
         for count in processors:
             nodes.add(count)
         yield nodes
@@ -135,15 +135,18 @@ def patient(get_node):
 
 
 class Nodes:
-    """The cluster, with ``address`` and ``client_address``."""
+    """The cluster, with ``address``, ``client_address`` and ``scratch``, its nodes' folder for temporary files."""
 
-    def __init__(self, cluster, client_address):
+    def __init__(self, cluster, client_address, scratch):
         self.cluster = cluster
+        self.scratch = scratch
+        scratch.mkdir()
         self.address, self.client_address = cluster.address, client_address
 
     def add(self, processors, **environment):
         """A node more."""
-        given = {"object_store_memory": _STORE, "env_vars": {**_PATH, **environment}}
+        environment = {**_PATH, "TMPDIR": str(self.scratch), **environment}
+        given = {"object_store_memory": _STORE, "env_vars": environment}
         node = self.cluster.add_node(wait=False, num_cpus=processors, **given)
         self.cluster._wait_for_node(node, timeout=LIMIT)
         return node
