@@ -131,11 +131,12 @@ class TensorRTWeakBuilder:
         trt = self._rt.module
         definition = self.network_definition(plan)
         config, profile = new_config(self._rt, self._options, self._shapes)
+        used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
-        if Precision.FP16 in plan.precisions:
+        if Precision.FP16 in used:
             config.set_flag(trt.BuilderFlag.FP16)
-        if Precision.BF16 in plan.precisions:
+        if Precision.BF16 in used:
             config.set_flag(trt.BuilderFlag.BF16)
         if self._options.dla is not None:
             use_dla(trt, self._rt.builder, config, self._options.dla)

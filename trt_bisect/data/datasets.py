@@ -269,7 +269,7 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
     if array.ndim != len(spec.shape) or array.ndim == 0:
         raise BadInput(
             f"{source}: '{spec.name}' has shape {list(array.shape)}.",
-            f"{shape_remedy(array.shape, spec)} Stack the samples on the first axis.",
+            f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.",
         )
     if len(array) % batch:
         raise BadInput(

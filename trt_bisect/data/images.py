@@ -68,6 +68,8 @@ class ImageInput:
                 "Give a function that reads it, as module:function.",
             )
         upright = ImageOps.exif_transpose(image) or image
+        if upright.mode == "P":
+            upright = upright.convert("RGBA")
         pixels = np.asarray(self._resized(upright.convert("L" if self.colors == GRAY else "RGB")))
         pixels = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
         values = self._scaled(pixels[..., ::-1] if self.colors == BGR else pixels)

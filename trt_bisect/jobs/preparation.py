@@ -19,7 +19,7 @@ from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
+from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import (
     ONNXRUNTIME,
     choose_engine,
@@ -44,6 +44,7 @@ from trt_bisect.jobs.fixed_layers import refuse_halves
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
+from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
@@ -79,6 +80,7 @@ class Preparation:
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source, network.low.precision)
+        self._judged_by = other_reference(options, network, options.inputs, self.notes.extend)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
@@ -104,7 +106,7 @@ class Preparation:
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
-        prepared = reference[0] if engine == ONNXRUNTIME else None
+        prepared = reference[0] if engine == ONNXRUNTIME and self._judged_by is None else None
         outputs = self._judged_outputs(reference)
         self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         slices = self.judgement.slices(outputs, reference)
@@ -288,20 +290,10 @@ class Preparation:
             self.progress.step(f"sample {number}")
 
         try:
-            with builder.reference() as fp32, builder.build(plan) as int8:
+            with self.reference_engine(builder) as fp32, builder.build(plan) as int8:
                 axis, task = self.options.class_axis, self.judgement.task
-                return worst_inputs(
-                    samples,
-                    fp32,
-                    int8,
-                    rule,
-                    count,
-                    tell,
-                    keep_when_stopped=keep,
-                    class_axis=axis,
-                    slices=slices,
-                    task=task,
-                )
+                given = (samples, fp32, int8, rule, count, tell)
+                return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
         except TrialFailed as failure:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full {self.network.low.title} does not run: "
@@ -336,10 +328,14 @@ class Preparation:
         options = self.options.build_options()
         return options if self.folder is None else replace(options, timing_cache=self.folder / "timing.cache")
 
+    def reference_engine(self, builder: Builder) -> Engine:
+        """Opens the reference that outputs are judged by: the network in FP32, or another network."""
+        return builder.reference() if self._judged_by is None else self._judged_by
+
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))
         try:
-            with builder.reference() as engine:
+            with self.reference_engine(builder) as engine:
                 reference = []
                 for place, sample in enumerate(feeds):
                     self.progress.step(f"input {place}")
@@ -369,7 +365,7 @@ class Preparation:
         return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
-        options = self.options.build_options()
+        options, base = self.options.build_options(), self.options.base_precision
         return {
             "model": self.network.digest(),
             "ranges": ranges.digest(),
@@ -387,11 +383,13 @@ class Preparation:
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
             **({"followers": "int8"} if options.followers_round else {}),
-            **_typed_facts(self.network, options.high),
+            **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
+            **_typed_facts(self.network, {options.high, base}),
+            **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
             **self.options.task_facts(),
         }
 
 
-def _typed_facts(network: Network, high: Precision) -> dict[str, Any]:
+def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
     """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
-    return {"typed": "by the operators' schemas"} if {network.low.precision, high} & FLOAT_TYPES.keys() else {}
+    return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}

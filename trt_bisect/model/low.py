@@ -62,6 +62,11 @@ class FloatType:
         with np.errstate(over="ignore"):
             return np.asarray(values, np.float32).astype(self.dtype).astype(np.float32)
 
+    def positive(self, values: np.ndarray) -> np.ndarray:
+        """Returns positive values rounded to this type, in float32; those that become zero or infinite stay inside."""
+        least = np.float32(np.finfo(np.float32).tiny if self.name == "bfloat16" else 2.0**-24)
+        return np.asarray(np.clip(self.rounded(values), least, np.float32(self.largest)), np.float32)
+
     def holds(self, values: np.ndarray) -> bool:
         """Returns true if this type holds all ``values`` exactly; NaN counts as held."""
         return bool(np.array_equal(self.rounded(values), np.asarray(values, np.float32), equal_nan=True))
@@ -96,6 +101,10 @@ class LowPrecision:
         """Its name in texts, such as ``FP16``."""
         return str(self.precision).upper()
 
+    def oldest_opset(self, base: Precision | None) -> int:
+        """Returns the oldest operators (opset) for its graphs where all that is not low is in ``base``."""
+        return max(self.opset, TYPED_PAIRS_OPSET if base in FLOAT_TYPES and self.needs_ranges else 0)
+
     @property
     def needs_ranges(self) -> bool:
         """True if activations are rounded with scales that come from calibration."""
@@ -112,6 +121,9 @@ _BF16 = FloatType(
 )
 FLOAT_TYPES: Mapping[Precision, FloatType] = {Precision.FP16: _FP16, Precision.BF16: _BF16}
 """The float types that a layer can have instead of float32, low or high."""
+
+TYPED_PAIRS_OPSET = 19
+"""The oldest ONNX operators (opset) whose Q/DQ pairs can be in FP16 or BF16."""
 
 INT8 = LowPrecision(Precision.INT8, 0, _INT8_SLOTS, level=np.dtype(np.int8), levels=127.0)
 FP8 = LowPrecision(Precision.FP8, 19, _FP8_SLOTS, level=np.dtype(ml_dtypes.float8_e4m3fn), levels=448.0)

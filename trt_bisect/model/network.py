@@ -16,19 +16,24 @@ from onnx import numpy_helper
 
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
-from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
-from trt_bisect.model.existing_types import in_question, take_out_types, type_notes
+from trt_bisect.model.existing import ExistingPairs, low_of_pairs, refuse_other_pairs, take_out_pairs
+from trt_bisect.model.existing_types import (
+    base_notes,
+    in_bf16,
+    in_question,
+    raised,
+    take_out_types,
+    type_notes,
+)
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
-from trt_bisect.model.low import FP8, INT8, LowPrecision
+from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
+from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
-
-_ODD_TYPES = ("map_type", "optional_type", "opaque_type")
-_INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +47,8 @@ class Network:
         layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
         low: the low precision in question.
+        base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers
+            read and make have that type too. None: the high precision of each plan, and float32 at low layers.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
@@ -59,6 +66,7 @@ class Network:
     outputs: tuple[TensorSpec, ...]
     has_pairs: bool
     low: LowPrecision = INT8
+    base: Precision | None = None
     notes: tuple[str, ...] = ()
     has_file: bool = True
     typed_in_file: bool = False
@@ -83,9 +91,39 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high."""
-        plan = self.free_plan(chosen, high)
+        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high.
+
+        Layers that only follow are in the base.
+        """
+        plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
+
+    def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
+        """Returns ``plan`` with the layers that only follow in the base: ``high`` where the network has none."""
+        return plan.keeping((layer.index for layer in self.layers if layer.follows), self.base or high)
+
+    def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
+        """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""
+        at_low = {self.base} if self.base is not None and plan.lowered else set()
+        return frozenset(plan.precisions) | at_low
+
+    @property
+    def base_type(self) -> FloatType | None:
+        """The type of the tensors that INT8 and FP8 layers read and make; None for float32."""
+        return FLOAT_TYPES.get(self.base) if self.base is not None and self.low.needs_ranges else None
+
+    def with_base(self, base: Precision) -> Network:
+        """Returns this network with another base.
+
+        Raises:
+            BadInput: its operators are too old for it.
+        """
+        if self.opset < self.low.oldest_opset(base):
+            raise BadInput(
+                f"'{self.source}' was loaded for another base and cannot be measured on one in {base.upper()}.",
+                f"Load it again: load_network(path, base=Precision.{base.name}), or give its path.",
+            )
+        return replace(self, base=base)
 
     def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
         """Returns the plan with the ``chosen`` layers low and the others high, whatever the user fixed."""
@@ -208,14 +246,12 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns this network with the quantizers of its file, including asymmetric ones."""
-        if not self.asymmetric:
-            return self
+        """Returns this network with the quantizers of its file, including asymmetric ones, and without a base."""
         layers = (
             replace(layer, roundings=tuple(rounding.as_in_file() for rounding in layer.roundings))
             for layer in self.layers
         )
-        return replace(self, layers=tuple(layers))
+        return replace(self, layers=tuple(layers), base=None)
 
     def with_one_scale_a_weight(self) -> Network:
         """Returns this network with one scale for each whole weight, instead of one for each output channel.
@@ -239,6 +275,8 @@ class Network:
         sha.update(self.memo["weights"].encode())
         if self.low is not INT8:
             sha.update(self.low.title.encode())
+        if self.base_type is not None:
+            sha.update(f"on a base in {self.base_type.name}".encode())
         if self.per_tensor:
             sha.update(b"one scale a weight")
         for layer in self.layers:
@@ -259,7 +297,11 @@ def _weights_digest(weights: Weights) -> str:
 
 
 def load_network(
-    path: str | Path, shapes: Shapes | None = None, part: str = BEFORE, low: LowPrecision = INT8
+    path: str | Path,
+    shapes: Shapes | None = None,
+    part: str = BEFORE,
+    low: LowPrecision = INT8,
+    base: Precision | None = None,
 ) -> Network:
     """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
@@ -271,31 +313,37 @@ def load_network(
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
         part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
         low: the low precision in question.
+        base: see ``Network``.
 
     Raises:
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low)
+        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low, base)
 
 
-def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision) -> Network:
-    dropped = _drop_odd_outputs(model.graph, source)
+def _prepared(
+    model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision, base: Precision | None
+) -> Network:
+    dropped = drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph, cut = prepare(model, shapes, source, part, low.opset)
-    _refuse_integer_layers(graph, source)
+    graph, cut = prepare(model, shapes, source, part, low.oldest_opset(base))
+    refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
-    low = _low_of_pairs(pairs, low, source)
+    low = low_of_pairs(pairs, low, source)
     in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
+    in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
     skeleton = _export(graph, source)
     weights = detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     if in_type is not None:
         layers = in_question(layers, in_type)
+    if in_base is not None:
+        layers, base = raised(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type))
+    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *base_notes(in_base))
     return Network(
         source=source,
         skeleton=skeleton,
@@ -305,68 +353,11 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
+        base=base,
         notes=tuple(chain([cut.note] if cut else (), of_file, dropped, switch_notes(layers))),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
     )
-
-
-def _low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of a network: that of the pairs in its file, if there are any.
-
-    Raises:
-        BadInput: another one than that of the pairs is asked for.
-    """
-    every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
-    if not every:
-        return low
-    kinds = {FP8 if quantizer.in_fp8 else INT8 for quantizer in every}
-    if low is not INT8 and kinds != {low}:
-        raise BadInput(
-            f"'{source}' came with Q/DQ pairs of {' and '.join(sorted(kind.title for kind in kinds))}: it cannot be "
-            f"measured in {low.title}.",
-            "Give the network without pairs, or leave out --low.",
-        )
-    return FP8 if kinds == {FP8} else INT8
-
-
-def _drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values from ``graph``, in place.
-
-    Returns:
-        A note with their names; nothing if there are none.
-
-    Raises:
-        BadInput: the graph has no other outputs.
-    """
-    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
-    kept = [value for value in graph.output if value.name not in odd]
-    if not kept:
-        raise BadInput(
-            f"'{source}' has no output that is a tensor: {', '.join(odd)}.",
-            "Cut the network before the nodes that make maps (ZipMap) or optional values.",
-        )
-    if not odd:
-        return ()
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del graph.output[:]
-    graph.output.extend(copies)
-    return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
-
-
-def _holds_maps(value: onnx.ValueInfoProto) -> bool:
-    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
-
-
-def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
-    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
-    if found:
-        raise BadInput(
-            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
-            "none of them can be put back into high precision.",
-            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
-        )
 
 
 def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:

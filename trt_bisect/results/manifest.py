@@ -46,7 +46,8 @@ class RunManifest:
         movable = tuple(row.index for row in rows if row.quantizable and not row.fixed)
         fixed = {row.index: Precision(row.fixed) for row in rows if row.fixed}
         high, low = Precision(self.blank.precision), Precision(self.blank.low)
-        return Question(len(rows), movable, self.rule.budget, self.rule.step, high, low, fixed)
+        base = Precision(self.blank.made_of.get("base", high))
+        return Question(len(rows), movable, self.rule.budget, self.rule.step, high, low, fixed, base)
 
     def answered_by(self, report: Report) -> bool:
         """Returns true if a report is of this run or of one with the same question."""

@@ -168,26 +168,27 @@ def recipe_files(
         network: that was measured.
         scales: of all activations, for the calibration cache and the Q/DQ network.
         plan: the recipe's.
-        high: the precision of the layers that are never low.
+        high: the precision of the layers that are never low, where the network has no base.
         weak: the plan under weak typing.
         trt_version: of the TensorRT that will read the calibration cache.
     """
-    low = network.low
+    low, base = network.low, network.base or high
+    used = network.used_precisions(plan)
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
     kept = {
-        layer.name: plan.precisions[layer.index] if layer.quantizable else high
+        layer.name: plan.precisions[layer.index] if layer.quantizable else base
         for layer in network.layers
         if layer.roundings and layer.index not in lowered
     }
-    texts = {PLAN: plan_json(network, kept, high), MODELOPT: modelopt_list(list(kept))}
+    texts = {PLAN: plan_json(network, kept, base), MODELOPT: modelopt_list(list(kept))}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     if network.has_pairs or low is FP8:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
-    flags = flags_of(weak, {*plan.precisions}, CACHE)
+    flags = flags_of(weak, used, CACHE)
     refused = refusals(weak, flags)
     texts[TRTEXEC] = flags_file(flags, refused)
-    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), {*plan.precisions})
+    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), used)
     if low.needs_ranges:
         texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
     texts[README] = readme(network, weak, refused, trt_version)

@@ -35,7 +35,7 @@ class LastRises:
     """Forecasts that a layer adds the loss that it added when it was last measured, or none if it never was."""
 
     def __init__(self, question: Question) -> None:
-        self._high, self._movable = question.high, frozenset(question.quantizable)
+        self._rest, self._movable = question.rest, frozenset(question.quantizable)
         self._rises: dict[int, float] = {}
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:
@@ -46,14 +46,14 @@ class LastRises:
         last = self._last(plan)
         if last < 0:
             return (0.0,)
-        before = assumed.get(plan.keeping({last}, self._high))
+        before = assumed.get(plan.keeping({last}, self._rest))
         return (_BAD if before is None else before + self._rises.get(last, 0.0),)
 
     def learn(self, known: Losses) -> None:
         """Takes the rise of every layer that was measured on both sides; a later measurement replaces an earlier."""
         for plan, loss in known.items():
             last = self._last(plan)
-            before = known.get(plan.keeping({last}, self._high)) if last >= 0 else None
+            before = known.get(plan.keeping({last}, self._rest)) if last >= 0 else None
             if loss is not None and before is not None and math.isfinite(before):
                 self._rises[last] = loss - before
 

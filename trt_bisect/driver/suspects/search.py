@@ -25,9 +25,10 @@ class Question:
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a suspect.
-        high: the precision of layers that are not low.
+        high: the precision of layers that are kept out of the low one.
         low: the low precision.
         fixed: by layer, the precision that the user fixed: every plan has it.
+        base: the precision of the other layers that are not low; None for ``high``.
     """
 
     layers: int
@@ -37,11 +38,18 @@ class Question:
     high: Precision = Precision.FP32
     low: Precision = Precision.INT8
     fixed: Mapping[int, Precision] = field(default_factory=dict)
+    base: Precision | None = None
+
+    @property
+    def rest(self) -> Precision:
+        """The precision of layers that are neither low nor kept."""
+        return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """The plan with the quantizable layers 0..k low, except those ``kept`` high."""
+        """The plan with the quantizable layers 0..k low, except those ``kept`` high, and all others in the base."""
         out = frozenset(kept)
-        plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high, self.low)
+        plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
+        plan = plan if self.rest is self.high else plan.keeping((i for i in out if i <= k), self.high)
         if not self.fixed:
             return plan
         return replace(plan, precisions=tuple(self.fixed.get(i, own) for i, own in enumerate(plan.precisions)))

@@ -75,7 +75,7 @@ def _references(
     preparation: Preparation, experiment: Experiment, feeds: Iterable[Feeds], spill: Spill
 ) -> list[Outputs]:
     references: list[Outputs] = []
-    with experiment.builder.reference() as engine:
+    with preparation.reference_engine(experiment.builder) as engine:
         for place, sample in enumerate(feeds):
             preparation.progress.step(f"input {place}")
             references.append(spill.kept(engine.infer(sample)))

@@ -78,7 +78,8 @@ def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | No
     if units is None:
         units = tuple((k,) for k in network.movable)
     if costs is None:
-        costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), network.low.precision)
+        times = times_by_macs(network, facts_for(network, experiment.feeds[0]))
+        costs = shares(times, network.low.precision, network.base)
     fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision
@@ -95,10 +96,11 @@ def choose_ranges(
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
-    Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe for the judged inputs, among them those on which full INT8 missed, is searched with the promising ones, in
-    one order, and given up as soon as it costs more than another one. Of recipes that cost about the same, that with
-    the smallest mean loss counts: it is the likeliest to hold on other inputs.
+    Ranges with which full INT8 meets the budget on all inputs come first: those in use if full INT8 leaves the usual
+    margin with them, else those with the smallest loss. Without such ranges, a recipe is searched with the promising
+    ones, in one order, for the judged inputs, among them those on which full INT8 missed. It is given up as soon as it
+    costs more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
+    likeliest to hold on other inputs.
 
     Args:
         plans: measures.
@@ -110,7 +112,8 @@ def choose_ranges(
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     own = tried[0]
-    if named or own.meets or len(tried) == 1:
+    most = space.budget * (1.0 - plans.usual_margin.share)
+    if named or len(tried) == 1 or (own.meets and _loss(own) <= most):
         return own.ranges, tuple(tried)
     meeting = [one for one in tried if one.meets]
     if meeting:

@@ -10,6 +10,7 @@ from trt_bisect.jobs.options.declare import Options
 if TYPE_CHECKING:
     from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
+    from trt_bisect.precision import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,11 @@ class AdaptingOptions(Options):
         from trt_bisect.model.low import INT8
 
         return INT8
+
+    @property
+    def base_precision(self) -> Precision | None:
+        """The precision of what is neither low nor kept out of it; None for that of each plan, without an option."""
+        return None
 
     def adapted(self, network: Network) -> Network:
         """Returns a network with what the options ask of it. An override adapts what ``super().adapted`` returns.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trt_bisect.cluster.settings import RETRIES
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import (
-    AUTO,
     BRANCH,
     ENGINE_CHOICES,
     EXPLAIN_NOTHING,
@@ -19,7 +19,6 @@ from trt_bisect.jobs.options.concerns import (
     NONE,
     PER_TENSOR,
     CalibrationOptions,
-    ClusterOptions,
     DataOptions,
     EngineOptions,
     ExplainOptions,
@@ -30,8 +29,9 @@ from trt_bisect.jobs.options.concerns import (
 )
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.fixing import FixedLayerOptions
+from trt_bisect.jobs.options.goal import TargetOptions
 from trt_bisect.jobs.options.judging import DIRECTIONS, AccuracyOptions, JudgeOptions
-from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, TEXTS, WHOLE
 from trt_bisect.jobs.options.low import LowOptions
 from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.jobs.options.pictures import PictureOptions
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.source import Calibrating
     from trt_bisect.model.network import Network
+
+MIXED = "mixed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,55 +123,6 @@ class WithoutRecipeOptions(FixedSearchOptions):
     accept: bool = fixed(False)
 
 
-MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
-LAYERS, FUSED = "layers", "fused"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetOptions(Options):
-    """The goal of ``recover``."""
-
-    panel: ClassVar[str] = "Goal"
-
-    target: float | None = option(None, kind=NUMBER, help="The least accuracy that is still good.")
-    drop: str | float | None = option(
-        None,
-        kind=SHARE,
-        help="Or how much of FP32's accuracy may be lost: 0.01, or 1% of it. Without both nothing may be lost.",
-    )
-    budget: str | float | None = option(
-        None,
-        kind=SHARE,
-        help="The most accurate plan that gives up at most this share of INT8's gain in speed, 0.05 or 5%, is found.",
-    )
-    cost: str | Path = option(
-        AUTO,
-        kind=WORD_OR_FILE,
-        choices=(AUTO, MACS, MEASURED_TIME),
-        help="The cost of a layer that stays high: of its multiply-adds (macs), measured on the engine, the better of "
-        "these (auto), or a CSV with layer, int8, fp16, fp32.",
-    )
-    together: str = option(
-        LAYERS,
-        choices=(LAYERS, FUSED),
-        noun="way of moving together",
-        help="fused: layers that TensorRT fuses, or that share an input, move together.",
-    )
-    plans: int | None = option(
-        None,
-        kind=WHOLE,
-        least=1,
-        help="By so many plans the first recipe may be made cheaper.",
-        otherwise="400, or 60 where each takes an engine or an accuracy",
-    )
-    remedies: bool = option(
-        True,
-        kind=SWITCH,
-        flag="--remedies/--no-remedies",
-        help="Single tensors may get the scales of other calibrators, so that fewer layers stay high.",
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecoverOptions(FixedSearchOptions, AccuracyOptions, TargetOptions):
     """The options of ``recover``."""
@@ -180,21 +133,27 @@ class RecoverOptions(FixedSearchOptions, AccuracyOptions, TargetOptions):
             raise BadInput(f"--task {self.task} and an accuracy cannot decide both.", "Leave out one of the two.")
 
     precision: str = option(
-        "fp32",
+        "",
         choices=("fp32", "fp16", MIXED),
         noun="precision",
-        help="Of the layers that are not low; with mixed each has the cheaper one that will do.",
+        help="Of the layers that are kept out of the low precision; with mixed each has the cheaper one that will do.",
+        otherwise="that of --base, else fp32",
     )
 
     @property
     def highs(self) -> tuple[Precision, ...]:
-        """The precisions that layers not in INT8 can have."""
-        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (Precision(self.precision),)
+        """The precisions that layers kept out of the low one can have."""
+        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (super().high_precision,)
 
     @property
     def high_precision(self) -> Precision:
         """The precision of plans that are measured before the search chooses between several."""
         return self.highs[0]
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +191,9 @@ class WorstOptions(WithoutRecipeOptions):
         help="A folder for worst.json, worst.csv and worst.npz, which 'run' takes as inputs.",
     )
     inputs: Any = fixed(None)
+    load_outputs: str | Path | None = fixed(None)
     samples: int | None = fixed(None)
-    precision: str = fixed("fp32")
+    precision: str = fixed("")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +203,7 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The samples to run.",
         otherwise="the calibration data",
         stands_for="INPUT.npz",
@@ -270,6 +230,13 @@ class CompareOptions(TensorOptions, LowOptions):
 
     panel: ClassVar[str] = "Comparison"
 
+    other: str | Path | Network | None = option(
+        None,
+        kind=FILE,
+        flag="",
+        help="A second network, such as a quantized export of the first: each runs as its file says, and layers are "
+        "matched. On the command line the second argument.",
+    )
     recipe: str | Path | None = option(
         None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
     )
@@ -299,12 +266,17 @@ class CompareOptions(TensorOptions, LowOptions):
 
     @property
     def high_precision(self) -> Precision:
-        """The precision of layers that are not in INT8: that of the recipe, or FP32."""
-        if self.recipe is None:
-            return super().high_precision
+        """The precision of the layers of ``--high``."""
+        return self.base_precision
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one: that of the recipe, or FP32."""
+        if self.base or self.recipe is None:
+            return super().base_precision
         from trt_bisect.jobs.plan_file import read_plan
 
-        return read_plan(self.recipe).high or super().high_precision
+        return read_plan(self.recipe).high or super().base_precision
 
     def _layers_high(self) -> Sequence[str]:
         recipe = () if self.recipe is None else (f"recipe:{name_of(self.recipe)}",)
@@ -347,6 +319,7 @@ class LayersOptions(DataOptions, OperatorOptions, LowOptions):
     calibration: Any = fixed(None)
     inputs: Any = fixed(None)
     dataset: Any = fixed(None)
+    base: str = fixed("")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,11 +66,11 @@ class FixedLayerOptions(OperatorOptions):
         from trt_bisect.jobs.plan_file import read_plan
 
         plan = None if self.plan is None else read_plan(self.plan)
-        if plan is not None and plan.high not in (None, self.high_precision):
+        following = self.base_precision or self.high_precision
+        if plan is not None and plan.high not in (None, following):
             raise BadInput(
-                f"In '{plan.source}' layers that are not in INT8 are in {plan.high}, here they are in "
-                f"{self.high_precision}.",
-                f"Add --precision {plan.high}, or take 'high' out of a copy of the plan.",
+                f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
+                f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
             )
         if self.scoped:
             network = scoped(network, self.scoped, self.high_precision)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 
 
@@ -14,6 +15,7 @@ class _RunRecoverSensitivity(TypedDict, total=False):
     """Of run, recover, sensitivity."""
 
     dataset: Any
+    load_outputs: str | Path | None
     samples: int | None
     precision: str
     output: str | Path | StagedFile | None
@@ -66,6 +68,7 @@ class _RunRecoverSensitivityWorst(TypedDict, total=False):
     task: str | None
     score_threshold: float
     iou: float
+    reference: str | Path | Network | None
     metric: str | Callable[..., Any]
     direction: str
     outputs: Sequence[str]
@@ -89,6 +92,7 @@ class RunKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitiv
     force_int8: bool
     tactic_sources: Sequence[str]
     low: str
+    base: str
     strategy: str
     curve: str
     tensorboard: str | Path | None
@@ -97,6 +101,7 @@ class RunKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitiv
     try_remedies: bool
     save_tensors: str
     max_size: float
+    polygraphy_json: bool
 
 
 class RecoverKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitivityWorst, total=False):
@@ -105,6 +110,7 @@ class RecoverKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSens
     threshold: float | None
     engine: str
     low: str
+    base: str
     target: float | None
     drop: str | float | None
     budget: str | float | None
@@ -119,6 +125,7 @@ class SensitivityKeywords(_RunRecoverSensitivity, _All, _RunRecoverSensitivityWo
 
     engine: str
     low: str
+    base: str
 
 
 class WorstKeywords(_All, _RunRecoverSensitivityWorst, total=False):
@@ -127,6 +134,7 @@ class WorstKeywords(_All, _RunRecoverSensitivityWorst, total=False):
     threshold: float | None
     engine: str
     low: str
+    base: str
     calibration: Any
     output: str | Path | None
     steps: int | None
@@ -139,9 +147,11 @@ class CompareKeywords(_All, total=False):
     threshold: float | None
     engine: str
     low: str
+    base: str
     tensorboard: str | Path | None
     tensorboard_channels: int
     output: str | Path | None
+    other: str | Path | Network | None
     recipe: str | Path | None
     fp32: str | Path | None
     int8: str | Path | None

@@ -25,7 +25,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
 from trt_bisect.cluster.ray_workers import needs
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
@@ -37,8 +37,7 @@ from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
 from trt_bisect.jobs.remote.worker import RunRequest
-from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.unknown_ops import BEFORE
+from trt_bisect.model.network import Network
 from trt_bisect.results.run_report import Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
@@ -47,9 +46,10 @@ from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder, write_whole
 
 _FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
+_OF_NETWORK = ("low", "base", "precision", "unknown_ops")
 _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
-    *("plugins", "ort_ops"),
+    *("plugins", "ort_ops", "reference", "load_outputs"),
 )
 
 
@@ -62,7 +62,7 @@ class WantedRun:
 
 
 def run_elsewhere(
-    cluster: ClusterOptions, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
+    cluster: ClusterSettings, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Does runs on a Ray cluster, as many at once as it has places; each folder ends as after a run here.
 
@@ -142,9 +142,9 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
-    network = model if isinstance(model, Network) else load_network(model, shapes, asked.get("unknown_ops", BEFORE))
     fixing = {name: asked.pop(name) for name in FIXING if name in asked}
-    network = RunOptions(precision=asked.get("precision", "fp32"), **fixing).network(network, None)
+    kept = {name: asked[name] for name in _OF_NETWORK if name in asked}
+    network = RunOptions(**kept, **fixing).network(model, shapes)
     if isinstance(asked.get("labels"), (str, Path)):
         asked["labels"] = read_labels(Path(asked["labels"]))
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})

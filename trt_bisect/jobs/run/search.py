@@ -68,7 +68,7 @@ def _sides(
     """By layer that pieces of an NVIDIA engine or whole engines blame, the plans without and with it."""
     steps = () if in_pieces is None else (*in_pieces.steps, *findings.steps)
     return {
-        step.layers[0]: (step.plan.keeping(step.layers, question.high), step.plan)
+        step.layers[0]: (step.plan.keeping(step.layers, question.rest), step.plan)
         for step in steps
         if step.suspect and len(step.layers) == 1
     }
