@@ -43,6 +43,8 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 '''
 
+_LINE = 120
+
 
 def pages() -> dict[Path, str]:
     """The content of each command's page, with its options as they are declared now."""
@@ -120,7 +122,10 @@ def _base(commands: Sequence[str]) -> str:
 
 
 def _typed_dict(name: str, bases: Sequence[str], words: str, keys: Sequence[tuple[str, str]]) -> str:
-    head = f"class {name}({', '.join(bases or ['TypedDict'])}, total=False):"
+    given = [*(bases or ["TypedDict"]), "total=False"]
+    head = f"class {name}({', '.join(given)}):"
+    if len(head) > _LINE:
+        head = "\n    ".join([f"class {name}(", *(f"{each}," for each in given)]) + "\n):"
     lines = ["", *(f"    {key}: {annotation}" for key, annotation in keys)] if keys else []
     return "\n".join([head, f'    """{words}"""', *lines]) + "\n"
 

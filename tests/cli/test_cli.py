@@ -35,9 +35,12 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     assert lines[0][:3] == ["MISSES:", "full", "INT8"]
     assert ["NEXT:", "trtexec", f"--onnx={tmp_path}/run/recipe/network.qdq.onnx", "--stronglyTyped"] in lines
     assert lines[lines.index(["Culprit", "Op", "Drop", "Gain", "Taken", "back", "Cause"]) + 1][0] == "ip2"
-    curve = next(k for k, line in enumerate(lines) if line[:3] == ["LayerName", "LayerShape", "Similarity%"])
+    title = ["LayerName", "LayerShape", "OutputShape", "Similarity%"]
+    curve = next(k for k, line in enumerate(lines) if line[:4] == title)
     [marked] = [line for line in lines[curve:] if line[-1] == "culprit"]
     assert marked[0] == "prob_ip2"
+    [conv1] = [line for line in lines[curve:] if line[0] == "prob_conv1"]
+    assert "".join(conv1[1:7]) == "[1,20,24,24][1,10]"
     assert "'ip2' is the culprit" in out
     report = json.loads((tmp_path / "run/report.json").read_text())
     contract = (

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.two_networks import TwoNetworks
 
 EXPORTS = Path(__file__).parents[1] / "files" / "quantized"
 FLOAT = EXPORTS / "fp32.onnx"
@@ -172,3 +173,19 @@ def test_a_reference_of_other_outputs_is_refused(tmp_path):
     paths = networks.save(wide, tmp_path), networks.save(narrow, tmp_path, "narrow.onnx")
     with pytest.raises(BadInput, match="No output of"):
         trt_bisect.run(paths[0], networks.samples(wide, 2), reference=paths[1], **FAST)
+
+
+def test_in_little_memory_the_tensors_are_the_same():
+    """In groups of 4 kB network runs in segments, and gives what it gives in one piece."""
+    first, second = trt_bisect.load_network(FLOAT), trt_bisect.load_network(EXPORTS / "brevitas-layers.onnx")
+    sample = {"x": X["x"][:1]}
+    few, whole = (TwoNetworks(first, second, sample, memory) for memory in (1 << 14, 1 << 30))
+    assert few.groups > 3
+    assert whole.groups == 1
+    found = [
+        {name: (one[name], other[name]) for one, other in both.on(sample, 0) for name in one} for both in (few, whole)
+    ]
+    assert found[0].keys() == found[1].keys() == few.origins.keys()
+    for name, runs in found[1].items():
+        for one, other in zip(found[0][name], runs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -138,6 +138,28 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     return network.fixing({k: network.low.precision if k <= place else precision for k in network.quantizable})
 
 
+def leaving_out(network: Network, only: Sequence[str], precision: Precision) -> Network:
+    """Returns the network with all quantizable layers high but those that patterns name; unchanged without patterns.
+
+    Raises:
+        BadInput: a pattern matches no layer that can be low.
+    """
+    if not only:
+        return network
+    named = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
+    return network.fixing({k: precision for k in network.quantizable if k not in named})
+
+
+def with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
+    """Returns the network with one scale for each weight of the layers that patterns name.
+
+    Raises:
+        BadInput: a pattern matches nothing.
+    """
+    chosen = {layer.index for pattern in patterns for layer in matching(network, pattern)}
+    return network.with_one_scale_a_weight(chosen) if chosen else network
+
+
 def _layers_for(network: Network, pattern: str, precision: Precision) -> Iterable[int]:
     """The layers of a pattern; for INT8 those that can be in INT8.
 
@@ -201,8 +223,10 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
     return (f"fixed by you: {fixed}",) if fixed else ()
 
 
-def refuse_halves(network: Network, engine: str) -> None:
-    """Raises BadInput if the weights or the activations of a layer alone are to be in INT8 on an NVIDIA engine."""
+def refuse_emulated_only(network: Network, engine: str) -> None:
+    """Raises BadInput for an NVIDIA engine if one side of a layer alone is to be in INT8, or activations in INT16."""
+    if network.low.wide and engine != ONNXRUNTIME:
+        raise BadInput(f"The engine '{engine}' has no 16-bit activations.", "Add --engine onnxruntime: it emulates.")
     halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
     name = next((layer.name for layer in network.layers if layer.fixed in halves), None)
     if name is not None and engine != ONNXRUNTIME:

@@ -40,7 +40,7 @@ from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.fed_data import faint_note
-from trt_bisect.jobs.fixed_layers import refuse_halves
+from trt_bisect.jobs.fixed_layers import refuse_emulated_only
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
@@ -49,7 +49,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
 from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
@@ -92,7 +92,7 @@ class Preparation:
         self._check_outputs()
         refuse_without_low(self.network)
         engine = self._engine()
-        refuse_halves(self.network, engine)
+        refuse_emulated_only(self.network, engine)
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
@@ -391,5 +391,7 @@ class Preparation:
 
 
 def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
-    """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
+    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
+    if network.low is FP8:
+        return {"typed": "by the operators' schemas, no Relu removed before FP8"}
     return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}

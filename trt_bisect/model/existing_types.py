@@ -101,7 +101,9 @@ def base_notes(in_base: Collection[str] | None) -> Iterator[str]:
 
 
 def type_notes(layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None) -> Iterator[str]:
-    """Yields a note on a network that is in FP16 or BF16 in its file; none if ``in_type`` is None."""
+    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file; ``in_type`` is None else."""
+    if low.wide:
+        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
     if in_type is not None:
         count = sum(layer.quantizable for layer in layers)
         yield (

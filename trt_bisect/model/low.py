@@ -7,7 +7,7 @@ and BF16 are *float types*: a layer reads, computes and writes values of that ty
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import ml_dtypes
@@ -83,6 +83,7 @@ class LowPrecision:
         float_type: of the other kind; None for a quantized one.
         level: of a quantized one: the dtype of the stored values.
         levels: the largest stored value; a scale is the largest magnitude divided by it.
+        wide: activations are rounded to INT16 and weights to this precision; an experiment, which no engine runs.
     """
 
     precision: Precision
@@ -91,15 +92,16 @@ class LowPrecision:
     float_type: FloatType | None = None
     level: np.dtype[np.generic] | None = None
     levels: float = 0.0
+    wide: bool = False
 
-    def __reduce__(self) -> tuple[Callable[[Precision], LowPrecision], tuple[Precision]]:
+    def __reduce__(self) -> tuple[Callable[[Precision, bool], LowPrecision], tuple[Precision, bool]]:
         """Makes a copy that travelled the one of this process again: code asks which one it is with ``is``."""
-        return find_low, (self.precision,)
+        return find_low, (self.precision, self.wide)
 
     @property
     def title(self) -> str:
         """Its name in texts, such as ``FP16``."""
-        return str(self.precision).upper()
+        return "W8A16" if self.wide else str(self.precision).upper()
 
     def oldest_opset(self, base: Precision | None) -> int:
         """Returns the oldest operators (opset) for its graphs where all that is not low is in ``base``."""
@@ -129,15 +131,19 @@ INT8 = LowPrecision(Precision.INT8, 0, _INT8_SLOTS, level=np.dtype(np.int8), lev
 FP8 = LowPrecision(Precision.FP8, 19, _FP8_SLOTS, level=np.dtype(ml_dtypes.float8_e4m3fn), levels=448.0)
 FP16 = LowPrecision(Precision.FP16, float_type=_FP16)
 BF16 = LowPrecision(Precision.BF16, 13, float_type=_BF16)
+W8A16 = replace(INT8, opset=21, wide=True)
+"""Weights in INT8 and activations in INT16, which ONNX can write from opset 21 on; TensorRT has nothing like it."""
 LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, FP16, BF16, FP8)}
 
 
-def find_low(precision: str | Precision) -> LowPrecision:
-    """Returns a low precision by its name.
+def find_low(precision: str | Precision, wide: bool = False) -> LowPrecision:
+    """Returns a low precision by its name; with ``wide`` the one with activations in INT16.
 
     Raises:
         BadInput: there is none of that name.
     """
+    if wide:
+        return W8A16
     for known, low in LOWS.items():
         if str(precision) == str(known):
             return low

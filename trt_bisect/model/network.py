@@ -52,7 +52,7 @@ class Network:
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
-        per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
+        one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
@@ -70,7 +70,7 @@ class Network:
     notes: tuple[str, ...] = ()
     has_file: bool = True
     typed_in_file: bool = False
-    per_tensor: bool = False
+    one_scale: frozenset[int] = frozenset()
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
@@ -146,6 +146,10 @@ class Network:
     @cached_property
     def _small_constants(self) -> dict[str, onnx.TensorProto]:
         return {t.name: t for t in self.skeleton.graph.initializer if t.name not in self.weights}
+
+    def has_constant(self, name: str) -> bool:
+        """Returns true for the name of a constant of the graph."""
+        return name in self.weights or name in self._small_constants
 
     def constant(self, name: str) -> np.ndarray:
         """The values of a constant of the graph.
@@ -253,16 +257,22 @@ class Network:
         )
         return replace(self, layers=tuple(layers), base=None)
 
-    def with_one_scale_a_weight(self) -> Network:
+    def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
         """Returns this network with one scale for each whole weight, instead of one for each output channel.
 
         Weights that have quantizers in the file keep them.
+
+        Args:
+            chosen: the indices of the layers; None for all.
         """
+        indices = frozenset(range(len(self.layers)) if chosen is None else chosen)
         layers = (
             replace(layer, roundings=tuple(r if r.fixed else replace(r, axis=None) for r in layer.roundings))
+            if layer.index in indices
+            else layer
             for layer in self.layers
         )
-        return replace(self, layers=tuple(layers), per_tensor=True)
+        return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
         """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded.
@@ -277,8 +287,8 @@ class Network:
             sha.update(self.low.title.encode())
         if self.base_type is not None:
             sha.update(f"on a base in {self.base_type.name}".encode())
-        if self.per_tensor:
-            sha.update(b"one scale a weight")
+        if self.one_scale:
+            sha.update(f"one scale a weight of {sorted(self.one_scale)}".encode())
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             if layer.fixed is not None and not layer.quantizable:

@@ -12,7 +12,7 @@ from trt_bisect.model.followers import followed_tensors
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes
 from trt_bisect.model.low import FLOAT_TYPES, FloatType, LowPrecision
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, scale_in, symmetric, weight_quantizer
+from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, weight_quantizer
 from trt_bisect.model.typed import TypedSlots, carries, typed_slots
 from trt_bisect.precision import Precision
 
@@ -67,7 +67,7 @@ class RoundingCache:
     def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
         if rounding.is_weight:
             return (weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low),)
-        return (symmetric(scale_in(low, self._scales[rounding.tensor]), low=low),)
+        return (activation_quantizer(low, self._scales[rounding.tensor]),)
 
     def has_scale(self, tensor: str) -> bool:
         """Returns true if the scales have an activation."""

@@ -57,6 +57,7 @@ class LayerRow:
         taken_back: of a culprit, the similarity of the recipe with this layer in INT8 too, on an input that misses.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
+        output_shape: of the final output ``output``, which was compared; ``shape`` is that of the layer's own output.
     """
 
     index: int
@@ -82,6 +83,7 @@ class LayerRow:
     taken_back: float | None = None
     suspect: str = ""
     fixed: str = ""
+    output_shape: tuple[int | str | None, ...] | None = None
 
 
 def row_from_json(record: Mapping[str, Any]) -> LayerRow:
@@ -91,7 +93,7 @@ def row_from_json(record: Mapping[str, Any]) -> LayerRow:
         KeyError, TypeError: the record is none.
     """
     fields = dict(record)
-    fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
+    fields |= {key: tuple(record[key]) for key in ("shape", "output_shape") if record.get(key) is not None}
     fields["rounds"] = tuple(
         checked(RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])})) for rounded in record["rounds"]
     )

@@ -24,7 +24,7 @@ from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
 from trt_bisect.results.run_changes import RunChanges
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.plain_json import plain
+from trt_bisect.support.plain_json import plain, shape_text
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
@@ -265,7 +265,8 @@ class Report(WithRecipe):
         return [
             {
                 **vars(row),
-                "shape": None if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape),
+                "shape": None if row.shape is None else shape_text(row.shape),
+                "output_shape": None if row.output_shape is None else shape_text(row.output_shape),
                 "rounds": " ".join(rounded.tensor for rounded in row.rounds),
                 "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
             }

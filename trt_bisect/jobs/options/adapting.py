@@ -26,7 +26,7 @@ class AdaptingOptions(Options):
 
     @property
     def base_precision(self) -> Precision | None:
-        """The precision of what is neither low nor kept out of it; None for that of each plan, without an option."""
+        """The precision of what is neither low nor kept out of the low one; None for that of each plan."""
         return None
 
     def adapted(self, network: Network) -> Network:

@@ -15,7 +15,7 @@ from trt_bisect.precision import Precision
 if TYPE_CHECKING:
     from trt_bisect.model.network import Network
 
-FIXING = ("high", "keep_low", "plan", "scoped")
+FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The names of these options."""
 
 
@@ -48,6 +48,21 @@ class FixedLayerOptions(OperatorOptions):
         otherwise="no layer is fixed by its place",
     )
 
+    only: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        help="The only layers that may be in INT8, named in the same ways, such as op:Conv; all others stay high; may "
+        "be repeated.",
+        otherwise="all that TensorRT can run in INT8",
+    )
+    one_scale: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        help="Layers whose weights have one scale each, and not one for each output channel, named in the same ways, "
+        "such as op:MatMul; may be repeated.",
+        otherwise="a scale for each output channel",
+    )
+
     @property
     def high_precision(self) -> Precision:
         """The precision of layers that are not in INT8."""
@@ -60,9 +75,9 @@ class FixedLayerOptions(OperatorOptions):
             BadInput: the plan or a pattern cannot be used.
         """
         network, high = super().adapted(network), self._layers_high()
-        if not high and not self.keep_low and not self.scoped and self.plan is None:
+        if not high and self.plan is None and not any(getattr(self, name) for name in FIXING):
             return network
-        from trt_bisect.jobs.fixed_layers import fixed_network, scoped
+        from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
         from trt_bisect.jobs.plan_file import read_plan
 
         plan = None if self.plan is None else read_plan(self.plan)
@@ -72,6 +87,7 @@ class FixedLayerOptions(OperatorOptions):
                 f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
                 f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
             )
+        network = leaving_out(with_one_scale(network, self.one_scale), self.only, self.high_precision)
         if self.scoped:
             network = scoped(network, self.scoped, self.high_precision)
         return fixed_network(network, high, self.keep_low, plan, self.high_precision)

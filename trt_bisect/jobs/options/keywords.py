@@ -39,6 +39,8 @@ class _All(TypedDict, total=False):
     keep_low: Sequence[str]
     plan: Any
     scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
     ort_ops: Sequence[str]
     unknown_ops: str
     memory: int
@@ -81,18 +83,31 @@ class _RunRecoverSensitivityWorst(TypedDict, total=False):
     build_timeout: float | None
 
 
-class RunKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitivityWorst, total=False):
+class _RunRecoverSensitivityWorstCompare(TypedDict, total=False):
+    """Of run, recover, sensitivity, worst, compare."""
+
+    engine: str
+    low: str
+    activations: str
+    base: str
+
+
+class RunKeywords(
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecover,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
+):
     """Of ``trt_bisect.run``."""
 
     threshold: float | None
     share: float
-    engine: str
     workspace: int | None
     optimization_level: int | None
     force_int8: bool
     tactic_sources: Sequence[str]
-    low: str
-    base: str
     strategy: str
     curve: str
     tensorboard: str | Path | None
@@ -104,13 +119,17 @@ class RunKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitiv
     polygraphy_json: bool
 
 
-class RecoverKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSensitivityWorst, total=False):
+class RecoverKeywords(
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecover,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
+):
     """Of ``trt_bisect.recover``."""
 
     threshold: float | None
-    engine: str
-    low: str
-    base: str
     target: float | None
     drop: str | float | None
     budget: str | float | None
@@ -120,34 +139,30 @@ class RecoverKeywords(_RunRecoverSensitivity, _All, _RunRecover, _RunRecoverSens
     remedies: bool
 
 
-class SensitivityKeywords(_RunRecoverSensitivity, _All, _RunRecoverSensitivityWorst, total=False):
+class SensitivityKeywords(
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
+):
     """Of ``trt_bisect.sensitivity``."""
 
-    engine: str
-    low: str
-    base: str
 
-
-class WorstKeywords(_All, _RunRecoverSensitivityWorst, total=False):
+class WorstKeywords(_All, _RunRecoverSensitivityWorst, _RunRecoverSensitivityWorstCompare, total=False):
     """Of ``trt_bisect.worst``."""
 
     threshold: float | None
-    engine: str
-    low: str
-    base: str
     calibration: Any
     output: str | Path | None
     steps: int | None
     keep: int
 
 
-class CompareKeywords(_All, total=False):
+class CompareKeywords(_All, _RunRecoverSensitivityWorstCompare, total=False):
     """Of ``trt_bisect.compare``."""
 
     threshold: float | None
-    engine: str
-    low: str
-    base: str
     tensorboard: str | Path | None
     tensorboard_channels: int
     output: str | Path | None

@@ -13,6 +13,7 @@ from trt_bisect.precision import Precision
 if TYPE_CHECKING:
     from trt_bisect.model.low import LowPrecision
 
+INT16 = "int16"
 LOWS = tuple(map(str, (Precision.INT8, Precision.FP16, Precision.BF16, Precision.FP8)))
 BASES = tuple(map(str, (Precision.FP32, Precision.FP16, Precision.BF16)))
 _FLOAT_LOWS = (str(Precision.FP16), str(Precision.BF16))
@@ -31,6 +32,13 @@ class LowOptions(AdaptingOptions):
         help="The low precision in question: int8, fp16, bf16, or fp8 (E4M3). fp16 and bf16 need no calibration.",
     )
 
+    activations: str = option(
+        LOWS[0],
+        choices=(LOWS[0], INT16),
+        noun="type of activations",
+        help="int16 is an experiment in the emulation only: weights in INT8, activations in 16 bits. TensorRT has no "
+        "16-bit activations, so no engine can be built.",
+    )
     base: str = option(
         "",
         choices=BASES,
@@ -42,6 +50,8 @@ class LowOptions(AdaptingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.activations == INT16 and self.low != LOWS[0]:
+            raise BadInput(f"--activations {INT16} does not go with --low {self.low}.", "Leave out one of the two.")
         if self.low in _FLOAT_LOWS and self.base not in ("", str(Precision.FP32)):
             raise BadInput(
                 f"--low {self.low} and --base {self.base} leave no layer in FP32.",
@@ -58,4 +68,4 @@ class LowOptions(AdaptingOptions):
         """The low precision in question."""
         from trt_bisect.model.low import find_low
 
-        return find_low(self.low)
+        return find_low(self.low, self.activations == INT16)

@@ -43,10 +43,10 @@ class OperatorOptions(AdaptingOptions):
     )
 
     def network(self, model: str | Path | Network, shapes: Mapping[str, tuple[int, ...]] | None) -> Network:
-        """Returns the network that the options ask for.
+        """Returns a network with what the options ask of it.
 
         Args:
-            model: its file, or a network that is read already, which keeps its low precision where INT8 is asked for.
+            model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
             shapes: of dynamic inputs, for a file.
 
         Raises:
@@ -61,13 +61,13 @@ class OperatorOptions(AdaptingOptions):
         low: LowPrecision | None = None,
         base: Precision | None = None,
     ) -> Network:
-        """Returns the network in a file, with these operators; one that is read already with these precisions.
+        """Returns a network with these operators and nothing else that the options ask for.
 
         Args:
-            model: the file, or the network.
-            shapes: of dynamic inputs.
+            model: its file, or one that is read already.
+            shapes: of dynamic inputs, for a file.
             low: the low precision; None for INT8, or that of a network that is read already.
-            base: of the network, see there; None for that of each plan.
+            base: see ``Network``; None for that of each plan.
 
         Raises:
             BadInput: a library or the file cannot be used.

@@ -46,11 +46,12 @@ from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder, write_whole
 
 _FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
-_OF_NETWORK = ("low", "base", "precision", "unknown_ops")
 _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
     *("plugins", "ort_ops", "reference", "load_outputs"),
 )
+_OF_NETWORK = ("low", "activations", "base", "precision", "weight_scales", "unknown_ops")
+"""The options, besides those that fix layers, that change the network; it is read here."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         str(job.folder),
         versions(),
         processors,
+        fixing,
     )
     content = _pickled(parcel)
     folder = _Folder(job, history, connection.say)

@@ -13,6 +13,7 @@ from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
@@ -54,7 +55,7 @@ def blank_report(
         precision=str(high),
         low=str(network.low.precision),
         versions=dict(versions),
-        layers=blank_rows(network.layers, high),
+        layers=blank_rows(network.layers, high, network.base or high),
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
         notes=tuple(dict.fromkeys(notes)),
@@ -92,8 +93,11 @@ def assemble(
         *files.notes,
     ]
     text = summary(network, rule, measured, similarity, filled.by_input, answer)
+    shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
+    shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
     return replace(
         filled,
+        layers=tuple(replace(row, output_shape=shapes.get(row.output)) for row in filled.layers),
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
         answer=answer,
         overflows=overflows,
