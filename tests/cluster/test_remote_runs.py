@@ -85,7 +85,7 @@ def test_errors_are_those_of_a_run_here(lenet, tmp_path, ray_nodes):
         ),
     ]
     found = done(ClusterSettings(ray_nodes.address), jobs)
-    said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot travel"]
+    said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot be sent"]
     for job, text in zip(jobs, said, strict=True):
         assert isinstance(found[job.folder], BadInput)
         assert text in str(found[job.folder])

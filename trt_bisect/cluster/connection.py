@@ -41,7 +41,7 @@ class Connection:
             self._worker.ask(("connect", address), _JOIN_SECONDS)
         except TrialFailed as failure:
             raise BadInput(
-                f"What answers at '{address}' cannot be joined as a Ray cluster: {first_line(failure)}",
+                f"'{address}' answers, but cannot be joined as a Ray cluster: {first_line(failure)}",
                 "Give the address that 'ray start --head' printed, or ray://HOST:10001 for its client server.",
             ) from failure
 

@@ -28,7 +28,7 @@ _BOTH = "Give with --load-outputs what the network gave for the samples of --inp
 
 
 class _Reference:
-    """What the engines of this module have in common: they say nothing of layers, and stay open."""
+    """The base of the engines of this module: they report nothing on layers, and stay open."""
 
     ran: Mapping[int, str] = MappingProxyType({})
     messages: tuple[str, ...] = ()
