@@ -9,7 +9,7 @@ from trt_bisect.analyzer.advisor import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.overflow import RangeFault, range_faults
 from trt_bisect.builder.base import EMULATED, Builder
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.model.low import LOWS
