@@ -237,6 +237,9 @@ def test_a_margin_is_left_on_all_inputs_given_but_one_in_twenty(narrow, margin, 
         assert not row.culprit or row.taken_back < 1.0 - (1.0 - margin) * budget
     if not margin:
         assert second > 0.8 * budget
+    only_its_margin = any(row.culprit and row.taken_back >= 1.0 - budget for row in report.layers)
+    assert ("or its margin" in report.summary) == only_its_margin
+    assert only_its_margin == (margin > 0.0)
 
 
 def test_of_few_inputs_all_of_the_loss_may_be_used(narrow):

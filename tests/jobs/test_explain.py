@@ -25,7 +25,7 @@ from trt_bisect.support.progress import Silent
 
 TENSOR = (
     "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr atol rtol fp32 int8 clipped "
-    "histogram channels"
+    "histogram channels map"
 ).split()
 
 

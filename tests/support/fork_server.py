@@ -28,7 +28,7 @@ from tests.support.waiting import LIMIT, wait_until
 from trt_bisect.support import machine
 
 _ROOT = Path(__file__).parents[2]
-_SIZE = 1 << 20
+_SIZE = 1 << 24
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """A process with threads cannot be forked."""
 _COMMAND = "from trt_bisect.cli import main; main()"
@@ -72,7 +72,7 @@ def serve(address: str) -> None:
             os.close(ended)
         if listener in ready:
             asking, _ = listener.accept()
-            message, files, _, _ = socket.recv_fds(asking, _SIZE, 3)
+            message, files, _, _ = socket.recv_fds(asking, 1 << 20, 3)
             pid = os.fork()
             if pid == 0:
                 listener.close()
@@ -123,7 +123,7 @@ class ForkedProcess:
     def __init__(self, address: str, code: str, arguments: tuple, folder: Path | None, environment: dict | None):
         self._there = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._there.connect(address)
-        self._printed = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
+        self._printed = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
         asked = {"code": code, "arguments": [str(one) for one in arguments], "folder": str(folder or Path.cwd())}
         asked["environment"] = dict(os.environ if environment is None else environment)
         with Path(os.devnull).open() as nothing:
@@ -145,13 +145,15 @@ class ForkedProcess:
         assert code is not None, "it never ended"
         return code
 
-    def communicate(self) -> tuple[str, str]:
-        """What it has printed until its end."""
-        self.wait()
-        for file in self._printed:
-            file.seek(0)
-        out, err = (file.read() for file in self._printed)
+    def printed(self) -> tuple[str, str]:
+        """Returns what it has printed so far."""
+        out, err = (os.pread(file.fileno(), _SIZE, 0).decode() for file in self._printed)  # its own place stays
         return out, err
+
+    def communicate(self) -> tuple[str, str]:
+        """Returns what it has printed until its end."""
+        self.wait()
+        return self.printed()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

@@ -147,6 +147,10 @@ class Network:
     def _small_constants(self) -> dict[str, onnx.TensorProto]:
         return {t.name: t for t in self.skeleton.graph.initializer if t.name not in self.weights}
 
+    def has_constant(self, name: str) -> bool:
+        """Returns true for the name of a constant of the graph."""
+        return name in self.weights or name in self._small_constants
+
     def constant(self, name: str) -> np.ndarray:
         """The values of a constant of the graph.
 

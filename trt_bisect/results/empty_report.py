@@ -13,7 +13,7 @@ from trt_bisect.errors import NothingMeasured
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
 from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
-from trt_bisect.results.recovery import ALL_HIGH, Recovery
+from trt_bisect.results.recovery import ACCURACY, ALL_HIGH, Recovery
 from trt_bisect.results.run_report import RECOVER, Report
 
 
@@ -49,8 +49,8 @@ def empty_report(model: str) -> Report:
     )
 
 
-def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]:
-    """Returns one row for each layer, not tried yet and in the ``high`` precision."""
+def blank_rows(layers: Iterable[Layer], high: Precision, base: Precision) -> tuple[LayerRow, ...]:
+    """Returns one row for each layer, not tried yet: in the ``high`` precision, or the ``base`` if it only follows."""
     return tuple(
         LayerRow(
             index=layer.index,
@@ -62,9 +62,9 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
             drop=None,
             culprit=False,
             outcome=NOT_TRIED,
-            asked=str(layer.fixed or high),
+            asked=str(layer.fixed or (high if layer.quantizable else base)),
             ran="",
-            recipe=str(layer.fixed or high),
+            recipe=str(layer.fixed or (high if layer.quantizable else base)),
             why_not=layer.why_not,
             fixed=str(layer.fixed or ""),
         )
@@ -103,7 +103,15 @@ def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report
         exit_code=0 if found.meets and not high and not found.moves else 1,
         latency=found.latency,
         started=found.started,
+        accuracy=_accuracy(found),
     )
+
+
+def _accuracy(found: Recovery) -> dict[str, float | None] | None:
+    """The accuracies of FP32, full INT8 and the recipe where an accuracy decides; else None."""
+    if found.figure != ACCURACY:
+        return None
+    return {"fp32": found.target["reference"], "int8": found.measured["int8"], "recipe": found.measured["recipe"]}
 
 
 def _recovered_rows(found: Recovery, graph: Mapping[str, Any], high: Mapping[str, str]) -> tuple[LayerRow, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
@@ -171,6 +172,7 @@ def find_set(
     alone: Sensitivities | None,
     limit: int,
     mended: Kept = frozenset(),
+    dearest: float = inf,
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high.
 
@@ -181,6 +183,7 @@ def find_set(
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
         mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
+        dearest: the search is given up where each set would cost more; then all units stay high.
     """
     rankings = orders(space, alone)
     if alone is None:
@@ -188,7 +191,7 @@ def find_set(
         rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
     if mended:
         rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
-    return drive(cheapest(space, rankings, limit, alone), measure)
+    return drive(cheapest(space, rankings, limit, alone, dearest), measure)
 
 
 def retuned(

@@ -55,7 +55,7 @@ def blank_report(
         precision=str(high),
         low=str(network.low.precision),
         versions=dict(versions),
-        layers=blank_rows(network.layers, high),
+        layers=blank_rows(network.layers, high, network.base or high),
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
         notes=tuple(dict.fromkeys(notes)),
