@@ -107,13 +107,14 @@ class FixedSearchOptions(MeasuringOptions):
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
     tactic_sources: Sequence[str] = fixed(())
-    tensorboard: str | Path | None = fixed(None)
-    tensorboard_channels: int = fixed(0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutRecipeOptions(FixedSearchOptions):
     """The options of commands that measure in this process, write no recipe and record no history."""
+
+    tensorboard: str | Path | None = fixed(None)
+    tensorboard_channels: int = fixed(0)
 
     holdout: float = fixed(0.0)
     margin: float = fixed(0.0)

@@ -130,6 +130,8 @@ class RecoverKeywords(TypedDict, total=False):
     retries: int
     output: str | Path | StagedFile | None
     history: str | Path
+    tensorboard: str | Path | None
+    tensorboard_channels: int
     progress: Progress | None
     accuracy: str | Callable[..., Any] | None
     labels: Any
