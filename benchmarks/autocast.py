@@ -56,7 +56,7 @@ def _networks(folder: Path) -> list[tuple[str, Path, Path]]:
 def _worst_cosine(network: Network, reference: Network, inputs: np.ndarray) -> float | None:
     """The worst cosine of the first output, all layers in FP16, with FP32; None if it is not finite."""
     exact = OnnxRuntimeBuilder(reference, {}, BuildOptions()).reference()
-    low = OnnxRuntimeBuilder(network, {}, BuildOptions()).build(network.plan(network.quantizable))
+    low = OnnxRuntimeBuilder(network, {}, BuildOptions()).build(network.free_plan(network.quantizable))
     found = []
     for x in inputs:
         one, two = (next(iter(engine.infer({"x": x}).values())).astype(np.float64).ravel() for engine in (exact, low))

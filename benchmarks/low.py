@@ -1,6 +1,7 @@
 """The strategies ``branch`` and ``exhaustive`` in each low precision: engines, CPU seconds, and their ratio.
 
 python -m benchmarks.low FOLDER NETWORK DATA [--low int8 fp16 bf16 fp8]
+python -m benchmarks.low FOLDER NAME         NAME is one of benchmarks.networks, such as MobileNetV2 or ResNet-50
 
 CPU seconds of the whole command, not wall time: they hold on a busy machine too. INT8 and FP8 take their ranges from a
 calibration cache, so that no calibration is counted.
@@ -17,6 +18,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks.networks import CASES, write
 
 _STRATEGIES = ("exhaustive", "branch")
 
@@ -39,12 +42,16 @@ def main() -> None:
     """Prints a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("network", type=Path)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("network")
+    parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--low", nargs="*", default=["int8", "fp16", "bf16", "fp8"])
     given = parser.parse_args()
-    network, data = given.network, given.data
     given.folder.mkdir(parents=True, exist_ok=True)
+    cases = {case.name: case for case in CASES}
+    if given.data is None:
+        network, data = write(cases[given.network], given.folder)
+    else:
+        network, data = Path(given.network), given.data
     sample, cache = given.folder / "sample.npz", given.folder / "ranges.cache"
     with np.load(data) as arrays:
         np.savez(sample, **{name: values[:1] for name, values in arrays.items()})

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.support.machine import peak_bytes
 

@@ -9,6 +9,7 @@ written by hand. A page that is missing is begun; it needs a line in ``mkdocs.ym
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from typer.main import get_command
 
 from trt_bisect.cli.app import app
 from trt_bisect.jobs.options.commands import COMMANDS, OF_THE_COMMAND_LINE
-from trt_bisect.jobs.options.declare import OptionInfo, Options
+from trt_bisect.jobs.options.declare import Options
+from trt_bisect.jobs.options.option_info import OptionInfo
 from trt_bisect.jobs.options.signatures import described
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "commands"
 KEYWORDS = ROOT / "trt_bisect" / "jobs" / "options" / "keywords.py"
 
+_WORTH_A_BASE = 4
+"""Keywords that the same commands take get a base class from this number on."""
 _BEGIN = "<!-- options: made by tools/make_options.py -->"
 _END = "<!-- end of options -->"
 _BLOCK = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
@@ -35,8 +39,11 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 '''
+
+_LINE = 120
 
 
 def pages() -> dict[Path, str]:
@@ -85,16 +92,42 @@ def _plain_row(parameter: Any) -> str:
 
 
 def keywords() -> str:
-    """The content of ``keywords.py``."""
-    classes = [_keywords(name, options) for name, options in COMMANDS.items()]
-    return "\n\n".join([_MODULE, *classes])
+    """The content of ``keywords.py``: a class for each command, with a base for the keywords of the same commands."""
+    takers: dict[tuple[str, str], list[str]] = {}
+    for command, options in COMMANDS.items():
+        for info in options.declared():
+            if info.name not in options.POSITIONAL:
+                takers.setdefault((info.name, info.annotation), []).append(command)
+    by_commands: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for keyword, commands in takers.items():
+        by_commands.setdefault(tuple(commands), []).append(keyword)
+    shared = {who: found for who, found in by_commands.items() if len(who) > 1 and len(found) >= _WORTH_A_BASE}
+    bases = [_typed_dict(_base(who), (), f"Of {', '.join(who)}.", found) for who, found in shared.items()]
+    return "\n\n".join([_MODULE, *bases, *(_keywords_of(command, takers, shared) for command in COMMANDS)])
 
 
-def _keywords(command: str, options: type[Options]) -> str:
-    lines = [f"class {command.title()}Keywords(TypedDict, total=False):", f'    """Of ``trt_bisect.{command}``."""', ""]
-    positional = getattr(options, "POSITIONAL", ())
-    lines += [f"    {info.name}: {info.annotation}" for info in options.declared() if info.name not in positional]
-    return "\n".join(lines) + "\n"
+def _keywords_of(
+    command: str,
+    takers: Mapping[tuple[str, str], Sequence[str]],
+    shared: Mapping[tuple[str, ...], Sequence[tuple[str, str]]],
+) -> str:
+    own = [keyword for keyword, who in takers.items() if command in who and tuple(who) not in shared]
+    bases = [_base(who) for who in shared if command in who]
+    return _typed_dict(f"{command.title()}Keywords", bases, f"Of ``trt_bisect.{command}``.", own)
+
+
+def _base(commands: Sequence[str]) -> str:
+    """``_RunRecover`` for the keywords that ``run`` and ``recover`` share; ``_All`` for those of every command."""
+    return "_All" if len(commands) == len(COMMANDS) else f"_{''.join(map(str.title, commands))}"
+
+
+def _typed_dict(name: str, bases: Sequence[str], words: str, keys: Sequence[tuple[str, str]]) -> str:
+    given = [*(bases or ["TypedDict"]), "total=False"]
+    head = f"class {name}({', '.join(given)}):"
+    if len(head) > _LINE:
+        head = "\n    ".join([f"class {name}(", *(f"{each}," for each in given)]) + "\n):"
+    lines = ["", *(f"    {key}: {annotation}" for key, annotation in keys)] if keys else []
+    return "\n".join([head, f'    """{words}"""', *lines]) + "\n"
 
 
 def main() -> None:

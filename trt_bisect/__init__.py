@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.data.datasets import open_dataset
-    from trt_bisect.driver.culprits.bisect import bisect
-    from trt_bisect.driver.culprits.exhaustive import exhaustive
-    from trt_bisect.driver.culprits.search import Question, drive
+    from trt_bisect.driver.suspects.bisect import bisect
+    from trt_bisect.driver.suspects.exhaustive import exhaustive
+    from trt_bisect.driver.suspects.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.history.store import History
     from trt_bisect.jobs.check import check
@@ -56,19 +56,19 @@ _HOME = {
     "Precision": "precision",
     "PrecisionPlan": "precision",
     "Profile": "results.profile",
-    "Question": "driver.culprits.search",
+    "Question": "driver.suspects.search",
     "Regression": "results.regression",
     "Report": "results.run_report",
     "TrtBisectError": "errors",
     "WorstReport": "results.worst",
     "all_but": "precision",
-    "bisect": "driver.culprits.bisect",
+    "bisect": "driver.suspects.bisect",
     "calibrate": "calibration.collect",
     "check": "jobs.check",
     "compare": "jobs.compare",
     "compare_arrays": "analyzer.judge",
-    "drive": "driver.culprits.search",
-    "exhaustive": "driver.culprits.exhaustive",
+    "drive": "driver.suspects.search",
+    "exhaustive": "driver.suspects.exhaustive",
     "find_metric": "analyzer.metrics",
     "format_cache": "calibration.cache",
     "list_engines": "builder.engines",

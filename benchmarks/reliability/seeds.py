@@ -111,12 +111,16 @@ class Seeds:
     networks: dict[str, Seed]
     files: dict[str, Path]
     finished: dict[str, Path]
-    bomb: Path
     suite: Path
 
     @property
     def plain(self) -> Seed:
         return self.networks["chain"]
+
+    @cached_property
+    def bomb(self) -> Path:
+        """Made when it is asked for: packing 3 GiB takes seconds."""
+        return _bomb(self.suite.parent)
 
 
 def make_seeds(folder: Path) -> Seeds:
@@ -138,7 +142,7 @@ def make_seeds(folder: Path) -> Seeds:
     shutil.copy(seeds["residual"].data, quantized / "data.npz")
     seeds["quantized"] = Seed("quantized", quantized)
     files, suite = _files(seeds["chain"], finished["chain"], folder), _suite(seeds["chain"], folder)
-    return Seeds(seeds, files, finished, _bomb(folder), suite)
+    return Seeds(seeds, files, finished, suite)
 
 
 def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -38,6 +38,10 @@ from trt_bisect.history.store import HISTORY
 
 _MONDAY = datetime(2026, 10, 19, 1, 30, tzinfo=timezone.utc)
 _SUITE = """
+[defaults]
+strategy = "bisect"
+explain = "none"
+
 [[network]]
 name = "steady"
 model = "steady.onnx"
@@ -107,7 +111,7 @@ def _make_suite(folder: Path) -> None:
     model = networks.chain(depth=3)
     networks.save(model, folder, "steady.onnx")
     np.savez(folder / "steady.npz", **networks.samples(model))
-    save_digits(folder)
+    save_digits(folder, 8)
     (folder / "trt-bisect.toml").write_text(_SUITE)
 
 

@@ -7,10 +7,13 @@ import pytest
 
 from tests.model.test_existing_types import fp8_network, typed
 from tests.support.fp16_networks import NETWORKS, encoder, restorer, written
+from tests.support.networks import residual, samples, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.model.low import BF16, FP8, FP16
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network
+from trt_bisect.precision import Precision
 
 pytest.importorskip("tensorrt_rtx_bindings")
 
@@ -53,3 +56,24 @@ def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, l
     builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
     for chosen in (network.quantizable, network.quantizable[::2]):
         assert builder.serialize(network.free_plan(chosen)).data
+
+
+@pytest.mark.parametrize("base", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize(("low", "kind"), [(INT8, "INT8"), (FP8, "FP8")])
+def test_low_base_and_raised_layers_are_parsed_and_built(low, kind, base, tmp_path):
+    model = residual(2)
+    network = load_network(save(model, tmp_path), {"x": (1, 3, 16, 16)}, low=low, base=base)
+    scales = calibrate(network, [{"x": each[None]} for each in samples(model)["x"]], "minmax").scales
+    builder = make_builder("tensorrt-rtx", "strong", network, scales, BuildOptions(high=Precision.FP32), {})
+    first, *others = network.quantizable
+    for plan in (network.full(base), network.plan(others, Precision.FP32), network.plan((), base)):
+        definition = builder.network_definition(plan).network
+        layers = (definition.get_layer(i) for i in range(definition.num_layers))
+        made = {layer.name: layer.get_output(0).dtype.name for layer in layers}
+        own, wide = {Precision.FP16: "HALF", Precision.BF16: "BF16"}[base], network.layers[first].name
+        raised = plan.precisions[first] is Precision.FP32
+        weighted = {network.layers[k].name for k in network.quantizable} & made.keys()
+        assert {made[name] for name in weighted - {wide}} == {own}
+        assert made[wide] == ("FLOAT" if raised else own)
+        assert (kind in made.values()) is bool(plan.lowered)
+        assert builder.serialize(plan).data

@@ -16,7 +16,7 @@ from trt_bisect.builder.cuda_memory import Buffer, Device
 from trt_bisect.builder.gpu import Gpu
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.layers import Layer
 

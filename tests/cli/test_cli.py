@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from tests.support import networks
-from tests.support.waiting import LIMIT, wait_until
-from trt_bisect.results.run_report import LayerRow, Report
-
-COMMAND = [sys.executable, "-c", "from trt_bisect.cli import main; main()"]
+from tests.support.waiting import wait_until
+from trt_bisect.results.layer_row import LayerRow
+from trt_bisect.results.run_report import Report
 
 
 def without_times(report):
@@ -36,9 +35,12 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     assert lines[0][:3] == ["MISSES:", "full", "INT8"]
     assert ["NEXT:", "trtexec", f"--onnx={tmp_path}/run/recipe/network.qdq.onnx", "--stronglyTyped"] in lines
     assert lines[lines.index(["Culprit", "Op", "Drop", "Gain", "Taken", "back", "Cause"]) + 1][0] == "ip2"
-    curve = next(k for k, line in enumerate(lines) if line[:3] == ["LayerName", "LayerShape", "Similarity%"])
+    title = ["LayerName", "LayerShape", "OutputShape", "Similarity%"]
+    curve = next(k for k, line in enumerate(lines) if line[:4] == title)
     [marked] = [line for line in lines[curve:] if line[-1] == "culprit"]
     assert marked[0] == "prob_ip2"
+    [conv1] = [line for line in lines[curve:] if line[0] == "prob_conv1"]
+    assert "".join(conv1[1:7]) == "[1,20,24,24][1,10]"
     assert "'ip2' is the culprit" in out
     report = json.loads((tmp_path / "run/report.json").read_text())
     contract = (
@@ -209,7 +211,7 @@ def lines_in(file):
 @pytest.mark.slow
 @pytest.mark.subprocess
 @pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
-def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
+def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, forks, tmp_path):
     """kill -9 again and again, each time twice as many trials later as the last time, until the run gets to its end."""
     model = networks.depthwise()
     networks.plant_between(model, "block1.depthwise", "block1.project")
@@ -217,20 +219,18 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, tmp_path):
     np.savez(tmp_path / "data.npz", **networks.samples(model))
     arguments = ["run", str(path), "--calibration", str(tmp_path / "data.npz"), "--metric", "sqnr"]
     arguments += ["--strategy", strategy]
-    subprocess.run([*COMMAND, *arguments, "-o", str(tmp_path / "whole")], capture_output=True, check=False)
+    forks.run(*arguments, "-o", tmp_path / "whole")
     journal, kills = tmp_path / "cut/journal.jsonl", 0
     while True:
         known = lines_in(journal)
-        process = subprocess.Popen(
-            [*COMMAND, *arguments, "-o", str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = forks.start(*arguments, "-o", tmp_path / "cut")
         wait_until(
             lambda process=process, more=known + 2**kills: process.poll() is not None or lines_in(journal) > more
         )
         time.sleep(0.01 * kills)
         if process.poll() is not None:
             break
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         kills += 1
     assert kills
@@ -279,17 +279,12 @@ def endless_feeds(folder, begun):
 
 
 @pytest.mark.subprocess
-def test_ctrl_c_is_130_and_one_line(lenet, tmp_path):
+def test_ctrl_c_is_130_and_one_line(forks, lenet, tmp_path):
     feeds = endless_feeds(tmp_path, tmp_path / "begun")
-    process = subprocess.Popen(
-        [*COMMAND, "run", str(lenet / "lenet.onnx"), "--calibration", feeds, "-o", str(tmp_path / "r")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = forks.start("run", lenet / "lenet.onnx", "--calibration", feeds, "-o", tmp_path / "r")
     wait_until((tmp_path / "begun").exists)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=LIMIT)
+    _, err = process.communicate()
     assert process.returncode == 130
     assert "goes on from what was measured" in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -351,14 +346,14 @@ def test_worst_prints_and_saves(command, lenet, tmp_path):
 
 
 @pytest.mark.subprocess
-def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(lenet, tmp_path):
+def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(forks, lenet, tmp_path):
     feeds = endless_feeds(tmp_path, tmp_path / "begun")
     arguments = ["worst", str(lenet / "lenet.onnx"), "--calibration", str(lenet / "calibration.npz")]
     arguments += ["--dataset", feeds, "-o", str(tmp_path / "w")]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = forks.start(*arguments)
     wait_until((tmp_path / "begun").exists)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=LIMIT)
+    out, err = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "the search was stopped" in out

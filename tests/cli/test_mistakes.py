@@ -51,6 +51,12 @@ MISTAKES = [
         "numpy.expand_dims(array, 1)",
     ),
     Mistake(
+        "pixels in one row",
+        "run {f}/net.onnx --calibration {f}/one_row.npz",
+        "shape [4, 144]",
+        "array.reshape(-1, 3, 8, 6)",
+    ),
+    Mistake(
         "array of another name",
         "run {f}/net.onnx --calibration {f}/other_name.npz",
         "no input 'y'",
@@ -170,6 +176,7 @@ def _write_data(place):
     np.savez(place / "uint8.npz", x=(values * 255).astype(np.uint8))
     np.savez(place / "half.npz", x=values.astype(np.float16))
     np.savez(place / "no_channel.npz", x=values[:, 0])
+    np.savez(place / "one_row.npz", x=values[:4].reshape(4, -1))
     np.savez(place / "other_name.npz", y=values)
 
 

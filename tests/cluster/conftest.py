@@ -7,7 +7,11 @@ import pytest
 def ray_nodes():
     """A Ray cluster of this machine: a head, and two nodes of one processor each. It ends with the last test here."""
     pytest.importorskip("ray")
-    from tests.support.ray_nodes import ray_cluster
+    from tests.support.ray_nodes import SharedConnections, ray_cluster
+    from trt_bisect.cluster import connection
 
-    with ray_cluster() as nodes:
+    shared = SharedConnections()
+    with ray_cluster() as nodes, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "Worker", shared)
         yield nodes
+        shared.end()

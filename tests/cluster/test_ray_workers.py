@@ -122,7 +122,7 @@ def test_a_network_travels_without_losing_a_bit(tmp_path):
     assert again.digest() == network.digest()
 
 
-def test_a_worker_that_is_killed_costs_its_try(cluster, tmp_path):
+def test_a_worker_that_is_killed_costs_its_try_and_leaves_no_files(cluster, tmp_path, ray_nodes):
     """The first try of a plan kills its worker; the second one finds a file and goes on."""
     pool = (opened := cluster()).pool(
         subject(faulty(plan_3=partial(fake_builders.kill_once, tmp_path / "killed"))), None
@@ -134,6 +134,7 @@ def test_a_worker_that_is_killed_costs_its_try(cluster, tmp_path):
     lost = [text for text in opened.said if "lost" in text]
     assert len(lost) == 1
     assert lost[0].startswith("Try 1 of 3 of a plan was lost with its worker: ")
+    assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
 def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster):
@@ -281,6 +282,7 @@ def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, strat
     assert without_times(elsewhere) == without_times(here)
     for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
         assert (tmp_path / "b" / "run" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+    assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
 def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_nodes):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trt_bisect import BadInput, open_dataset
-from trt_bisect.data.datasets import TensorSpec, profile_shapes
+from trt_bisect.data.datasets import profile_shapes
+from trt_bisect.data.feeds import TensorSpec
 
 IMAGE = TensorSpec("image", np.dtype(np.float32), (1, 2, 3))
 TOKENS = TensorSpec("ids", np.dtype(np.int64), (None, None))

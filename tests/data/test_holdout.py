@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trt_bisect import BadInput
-from trt_bisect.data.datasets import TensorSpec, open_dataset
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.holdout import hold_out, split
 
 SPECS = (TensorSpec("x", np.dtype(np.float32), (None, 1)),)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from trt_bisect import BadInput, open_dataset
-from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.preprocessing import SIDECAR, Preprocessing, preprocessing, read_sidecar
 
 F32 = np.dtype(np.float32)
@@ -67,6 +67,16 @@ def test_one_channel_is_grey(tmp_path):
     Image.fromarray(np.full((5, 5), 51, np.uint8)).save(tmp_path / "a.png")
     [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 1, 5, 5)),))
     np.testing.assert_allclose(found, 0.2, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_palette_with_transparent_colours_is_read_without_a_warning(tmp_path):
+    colours = np.arange(12, dtype=np.uint8).reshape(4, 3)
+    image = Image.fromarray(np.array([[0, 1], [2, 3]], np.uint8), "P")
+    image.putpalette(colours.tobytes())
+    image.save(tmp_path / "a.png", transparency=bytes([0, 255, 255, 128]))
+    [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 3, 2, 2)),), scale=1)
+    np.testing.assert_array_equal(found[0], colours.reshape(2, 2, 3).transpose(2, 0, 1))
 
 
 def test_pictures_are_made_the_size_of_the_input(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from trt_bisect import BadInput, open_dataset
-from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 X = TensorSpec("x", F32, (1, 2, 3))

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.culprits.search import drive
 from trt_bisect.driver.recipes.cheapest import cheapest
 from trt_bisect.driver.recipes.front_path import path
-from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
 from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
 from trt_bisect.driver.recipes.within_budget import within
+from trt_bisect.driver.suspects.search import drive
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 
@@ -95,6 +95,22 @@ def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
         back = chosen.kept - {unit}
         assert space.plan(back) in asked
         assert network.loss(space.all - back) > space.budget
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), units=st.integers(17, 40), share=st.floats(0.02, 0.5))
+def test_ending_dear_orders_early_leaves_the_cheapest_recipe_as_it_is(seed, units, share):
+    network = Network(seed, units)
+    space = space_of(units, share * network.loss(range(units)), network.costs)
+    rankings = orders(space, drive(sensitivities(MeasuredSets(space)), network.measure_all))
+    network.asked.clear()
+    apart = [drive(cheapest(space, [ranking], 0), network.measure_all) for ranking in rankings]
+    each_to_the_end, network.asked = set(network.asked), []
+    together = drive(cheapest(space, rankings, 0), network.measure_all)
+    assert len(network.asked) <= len(each_to_the_end)
+    lowest = [drive(lowered(MeasuredSets(space), space.all, ranking), network.measure_all) for ranking in rankings]
+    first = min(range(len(rankings)), key=lambda order: space.price(lowest[order]))
+    assert together.kept == apart[first].kept
 
 
 def planted(*groups):

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.search import Question, drive
 from trt_bisect.driver.recipes.cheapest import cheapest
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.search import Question, drive
 from trt_bisect.precision import int8_set
 
 BUDGET = 0.01
@@ -39,7 +39,7 @@ class Additive:
 @pytest.mark.parametrize("driver", [exhaustive, bisect])
 def test_nothing_wrong_names_nobody(driver):
     found = drive(driver(question(50)), Additive(dict.fromkeys(range(50), 1e-05)))
-    assert found.culprits == ()
+    assert found.suspects == ()
     assert found.full == pytest.approx(5e-4)
 
 
@@ -48,7 +48,7 @@ def test_nothing_wrong_names_nobody(driver):
 def test_planted_culprits_are_found_and_no_other(driver, culprits):
     losses = Additive({**dict.fromkeys(range(50), 1e-06), **dict.fromkeys(culprits, 0.3)})
     found = drive(driver(question(50)), losses)
-    assert found.culprits == culprits
+    assert found.suspects == culprits
 
 
 def test_exhaustive_measures_one_plan_a_quantizable_layer():
@@ -60,7 +60,7 @@ def test_exhaustive_measures_one_plan_a_quantizable_layer():
 def test_bisect_takes_about_log2_plans_a_culprit():
     losses = Additive({200: 0.3, 700: 0.2})
     found = drive(bisect(question(1000)), losses)
-    assert found.culprits == (200, 700)
+    assert found.suspects == (200, 700)
     assert len(losses.seen) <= 2 * (math.ceil(math.log2(1000)) + 1) + 2
 
 
@@ -68,7 +68,7 @@ def test_bisect_takes_about_log2_plans_a_culprit():
 def test_bisect_takes_few_more_plans_than_going_through_where_culprits_stand_close(distance):
     culprits = tuple(range(0, 120, distance))
     losses = Additive(dict.fromkeys(culprits, 0.3))
-    assert drive(bisect(question(120)), losses).culprits == culprits
+    assert drive(bisect(question(120)), losses).suspects == culprits
     assert len(losses.seen) <= 1.25 * 122
 
 
@@ -79,7 +79,7 @@ def test_masked_culprit_is_found_behind_the_first():
         return 0.5 if 10 in plan.int8 else 0.2 if 30 in plan.int8 else 0.0
 
     for driver in (exhaustive, bisect):
-        assert drive(driver(question(40)), losses).culprits == (10, 30)
+        assert drive(driver(question(40)), losses).suspects == (10, 30)
 
 
 def test_non_monotone_losses_give_real_boundaries_only():
@@ -90,14 +90,14 @@ def test_non_monotone_losses_give_real_boundaries_only():
 
     for driver in (exhaustive, bisect):
         found = drive(driver(question(40)), losses)
-        assert found.culprits == (10,)
+        assert found.suspects == (10,)
 
 
 def test_loss_that_accumulates_blames_nobody_and_the_recipe_still_meets_the_threshold():
     costs = {i: 0.001 + i * 1e-5 for i in range(40)}
     for driver in (exhaustive, bisect):
         found = drive(driver(question(40)), Additive(costs))
-        assert found.culprits == ()
+        assert found.suspects == ()
     recipe = recipe_of(40, Additive(costs))
     assert recipe.meets
     most_int8 = next(n for n in range(40, 0, -1) if sum(sorted(costs.values())[:n]) <= BUDGET)
@@ -113,7 +113,7 @@ def recipe_of(layers, losses):
 @pytest.mark.parametrize("driver", [exhaustive, bisect])
 def test_failed_builds_are_gone_around_and_are_no_culprits(driver):
     found = drive(driver(question(30)), Additive({20: 0.3}, failing={5, 12}))
-    assert found.culprits == (20,)
+    assert found.suspects == (20,)
     assert found.set_aside == (5, 12)
     recipe = recipe_of(30, Additive({20: 0.3}, failing={5, 12}))
     assert recipe.kept == {5, 12, 20}
@@ -127,14 +127,14 @@ def test_bisect_goes_around_a_boundary_that_cannot_be_built():
         return None if max(plan.int8, default=-1) == 7 else 0.3 * (3 in plan.int8)
 
     found = drive(bisect(question(16)), losses)
-    assert found.culprits == (3,)
+    assert found.suspects == (3,)
     assert found.set_aside == ()
 
 
 def test_everything_fails():
     for driver in (exhaustive, bisect):
         found = drive(driver(question(8)), lambda plan: None)
-        assert found.culprits == ()
+        assert found.suspects == ()
         assert found.set_aside == tuple(range(8))
 
 
@@ -143,7 +143,7 @@ def test_infinite_loss_is_a_culprits():
         return math.inf if 4 in plan.int8 else 0.0
 
     for driver in (exhaustive, bisect):
-        assert drive(driver(question(10)), losses).culprits == (4,)
+        assert drive(driver(question(10)), losses).suspects == (4,)
 
 
 def test_layers_that_only_follow_are_never_in_int8():
@@ -154,7 +154,7 @@ def test_layers_that_only_follow_are_never_in_int8():
         return 0.3 * (6 in plan.int8)
 
     found = drive(exhaustive(question(10, (0, 3, 6, 9))), losses)
-    assert found.culprits == (6,)
+    assert found.suspects == (6,)
     assert all(plan <= {0, 3, 6, 9} for plan in seen)
 
 
@@ -170,7 +170,7 @@ def test_on_monotone_losses_bisect_and_exhaustive_agree(case):
     costs |= dict.fromkeys(culprits, 0.05)
     losses = Additive(costs)
     one, other = drive(exhaustive(question(layers)), losses), drive(bisect(question(layers)), losses)
-    assert one.culprits == other.culprits == tuple(sorted(culprits))
+    assert one.suspects == other.suspects == tuple(sorted(culprits))
     recipe = recipe_of(layers, losses)
     assert recipe.meets
     assert recipe.kept == culprits
@@ -190,13 +190,13 @@ def test_what_bisect_reports_is_a_boundary_it_measured_on_both_sides(layers, dat
     ask = question(layers)
     found = drive(bisect(ask), losses)
     for step in found.steps:
-        if step.culprit:
+        if step.suspect:
             without = step.plan.keeping(step.layers)
             assert table[step.plan.key()] == step.loss
             assert table[without.key()] == step.before or not without.int8
             assert step.loss - step.before >= step.rise >= ask.step
             assert all(step.loss - loss >= ask.step for loss in _losses_of_parts(without, measured))
-    assert set(found.culprits) | set(found.set_aside) <= set(range(layers))
+    assert set(found.suspects) | set(found.set_aside) <= set(range(layers))
 
 
 def _losses_of_parts(plan, measured):
@@ -209,7 +209,7 @@ def test_a_layer_that_takes_back_a_dip_is_no_culprit(driver):
     """Layers 4 and 5 undo what layer 3 costs, layer 6 undoes that, within the budget; layer 7 alone is bad."""
     curve = (0.0, 0.0, 0.0, 0.0, 0.0049, 0.001, 0.0004, 0.0055, 0.3)
     found = drive(driver(question(8)), lambda plan: curve[max(plan.int8, default=-1) + 1])
-    assert found.culprits == (7,)
+    assert found.suspects == (7,)
 
 
 @settings(max_examples=200, deadline=None)
@@ -223,4 +223,4 @@ def test_a_culprit_is_worse_than_every_plan_that_stood_before_it(curve):
         if curve[-1] > BUDGET and all(loss - other >= ask.step for other in stood):
             expected.append(k)
     found = drive(exhaustive(ask), lambda plan: curve[max(plan.int8, default=-1) + 1])
-    assert found.culprits == tuple(expected)
+    assert found.suspects == tuple(expected)

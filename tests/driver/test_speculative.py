@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises, foreseen
-from trt_bisect.driver.culprits.search import Question, drive
-from trt_bisect.driver.culprits.speculative import drive_speculatively
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises, foreseen
+from trt_bisect.driver.suspects.search import Question, drive
+from trt_bisect.driver.suspects.speculative import drive_speculatively
 from trt_bisect.evaluator.passes import arrange
 from trt_bisect.evaluator.rows import Leaf, rows_of, split, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
@@ -78,7 +78,7 @@ def test_a_healthy_network_takes_one_helping():
 def test_after_a_surprise_helpings_are_small_and_grow(culprits):
     helpings = Helpings(saturating({**dict.fromkeys(range(100), 1e-5), **dict.fromkeys(culprits, 0.05)}))
     found = drive_speculatively(lambda: exhaustive(question(100)), helpings, LastRises(question(100)))
-    assert found.culprits == culprits
+    assert found.suspects == culprits
     assert len(helpings.sizes) <= 4
     assert len(helpings.seen) <= 2 * 101
 
@@ -86,7 +86,7 @@ def test_after_a_surprise_helpings_are_small_and_grow(culprits):
 def test_bisection_by_eighths_takes_two_helpings_where_halving_takes_eight():
     helpings = Helpings(saturating({44: 0.5}))
     found = drive_speculatively(lambda: bisect(question(60)), helpings, GoodOrBad(question(60)), 9)
-    assert found.culprits == (44,)
+    assert found.suspects == (44,)
     assert len(helpings.sizes) <= 3
 
 

@@ -21,11 +21,11 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.cluster.open import STAYS_HERE
 from trt_bisect.cluster.settings import ClusterOptions
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises
-from trt_bisect.driver.culprits.search import Question, drive
-from trt_bisect.driver.culprits.speculative import drive_concurrently
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
+from trt_bisect.driver.suspects.search import Question, drive
+from trt_bisect.driver.suspects.speculative import drive_concurrently
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import local_workers as local
 from trt_bisect.evaluator.attempt import Answers, FailedAttempt

@@ -479,7 +479,7 @@ def test_several_processes_record_at_once(finished, tmp_path):
     """Each opens the file anew for every run; the first of them make it. All record one common run, too."""
     count, each = 6, 5
     common = night(finished, tmp_path / "common", at("2026-11-01"))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     ready, go = context.Semaphore(0), context.Event()
     writers = []
     for writer in range(count):

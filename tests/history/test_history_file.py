@@ -6,8 +6,6 @@ import multiprocessing
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -94,7 +92,7 @@ def open_at_once(file: Path, ready, go, found) -> None:
 
 
 def test_several_processes_open_an_old_file_at_once(old):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     ready, go, found = context.Semaphore(0), context.Event(), context.Queue()
     processes = [context.Process(target=open_at_once, args=(old, ready, go, found)) for _ in range(5)]
     for process in processes:
@@ -281,7 +279,7 @@ def test_an_old_file_that_cannot_be_written_says_so(old, monkeypatch):
         History(old, reading=True)
 
 
-def test_a_full_disk_costs_the_recording_and_nothing_else(finished, lenet, tmp_path):
+def test_a_full_disk_costs_the_recording_and_nothing_else(forks, finished, lenet, tmp_path):
     """Files cannot grow beyond 120 kB, which a history of a few runs has and one of sixty has not."""
     trials = len(trials_in(finished))
     for place in range(60):
@@ -296,7 +294,8 @@ for place in range(60):
     with recorded(Path({str(tmp_path)!r}) / str(place), "beside", print):
         pass
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = forks.run(code=code)
+    assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert 0 < len(lines) < 60
     assert all(line.startswith("Not recorded in the history: ") for line in lines)

@@ -75,7 +75,7 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"plan": {"scales": {"y": 0.5}}}, "no INT8 layer rounds an activation 'y'"),
         ({"plan": {"scales": {"x": 0.0}}}, "no number above 0"),
         ({"plan": {"layer": {}}}, "no key 'layer'"),
-        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add --precision fp16"),
+        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add --base fp16"),
     ],
 )
 def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, said):
@@ -217,3 +217,18 @@ def test_the_plan_of_a_run_is_read(tmp_path):
     )
     plan = read_plan(tmp_path)
     assert (plan.left_high, str(plan.high)) == (["b"], "fp16")
+
+
+def test_a_recipe_taken_up_again_has_its_own_scales(planted, tmp_path):
+    """Its figure is the recipe's, to the bit, although another calibrator and other data would give other scales."""
+    model, samples, _ = planted
+    given = {"inputs": samples, "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+    first = trt_bisect.run(model, samples, **given, calibrator="minmax", output=tmp_path / "first")
+    assert first.recipe["high"]
+    doubled = {"x": 2 * samples["x"]}
+    trt_bisect.run(model, doubled, plan=tmp_path / "first", **given, calibrator="entropy", output=tmp_path / "b")
+    saved = [json.loads((tmp_path / name / "recipe" / "plan.json").read_text())["scales"] for name in ("first", "b")]
+    assert saved[0] == saved[1]
+    assert len(saved[0]) > 3
+    own = trt_bisect.run(model, samples, plan=tmp_path / "first", **given, calibrator="entropy")
+    assert own.similarity["int8"] == first.similarity["recipe"]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -670,16 +666,15 @@ def test_layer_names_that_mean_something_elsewhere(night_command, suite):
 
 
 @pytest.mark.subprocess
-def test_kill_9_and_the_same_command(suite):
+def test_kill_9_and_the_same_command(forks, suite):
     """Killed wherever it is after a while; the same command ends with the report of an undisturbed night."""
-    command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "regress", "--config", str(suite)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = forks.start("regress", "--config", suite)
     wait_until(lambda: list((suite.parent / "nightly").glob("*/runs/chain/journal.jsonl")))
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
     (record,) = (suite.parent / "nightly").glob("*/night.json")
     assert json.loads(record.read_text())["status"] == "running"
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forks.run("regress", "--config", suite)
     assert done.returncode == 0
     assert "Resuming the nightly run in" in done.stderr
     (folder,) = (suite.parent / "nightly").glob("2*")

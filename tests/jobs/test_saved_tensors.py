@@ -7,6 +7,9 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
+from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
+from polygraphy.comparator import Comparator, CompareFunc, RunResults
+from polygraphy.json import load_json
 
 import trt_bisect
 from tests.support import networks
@@ -88,3 +91,59 @@ def test_the_size_is_bounded(planted, tmp_path):
 def test_without_a_folder_nothing_can_be_saved(planted):
     with pytest.raises(BadInput, match="no folder to save tensors in"):
         trt_bisect.run(*planted, **OPTIONS, save_tensors="outputs")
+
+
+def test_polygraphy_reads_the_runs_and_compares_them_itself(planted, tmp_path):
+    """Polygraphy's comparator, with its own runner of the FP32 file and its own tolerances, judges what was saved."""
+    model, samples = planted
+    trt_bisect.run(
+        model, samples, samples, **OPTIONS, output=tmp_path, save_tensors="outputs", polygraphy_json=True, holdout=0.0
+    )
+    place = tmp_path / "tensors" / "polygraphy"
+    inputs = load_json(str(place / "inputs.json"))
+    own = Comparator.run([OnnxrtRunner(SessionFromOnnx(str(model)))], data_loader=inputs)
+    passed = {}
+    for plan in ("fp32", "int8", "recipe"):
+        results = RunResults.load(str(place / f"{plan}.json"))
+        assert [name for name, _ in results] == [f"trt-bisect-{plan}"]
+        own_and_saved = RunResults([*own, *results])
+        compared = Comparator.compare_accuracy(own_and_saved, compare_func=CompareFunc.simple(atol=1e-3, rtol=1e-3))
+        passed[plan] = bool(compared)
+    assert passed == {"fp32": True, "int8": False, "recipe": False}
+    assert len(inputs) == 4
+
+
+def test_outputs_saved_by_polygraphy_are_the_reference(planted, tmp_path):
+    model, samples = planted
+    loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
+    Comparator.run([OnnxrtRunner(SessionFromOnnx(str(model)))], data_loader=loader).save(str(tmp_path / "out.json"))
+    given = {"calibration": loader, "inputs": loader, "holdout": 0.0, **OPTIONS}
+    judged = trt_bisect.run(model, **given, load_outputs=tmp_path / "out.json")
+    own = trt_bisect.run(model, **given)
+    assert judged.culprits == own.culprits == ("conv1",)
+    assert judged.similarity["int8"] == pytest.approx(own.similarity["int8"], abs=1e-3)
+    # Outputs twice as large have the cosine of equal ones and the relative error of one half: an SQNR of 6.02 dB.
+    doubled = RunResults.load(str(tmp_path / "out.json"))
+    for _, iterations in doubled:
+        for iteration in iterations:
+            iteration["y"] = iteration["y"] * 2
+    doubled.save(str(tmp_path / "doubled.json"))
+    other = trt_bisect.run(model, **given, load_outputs=tmp_path / "doubled.json")
+    assert other.similarity["recipe"] == pytest.approx(20 * np.log10(2), abs=0.3)
+
+
+def test_saved_outputs_that_do_not_fit_are_refused(planted, tmp_path):
+    model, samples = planted
+    loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
+    np.savez(tmp_path / "one.npz", y=np.zeros((1, 10), np.float32))
+    with pytest.raises(BadInput, match="too few samples"):
+        trt_bisect.run(model, loader, loader, **OPTIONS, load_outputs=tmp_path / "one.npz")
+    np.savez(tmp_path / "z.npz", z=np.zeros((1, 10), np.float32))
+    with pytest.raises(BadInput, match=r"none of the network's outputs \('y'\): it has 'z'"):
+        trt_bisect.run(model, loader, loader[:1], **OPTIONS, load_outputs=tmp_path / "z.npz")
+    with pytest.raises(BadInput, match="other data is judged too"):
+        trt_bisect.run(model, loader, loader[:1], **OPTIONS, load_outputs=tmp_path / "one.npz")
+    with pytest.raises(BadInput, match="cannot both be the reference"):
+        trt_bisect.run(model, loader, reference=model, **OPTIONS, load_outputs=tmp_path / "one.npz")
+    with pytest.raises(BadInput, match="no tensors to write"):
+        trt_bisect.run(model, loader, **OPTIONS, polygraphy_json=True)

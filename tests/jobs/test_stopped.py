@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import trt_bisect
-from tests.support.waiting import LIMIT, wait_until
+from tests.support.waiting import wait_until
 from trt_bisect import Recovery
 
-ROOT = str(Path(__file__).parents[2])
-START = "import sys; sys.path.insert(0, {root!r})\n{before}\nfrom trt_bisect.cli import main; main()"
+START = "import sys\n{before}\nfrom trt_bisect.cli import main; main()"
 pytestmark = pytest.mark.subprocess
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
@@ -46,21 +42,13 @@ def metric(reference, output):
 
 
 @pytest.fixture
-def begin(tmp_path):
+def begin(forks, tmp_path):
     """Starts a command in a process group of its own, and goes on when it has come to where it waits."""
     (tmp_path / "waiting.py").write_text(WAITING)
     started = []
 
     def call(*arguments, before=""):
-        script = START.format(root=ROOT, before=before)
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            cwd=tmp_path,
-        )
+        process = forks.start(*arguments, code=START.format(before=before), folder=tmp_path)
         started.append(process)
         begun = tmp_path / "begun"
         wait_until(lambda: process.poll() is not None or begun.is_file() or any(begun.glob("*")))
@@ -71,13 +59,12 @@ def begin(tmp_path):
     (tmp_path / "go").touch()
     for process in started:
         process.kill()
-        process.communicate()
 
 
 def ended(process, stop, to=os.kill):
     """What a stopped command says last."""
     to(process.pid, stop)
-    out, err = process.communicate(timeout=LIMIT)
+    out, err = process.communicate()
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "trt-bisect: interrupted." in err

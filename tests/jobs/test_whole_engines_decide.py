@@ -16,7 +16,7 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.culprits.search import Question
+from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
@@ -110,7 +110,7 @@ class Experiment:
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
         found = search(curve == FULL, question, evaluator, RULE, names, Silent())
-        suspects = found.findings.culprits
+        suspects = found.findings.suspects
         full, restored = (whole.measure(question.all_but(kept)) for kept in ((), suspects))
         recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
         measured = Measured(found, recipe, full, restored, store.trials, whole.canonical)

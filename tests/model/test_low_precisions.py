@@ -205,3 +205,22 @@ def test_plans_say_their_low_precision(low: LowPrecision):
     assert plan.keeping({0}).lowered == {1}
     assert plan.keeping({0, 1}).lowered == frozenset()
     assert plan.keeping({0}).key() != prefix(4, 1, low=Precision.INT8).keeping({0}).key() or low is INT8
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+def test_an_activation_before_fp8_is_not_optimised_away(activation, tmp_path):
+    """ONNX Runtime's extended optimisations take E4M3 for an integer type that saturates at zero."""
+    sketch = Sketch(3)
+    bounds = [sketch.constant("zero", np.float32(0)), sketch.constant("six", np.float32(6))]
+    kept = sketch.node(activation, ["x", *bounds] if activation == "Clip" else ["x"], "act")
+    weight = sketch.random.normal(0, 1, (8, 5)).astype(np.float32)
+    out = sketch.node("MatMul", [kept, sketch.constant("w", weight)], "product")
+    network = load_network(save(sketch.model({"x": [3, 8]}, {out: [3, 5]}), tmp_path), low=FP8)
+    scale, values = np.float32(0.02), np.random.default_rng(1).normal(0, 1, (3, 8)).astype(np.float32)
+    own = np.abs(weight).max(axis=0) / np.float32(448)
+    read = np.maximum(values, 0) if activation == "Relu" else np.clip(values, 0, 6)
+    expected = fp8_pair(read, np.float32(np.float32(scale * 127) / np.float32(448))) @ fp8_pair(weight, own)
+    scales = dict.fromkeys(("x", kept), scale)
+    plan = network.free_plan(network.quantizable)
+    found = OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan).infer({"x": values})[out]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -25,6 +25,9 @@ POOR = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LANG": "C", "LOGNAME": "no
 QUICK = """
 [defaults]
 repeats = 1
+strategy = "bisect"
+explain = "none"
+samples = 4
 
 [[network]]
 name = "lenet"
@@ -35,18 +38,18 @@ input = "{0}/digits.npz"
 
 
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(forks, lenet, tmp_path):
     """The samples as a checkout has them, with LeNet alone in the suite, and what the job's install step makes."""
     shutil.copytree(CI, tmp_path / "samples/ci", ignore=shutil.ignore_patterns("nightly"))
-    (tmp_path / "samples/lenet").symlink_to(REPOSITORY / "samples/lenet")
+    (tmp_path / "samples/lenet").symlink_to(lenet)
     (tmp_path / "samples/ci/trt-bisect.toml").write_text(QUICK.format("../lenet"))
-    install(tmp_path)
+    install(forks, tmp_path)
     return tmp_path
 
 
-def install(folder):
+def install(forks, folder):
     (folder / ".venv/bin").mkdir(parents=True)
-    (folder / ".venv/bin/trt-bisect").symlink_to(BIN / "trt-bisect")
+    forks.write_command(folder / ".venv/bin/trt-bisect")
 
 
 def shell(text, folder, interpreter=("bash", "-e"), **variables):
@@ -144,13 +147,13 @@ def test_jenkins(checkout):
 
 
 @pytest.fixture
-def board(tmp_path):
+def board(forks, lenet, tmp_path):
     """A home with ``int8`` in it."""
     folder = tmp_path / "int8"
     folder.mkdir()
     shutil.copy(CI / "jetson-nightly.sh", folder)
-    (folder / "trt-bisect.toml").write_text(QUICK.format(REPOSITORY / "samples/lenet"))
-    install(folder)
+    (folder / "trt-bisect.toml").write_text(QUICK.format(lenet))
+    install(forks, folder)
     return tmp_path
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,19 +15,24 @@ from benchmarks.reliability.subjects import twice, whole_lines
 ROOT = Path(__file__).parents[2]
 
 
-def figures(tmp_path, *arguments):
+@pytest.fixture
+def figures(forks, tmp_path):
     """What ``python -m benchmarks.reliability`` measures; no promise is broken."""
-    path = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "benchmarks.reliability", *arguments, "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(path.read_text())
+
+    def call(*arguments):
+        path = tmp_path / "figures.json"
+        code = "from benchmarks.reliability.__main__ import main; main()"
+        done = forks.run(*arguments, "--json", path, code=code, folder=ROOT)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(path.read_text())
+
+    return call
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
-    found = figures(tmp_path, "kill", "--times", "2", "--seed", "3")
+def test_runs_that_are_killed_end_with_the_same_report(figures):
+    found = figures("kill", "--times", "2", "--seed", "3")
     assert found["reports equal"] == found["runs"] == 2
     assert found["kills"] >= 2
     assert found["trials that were known when a run went on"] > 0
@@ -38,10 +41,10 @@ def test_runs_that_are_killed_end_with_the_same_report(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_path):
+def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(figures):
     if not disk.can_mount():
         pytest.skip("nothing can be mounted here: it takes root")
-    found = figures(tmp_path, "disk", "--pieces", "2", "--step", "1000", "--only", "MobileNet, exhaustive")
+    found = figures("disk", "--pieces", "2", "--step", "1000", "--only", "MobileNet, exhaustive")
     (found,) = (value for value in found.values() if isinstance(value, dict))
     assert found["equal after room was made"] == found["sizes"] >= 2
     assert {"magnitudes.npz", "ranges.json"} & set(found["full at"]), "a file of the calibration, at the start"
@@ -50,15 +53,15 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(tmp_
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(tmp_path):
-    found = figures(tmp_path, "locks", "--times", "1", "--seed", "3")
+def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(figures):
+    found = figures("locks", "--times", "1", "--seed", "3")
     assert found["second runs refused"] == found["killed runs seen through"] == found["runs"] == 1
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_a_death_of_a_worker_costs_one_trial(tmp_path):
-    found = figures(tmp_path, "workers", "--plans", "10", "--deaths", "1", "--seed", "3")
+def test_a_death_of_a_worker_costs_one_trial(figures):
+    found = figures("workers", "--plans", "10", "--deaths", "1", "--seed", "3")
     assert found["trials lost"] == {
         "segfault": 1, "hang": 1, "memory exhausted": 1, "killed by the system": 1,
     }  # fmt: skip
@@ -67,16 +70,16 @@ def test_a_death_of_a_worker_costs_one_trial(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_the_history_of_a_week_is_what_happened(tmp_path):
-    found = figures(tmp_path, "week")
+def test_the_history_of_a_week_is_what_happened(figures):
+    found = figures("week")
     assert found["exit codes"] == [0, 0, 0, 0, 1, 1, 0]
     assert found["reports"] == 2 * 7 + 2 * 2 + 2, "a night each, the baseline's repeats, two confirmations"
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_spoiled_inputs_are_refused_in_words(tmp_path):
-    found = figures(tmp_path, "fuzz", "--count", "20", "--seed", "3", "--keep", str(tmp_path / "kept"))
+def test_spoiled_inputs_are_refused_in_words(figures, tmp_path):
+    found = figures("fuzz", "--count", "20", "--seed", "3", "--keep", str(tmp_path / "kept"))
     assert found["inputs"] == 20
     assert found["findings"] == 0
     refused = sum(count for kind, count in found["by_kind"].items() if kind.endswith("exit 2"))

@@ -18,7 +18,8 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import array_files
-from trt_bisect.data.datasets import TensorSpec, open_dataset
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.evaluator.trial import OutputFigures, Trial

@@ -322,7 +322,8 @@ def test_the_plot_without_plotly(report, monkeypatch):
 
 def test_the_tables_style(report, strange):
     html = report.table().style.to_html()
-    assert "29.9759%" in html
+    least = min(row.similarity for row in report.layers if row.similarity is not None)
+    assert f"{100 * least:.4f}%" in html
     assert "font-weight: bold" in html
     shown = strange.table().style.to_html()
     assert "<script" not in shown

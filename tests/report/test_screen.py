@@ -14,7 +14,7 @@ import trt_bisect
 from trt_bisect import Report
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.results.run_report import LayerRow
+from trt_bisect.results.layer_row import LayerRow
 
 OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 ASCII = 127

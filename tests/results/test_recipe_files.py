@@ -13,7 +13,6 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect import similarity
 from trt_bisect.model.session import NO_QDQ_FUSION
-from trt_bisect.results.recipe_files import modelopt_list
 
 
 @pytest.fixture(scope="module")
@@ -70,35 +69,6 @@ def test_modelopt_patterns_match_the_names_and_no_other(recipe):
     patterns = json.loads((recipe[0] / "recipe/modelopt_nodes_to_exclude.json").read_text())["nodes_to_exclude"]
     names = ("block1.conv2", "block1xconv2", "block1.conv20")
     assert [re.match(patterns[0], name) is not None for name in names] == [True, False, False]
-
-
-def test_modelopt_leaves_the_nodes_of_the_list_alone(tmp_path):
-    """Run by ModelOpt where it is installed (``pip install nvidia-modelopt[onnx]``), with the list and without it.
-
-    It leaves convolutions of fewer than 16 channels alone anyhow.
-    """
-    quantization = pytest.importorskip("modelopt.onnx.quantization")
-    model = networks.residual(width=16)
-    path = networks.save(model, tmp_path)
-    patterns = json.loads(modelopt_list(["block1.conv2"]))["nodes_to_exclude"]
-    rounded = {}
-    for name, excluded in (("all", []), ("recipe", patterns)):
-        quantization.quantize(
-            str(path),
-            quantize_mode="int8",
-            calibration_data={"x": networks.samples(model)["x"]},
-            calibration_method="max",
-            calibration_eps=["cpu"],
-            high_precision_dtype="fp32",
-            output_path=str(tmp_path / f"{name}.onnx"),
-            nodes_to_exclude=excluded,
-        )
-        graph = onnx.load(tmp_path / f"{name}.onnx").graph
-        makers = {tensor: node.op_type for node in graph.node for tensor in node.output}
-        convolutions = [node for node in graph.node if node.op_type == "Conv"]
-        rounded[name] = {node.name for node in convolutions if makers.get(node.input[1]) == "DequantizeLinear"}
-    assert rounded["all"] - rounded["recipe"] == {"block1.conv2"}
-    assert len(rounded["recipe"]) == 8
 
 
 def test_a_report_is_read_again_as_it_was_written(recipe):

@@ -8,11 +8,14 @@ import socket
 import tempfile
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import psutil
 
 from tests.support.waiting import LIMIT
+from trt_bisect.builder.isolation import Worker
 from trt_bisect.cluster import connection
 
 _STORE = 200 << 20
@@ -44,7 +47,7 @@ def ray_cluster(processors=(1, 1)):
     head["ray_client_server_port"] = free_port()
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}")
+        nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}", Path(folder) / "scratch")
         for count in processors:
             nodes.add(count)
         yield nodes
@@ -56,6 +59,63 @@ def ray_cluster(processors=(1, 1)):
         services.get_node = get_node
         os.environ.clear()  # of what Ray has set too, PYTHONPATH among it
         os.environ.update(before)
+
+
+class SharedConnections:
+    """Makes stand-ins for the process of a connection: all connections to an address share one.
+
+    So Ray's workers are started once for all tests, and not once for each. What a connection has begun, and what it has
+    put into the object store, ends with it as if it had a process of its own.
+    """
+
+    def __init__(self):
+        self.processes, self.number = {}, count()
+
+    def __call__(self, environment, module):
+        return _Shared(self, partial(Worker, environment, module), f"{next(self.number)} ")
+
+    def end(self):
+        for process in self.processes.values():
+            process.end()
+
+
+class _Shared:
+    def __init__(self, shared, make, prefix):
+        self.shared, self.make, self.prefix, self.keys = shared, make, prefix, set()
+        self.process = None
+
+    @property
+    def alive(self):
+        return self.process is not None and self.process.alive
+
+    def ask(self, request, limit):
+        name, *arguments = request
+        if name == "connect":
+            return self._connect(arguments[0], limit)
+        if name == "close":
+            return self._leave(limit)
+        if name in ("put", "drop"):
+            arguments[0] = self.prefix + arguments[0]
+            self.keys.add(arguments[0])
+        elif name == "begin":
+            arguments[2] = self.prefix + arguments[2]
+        return self.process.ask((name, *arguments), limit)
+
+    def _connect(self, address, limit):
+        self.process = self.shared.processes.get(address)
+        if not self.alive:
+            self.process = self.make()
+            self.process.ask(("connect", address), limit)
+            self.shared.processes[address] = self.process
+        self.process.ask(("employ", {"num_cpus": 0.5}), limit)  # so that the next one looks for nodes anew
+
+    def _leave(self, limit):
+        self.process.ask(("abandon",), limit)
+        for key in self.keys:
+            self.process.ask(("drop", key), limit)
+
+    def end(self):
+        """The process goes on."""
 
 
 def patient(get_node):
@@ -75,15 +135,18 @@ def patient(get_node):
 
 
 class Nodes:
-    """The cluster, with ``address`` and ``client_address``."""
+    """The cluster, with ``address``, ``client_address`` and ``scratch``, its nodes' folder for temporary files."""
 
-    def __init__(self, cluster, client_address):
+    def __init__(self, cluster, client_address, scratch):
         self.cluster = cluster
+        self.scratch = scratch
+        scratch.mkdir()
         self.address, self.client_address = cluster.address, client_address
 
     def add(self, processors, **environment):
         """A node more."""
-        given = {"object_store_memory": _STORE, "env_vars": {**_PATH, **environment}}
+        environment = {**_PATH, "TMPDIR": str(self.scratch), **environment}
+        given = {"object_store_memory": _STORE, "env_vars": environment}
         node = self.cluster.add_node(wait=False, num_cpus=processors, **given)
         self.cluster._wait_for_node(node, timeout=LIMIT)
         return node

@@ -32,7 +32,6 @@ from trt_bisect.view.live_state import LiveRun
 from trt_bisect.view.snapshot import Gone, RunFolder
 from trt_bisect.view.throttle import Throttled
 
-COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 PATHS = [
     "/",
     "/data.json",
@@ -368,7 +367,7 @@ def test_it_writes_nothing_into_the_run_folder(client, run):
 
 
 @contextlib.contextmanager
-def waiting_run(lenet, folder, meeting):
+def waiting_run(forks, lenet, folder, meeting):
     """LeNet's exhaustive sweep in a process of its own. After a few trials it waits for the file ``go on``."""
     meeting.mkdir()
     digits = meeting.with_name("digits.npz")
@@ -376,26 +375,26 @@ def waiting_run(lenet, folder, meeting):
     arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", digits, "--calibrator", "entropy"]
     arguments += ["--input", digits]
     arguments += ["--metric", "tests.support.fake_metrics:cosine_that_waits", "--threshold", "0.99"]
-    command = [*COMMAND, *map(str, arguments), "--strategy", "exhaustive", "--output", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRT_BISECT_TEST_FOLDER": str(folder)}
+    arguments += ["--strategy", "exhaustive", "--output", folder]
+    environment = {**os.environ, "TRT_BISECT_TEST_FOLDER": str(folder)}
     environment["TRT_BISECT_TEST_MEETING"] = str(meeting)
-    null = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=null, stderr=null, env=environment) as process:
-        try:
-            wait_until(lambda: process.poll() is not None or any(meeting.iterdir()))
-            assert process.poll() is None
-            yield process
-        finally:
-            process.kill()
+    process = forks.start(*arguments, environment=environment)
+    try:
+        wait_until(lambda: process.poll() is not None or any(meeting.iterdir()))
+        assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.subprocess
-def test_a_real_run_is_watched_to_its_end(lenet, tmp_path):
+def test_a_real_run_is_watched_to_its_end(forks, lenet, tmp_path):
     """The curve grows, and the end is that of report.html."""
     folder, meeting = tmp_path / "runs" / "sweep", tmp_path / "meeting"
     seen, tag, stages, deadline = [], "", set(), time.monotonic() + LIMIT
     with (
-        waiting_run(lenet, folder, meeting) as process,
+        waiting_run(forks, lenet, folder, meeting) as process,
         serving(tmp_path / "runs") as base,
         httpx.Client(base_url=base, params={"token": TOKEN}) as web,
     ):
@@ -427,9 +426,9 @@ def test_a_real_run_is_watched_to_its_end(lenet, tmp_path):
 
 
 @pytest.mark.subprocess
-def test_a_real_run_that_is_killed_is_interrupted(lenet, tmp_path):
+def test_a_real_run_that_is_killed_is_interrupted(forks, lenet, tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with waiting_run(lenet, tmp_path / "run", tmp_path / "meeting"):
+    with waiting_run(forks, lenet, tmp_path / "run", tmp_path / "meeting"):
         assert folder.snapshot().status == RUNNING
         assert folder.snapshot().report.plans >= 3
     look = folder.snapshot()

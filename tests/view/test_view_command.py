@@ -9,7 +9,6 @@ import signal
 import socket
 import ssl
 import stat
-import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,7 +18,7 @@ import httpx
 import pytest
 
 from tests.support.view_server import QUERY, serving
-from tests.support.waiting import LIMIT
+from tests.support.waiting import wait_until
 from trt_bisect.errors import BadInput
 from trt_bisect.view.certificate import given_certificate, own_certificate
 from trt_bisect.view.server import address, listen, tunnel
@@ -170,20 +169,12 @@ def test_a_missing_package_is_named(command, finished, monkeypatch, package):
 
 @pytest.mark.subprocess
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_it_without_a_word(finished, stop, tmp_path):
+def test_ctrl_c_ends_it_without_a_word(forks, finished, stop, tmp_path):
     environment = {**os.environ, "TRT_BISECT_TOKEN": "from the environment", "XDG_CONFIG_HOME": str(tmp_path)}
-    process = subprocess.Popen(
-        [*COMMAND, "view", str(finished), "--port", "0", "--tls"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    said = ""
-    while "Ctrl-C" not in said:
-        line = process.stdout.readline()
-        assert line
-        said += line
+    process = forks.start("view", finished, "--port", "0", "--tls", environment=environment)
+    wait_until(lambda: "Ctrl-C" in process.printed()[0] or process.poll() is not None)
+    said, _ = process.printed()
+    assert "Ctrl-C" in said
     port = re.search(r"https://127\.0\.0\.1:(\d+)/\?token=from%20the%20environment\n", said)[1]
     assert f"ssh -N -L {port}:127.0.0.1:{port}" in said
     served = ssl.get_server_certificate(("127.0.0.1", int(port)))
@@ -191,6 +182,5 @@ def test_ctrl_c_ends_it_without_a_word(finished, stop, tmp_path):
     assert digest.hex(":").upper() in said
     assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
     process.send_signal(stop)
-    out, err = process.communicate(timeout=LIMIT)
-    assert (out, err) == ("", "")
+    assert process.communicate() == (said, "")
     assert process.returncode == 0

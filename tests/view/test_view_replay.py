@@ -12,11 +12,11 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric, metric_of_facts
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.search import Findings, Question, drive
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.search import Findings, Question, drive
+from trt_bisect.results.layer_row import NOT_TRIED
 from trt_bisect.results.manifest import MANIFEST, RunManifest
-from trt_bisect.results.run_report import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import INTERRUPTED
 from trt_bisect.view.file_tail import JournalTail
@@ -241,7 +241,7 @@ def test_watched_steps_give_the_findings(driver, failing):
 
     watched: list = []
     found = drive(driver(question, watched), measure)
-    assert found.culprits == (7, 20)
+    assert found.suspects == (7, 20)
     assert Findings.so_far(found.full, watched) == found
 
 

@@ -20,7 +20,8 @@ from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.builder.tensorrt_walk import steps_of
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
-from trt_bisect.data.datasets import Feeds, profile_shapes
+from trt_bisect.data.datasets import profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network

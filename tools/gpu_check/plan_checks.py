@@ -17,14 +17,16 @@ from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize,
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.data.datasets import Feeds, open_dataset, profile_shapes
+from trt_bisect.data.datasets import open_dataset, profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.each_input import INPUTS
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.precision import all_but
+from trt_bisect.results.layer_row import LayerRow
 from trt_bisect.results.precision_check import disobeyed, unproven
-from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.results.run_report import Report
 from trt_bisect.support.progress import Silent
 
 NEAR = 0.10

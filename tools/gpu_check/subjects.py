@@ -16,7 +16,8 @@ from trt_bisect.builder.engines import choose_typing, engine_version, make_build
 from trt_bisect.builder.tensorrt_module import TENSORRT, version_of
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import Feeds, open_dataset, profile_shapes
+from trt_bisect.data.datasets import open_dataset, profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network, load_network
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trt_bisect.analyzer.blame import LossAlone
 from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.distribution import Distribution
 from trt_bisect.analyzer.tensor_histogram import TensorHistogram
@@ -282,27 +281,6 @@ class ExplainedTensorMore:
     histogram: TensorHistogram | None
     channels: Channels | None
     map: ChannelMap | None
-
-
-@dataclass(frozen=True)
-class ExplainedLayerMore:
-    """A layer.
-
-    Attributes:
-        macs: its multiply-adds for one inference.
-        share: its fraction of the network's multiply-adds.
-        sensitivity: its losses alone; null where they were not measured.
-        outputs: the floating-point tensors that it makes.
-        weights: those that INT8 would round.
-        biases: its constant biases, which are not rounded.
-    """
-
-    macs: int
-    share: float
-    sensitivity: LossAlone | None
-    outputs: Any
-    weights: Any
-    biases: Any
 
 
 @dataclass(frozen=True)

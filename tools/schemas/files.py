@@ -11,7 +11,6 @@ from dataclasses import replace
 from tools.schemas.extra import (
     ByInputFacts,
     CheckMore,
-    ExplainedLayerMore,
     ExplainedTensorMore,
     FindingOfAdvisor,
     Graph,
@@ -38,7 +37,7 @@ from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.causes import Cause
 from trt_bisect.results.check import CheckReport
 from trt_bisect.results.comparison import Comparison
-from trt_bisect.results.explanation import Explanation
+from trt_bisect.results.explanation import ExplainedLayer, Explanation
 from trt_bisect.results.profile import Profile, ProfiledTensor
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.regression import NetworkResult, Regression
@@ -51,9 +50,7 @@ _KEPT = shape_of(Tried).without("loss", "calibrator", "ranges", "moved")
 _TRIED = replace(_KEPT, name="TriedFor").without("cache", "network")
 _REMEDY = shape_of(Remedy).plus(tried=Maybe(_TRIED))
 _TENSOR = replace(shape_of(ExplainedTensorMore), name="ExplainedTensor").plus(shape_of(Figures))
-_LAYER = replace(shape_of(ExplainedLayerMore), name="ExplainedLayer").plus(
-    outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR), biases=ListOf(_TENSOR)
-)
+_LAYER = shape_of(ExplainedLayer).plus(outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR), biases=ListOf(_TENSOR))
 _BY_PLAN = {
     "by_input": ListOf(shape_of(ByInputFacts), named=True),
     "latency": Mapping[str, Latency | None] | None,

@@ -8,7 +8,7 @@ import numpy as np
 
 from trt_bisect.analyzer.compared import Tensors
 from trt_bisect.analyzer.origins import Origin
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.precision import PrecisionPlan

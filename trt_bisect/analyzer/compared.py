@@ -295,11 +295,21 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
     Returns:
         The whole weights, and all their channels. A weight that is not rounded equals itself.
     """
+    values = ((origin, network.constant(origin.tensor)) for origin in origins)
+    return compare_arrays((origin, array, origin.rounded(array)) for origin, array in values)
+
+
+def compare_arrays(
+    weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
+) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
+    """Compares weights that are given twice: as they are, and as the low run has them, of the same shape.
+
+    Returns:
+        The whole weights, and all their channels.
+    """
     tensors: list[Compared] = []
     channels: list[Compared] = []
-    for origin in origins:
-        values = network.constant(origin.tensor)
-        rounded = origin.rounded(values)
+    for origin, values, rounded in weights:
         histogram = GrowingTensorHistogram()
         histogram.add(values, rounded)
         tensors.append(replace(compare_weight(values, rounded, origin), histogram=histogram.done()))

@@ -29,7 +29,7 @@ class Rule:
     Attributes:
         metric: the deciding metric.
         threshold: the worst value of the metric that is still good.
-        share: a culprit loses at least this share of the loss that the threshold allows.
+        share: a suspect loses at least this share of the loss that the threshold allows.
         outputs: the final outputs that count, by name, or groups of their places (``Slice.name``); empty for all. The
             worst decides.
     """
@@ -46,7 +46,7 @@ class Rule:
 
     @property
     def step(self) -> float:
-        """The smallest loss that makes a layer a culprit."""
+        """The smallest loss that makes a layer a suspect."""
         return self.share * self.budget
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
@@ -158,7 +158,7 @@ def make_rule(
             f"Metric '{metric.name}' needs a threshold.", "Give --threshold, the worst value that is still good."
         )
     if share <= 0.0:
-        raise BadInput(f"The culprit's share {share} is out of range.", "Give a value above 0, such as 0.5.")
+        raise BadInput(f"The share {share} is out of range.", "Give --share above 0, such as 0.5.")
     rule = Rule(metric, threshold, share, tuple(outputs))
     if metric.name in FRACTIONS and 1.0 < threshold <= 100.0:
         raise BadInput(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.low import FloatType
 from trt_bisect.model.network import Network

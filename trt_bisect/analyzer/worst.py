@@ -15,7 +15,7 @@ from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Engine, Outputs
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from trt_bisect.builder.timing import Latency
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Outputs = dict[str, np.ndarray]

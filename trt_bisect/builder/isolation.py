@@ -27,7 +27,7 @@ from trt_bisect.builder.tensorrt_module import Message
 from trt_bisect.builder.timing import Latency
 from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.builder.worker import BuiltEngine, FailedRequest, StartedBuilder, UnexpectedError, outcome_of
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed
 from trt_bisect.precision import PrecisionPlan
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of, use_libraries
@@ -81,8 +81,13 @@ class SwitchSession:
         self._high = high
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan is low or in the session's one high precision."""
-        return set(plan.precisions) <= {plan.low, self._high}
+        """Returns true if each layer of a plan is low or in the session's one high precision; followers in the base."""
+        layers = self._writer.network.layers
+        base = self._writer.network.base or self._high
+        return all(
+            precision in ((plan.low, self._high) if layer.quantizable else (base,))
+            for layer, precision in zip(layers, plan.precisions, strict=True)
+        )
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for one sample.
@@ -100,8 +105,9 @@ class SwitchSession:
         if self._followed:
             rounded = self._writer.followed(plan.lowered)
             gates |= {gate: np.array(tensor in rounded) for tensor, gate in self._followed.items()}
-        low = self._writer.network.low
-        by_input = {name: np.asarray(scale_in(low, chosen[tensor])) for tensor, name in self._scales.items()}
+        low, kind = self._writer.network.low, self._writer.network.base_type
+        own = {name: np.asarray(scale_in(low, chosen[tensor])) for tensor, name in self._scales.items()}
+        by_input = own if kind is None else {name: kind.positive(scale) for name, scale in own.items()}
         try:
             return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates, **by_input}), strict=True))
         except Exception as error:

@@ -7,7 +7,6 @@ variable, and they send TensorRT's messages to a global log, where those of one 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +33,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of
+from trt_bisect.support.scratch import ScratchFolder
 
 _RULES = "4"
 """Increased when weak typing's constraints or ranges change, or the reading of the engine inspector. It is part of a
@@ -161,8 +161,8 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
     Raises:
         TrialFailed: the parser refuses the graph; the message is its own.
     """
-    with tempfile.TemporaryDirectory(prefix="trt-bisect-") as folder:
-        path = Path(folder) / "network.onnx"
+    with ScratchFolder() as folder:
+        path = folder / "network.onnx"
         save_model(model, weights, path)
         return parse_file(rt, path, flags)
 

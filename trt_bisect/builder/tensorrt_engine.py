@@ -16,7 +16,7 @@ from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, r
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_module import drain, errors_in
 from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.model.network import Network
 

@@ -265,7 +265,7 @@ def constraints(
       is high elsewhere, whatever the plan says of it.
     - A high layer computes in its high precision, and its outputs have it too.
     - An INT8 layer is left free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
-      through layers left free.
+      through layers left free; otherwise it has the network's base.
     - An output of the network is FP32.
     - A layer that reads constants alone is left free, like constants: an INT8 MatMul may read its weights through a
       Shuffle.
@@ -290,7 +290,7 @@ def constraints(
         own = network.low.needs_ranges or not network.layers[step.owner].quantizable
         free = in_int8 or (own and _stands_between(step, network, fed, read))
         asked = plan.precisions[step.owner]
-        high = asked if asked in FLOAT_TYPES else Precision.FP32
+        high = asked if asked in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
         chosen = Precision.INT8 if force_int8 and in_int8 else None
         made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
         types = tuple(_output_type(tensor, high, read if free else set(), results) for tensor in made)
@@ -331,7 +331,7 @@ def constrain(
         Precision.FP32: trt.DataType.FLOAT,
         Precision.FP16: trt.DataType.HALF,
     }
-    if Precision.BF16 in plan.precisions:
+    if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
     for step, constraint in constraints(definition, steps, network, plan, force_int8):
         if constraint.precision is not None:

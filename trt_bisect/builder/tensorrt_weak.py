@@ -5,9 +5,7 @@ Unproven until tools/gpu_check has run it on a GPU: TensorRT does not start with
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +33,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.scratch import ScratchFolder
 
 _LAST_MAJOR = 10
 
@@ -79,8 +78,8 @@ class TensorRTWeakBuilder:
                 f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
             )
         self.versions: Mapping[str, str] = versions_of(self._rt, options)
-        self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
-        self._file = Path(self._folder.name) / "network.onnx"
+        self._scratch = ScratchFolder()
+        self._file = self._scratch.open() / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
@@ -132,11 +131,12 @@ class TensorRTWeakBuilder:
         trt = self._rt.module
         definition = self.network_definition(plan)
         config, profile = new_config(self._rt, self._options, self._shapes)
+        used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
-        if Precision.FP16 in plan.precisions:
+        if Precision.FP16 in used:
             config.set_flag(trt.BuilderFlag.FP16)
-        if Precision.BF16 in plan.precisions:
+        if Precision.BF16 in used:
             config.set_flag(trt.BuilderFlag.BF16)
         if self._options.dla is not None:
             use_dla(trt, self._rt.builder, config, self._options.dla)

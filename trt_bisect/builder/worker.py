@@ -17,7 +17,7 @@ from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.tensorrt_module import LISTENERS
 from trt_bisect.builder.timing import Latency
 from trt_bisect.builder.weak_plan import TellsWeakPlan, WeakPlan
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, TrtBisectError, first_line
 from trt_bisect.precision import PrecisionPlan
 

@@ -18,7 +18,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.constants import BIAS_SLOT, constant_uses, with_constants
 from trt_bisect.model.network import Network

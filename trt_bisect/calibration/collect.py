@@ -12,7 +12,7 @@ import numpy as np
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.histogram import AbsHistogram, percentile_threshold
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe_in_parts

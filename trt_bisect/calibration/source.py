@@ -63,8 +63,13 @@ def _ranges_of(
             "There are no ranges: no calibration data and no calibration cache were given.",
             "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
         )
+    return ranges_from_data(network, data, how, progress), data
+
+
+def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress: Progress) -> Ranges:
+    """Returns the ranges of a network's activations over a data set."""
     progress.stage("Calibrating", data.length)
-    ranges = calibrate(
+    return calibrate(
         network,
         data,
         how.calibrator,
@@ -73,4 +78,3 @@ def _ranges_of(
         on_sample=lambda done: progress.step(f"sample {done}"),
         memory=how.memory,
     )
-    return ranges, data

@@ -17,8 +17,8 @@ from trt_bisect.jobs.options.commands import CalibrateOptions
 def calibrate_command(model: Model, options: CalibrateOptions, display: Display) -> None:
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
-    from trt_bisect.calibration.collect import calibrate
     from trt_bisect.calibration.ranges import notes_on_unusable
+    from trt_bisect.calibration.source import Calibrating, ranges_from_data
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.support.files import write_whole
 
@@ -28,16 +28,8 @@ def calibrate_command(model: Model, options: CalibrateOptions, display: Display)
     network = options.network(model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
     with closing(display.progress()) as progress:
-        progress.stage("Calibrating", samples.length)
-        ranges = calibrate(
-            network,
-            samples,
-            options.calibrator_method,
-            options.percentile,
-            keep_masks=options.keep_mask_ranges,
-            on_sample=lambda done: progress.step(f"sample {done}"),
-            memory=options.memory_bytes,
-        )
+        how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
+        ranges = ranges_from_data(network, samples, how, progress)
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
     if display.as_json:
         display.print_json(

@@ -20,19 +20,23 @@ def compare_command(
     model: Annotated[
         Path | None, typer.Argument(help="The ONNX network; not needed for two saved runs.", show_default=False)
     ] = None,
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="A second network: the same one quantized, or of yesterday.", show_default=False),
+    ] = None,
     sort: Annotated[
         str,
         typer.Option(help="index, or the worst first by cosine, sqnr, mse, l1, kl, atol, rtol, or any other column."),
     ] = "index",
     top: Top = 50,
 ) -> None:
-    """Compare every tensor and weight in FP32 and low precision, or of two saved runs; name odd layers, and why."""
+    """Compare every tensor and weight in FP32 and low precision, or of two networks, or of two saved runs."""
     from trt_bisect.jobs.compare import compare_with
     from trt_bisect.report.screen.tensors import print_comparison
     from trt_bisect.results.comparison import check_sort
 
     check_sort(sort)
-    found = compare_with(model, replace(options, progress=display.progress()))
+    found = compare_with(model, replace(options, other=other, progress=display.progress()))
     if display.as_json:
         display.print_json(found.to_json())
         return

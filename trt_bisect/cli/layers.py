@@ -11,7 +11,7 @@ from trt_bisect.cli.options import Model, with_options
 from trt_bisect.jobs.options.commands import LayersOptions
 
 if TYPE_CHECKING:
-    from trt_bisect.data.datasets import TensorSpec
+    from trt_bisect.data.feeds import TensorSpec
 
 
 @with_options(LayersOptions)
@@ -24,7 +24,7 @@ def layers_command(
     from rich.table import Table
     from rich.text import Text
 
-    network = options.network(model, options.shapes, options.low_precision)
+    network = options.network(model, options.shapes)
     if display.as_json:
         rows = [
             {

@@ -12,7 +12,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from trt_bisect.cli.config import config_parameter
-from trt_bisect.jobs.options.declare import OptionInfo, Options
+from trt_bisect.jobs.options.declare import Options
+from trt_bisect.jobs.options.option_info import OptionInfo
 
 Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from trt_bisect._version import versions
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
@@ -17,6 +15,7 @@ from trt_bisect.errors import EngineUnavailable, TrtBisectError
 from trt_bisect.evaluator.attempt import attempt
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.scratch import ScratchFolder
 
 
 def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[object], None], plan: str) -> Ended:
@@ -50,10 +49,9 @@ class _PlanWorker:
     def __init__(self, key: str, spec: TrialSpec) -> None:
         self.key = key
         self._inputs = spec.inputs
-        self._folder = tempfile.TemporaryDirectory(prefix="trt-bisect-")
-        self._timing_cache = Path(self._folder.name) / "timing.cache"
-        self._sent = spec.timings
-        self._timing_cache.write_bytes(spec.timings)
+        self._scratch = ScratchFolder()
+        self._timing_cache = self._scratch.path / "timing.cache"
+        self._timings = spec.timings
         options = replace(spec.options, timing_cache=self._timing_cache)
         self.process = WorkerProcess()
         self._builder = IsolatedBuilder(partial(spec.make, options), options.timeout, self.process)
@@ -62,11 +60,13 @@ class _PlanWorker:
     def tried(self, node: str, plan: PrecisionPlan) -> Tried:
         """Returns the attempt at a plan, and the timing cache if the build has added to it."""
         worker = f"{node}-{os.getpid()}"
-        result = attempt(plan, self._builder, self._inputs)
-        timings = self._timing_cache.read_bytes()
-        if timings == self._sent:
+        with self._scratch:  # closed between plans: Ray ends its processes without asking them
+            self._timing_cache.write_bytes(self._timings)
+            result = attempt(plan, self._builder, self._inputs)
+            timings = self._timing_cache.read_bytes()
+        if timings == self._timings:
             return Tried(worker, result)
-        self._sent = timings
+        self._timings = timings
         return Tried(worker, result, timings)
 
 

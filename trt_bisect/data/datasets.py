@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.data.array_files import DAMAGED, read_archive, read_array
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
 from trt_bisect.data.images import SUFFIXES, image_files, open_images
 from trt_bisect.data.misfits import dtype_remedy, shape_remedy
@@ -22,21 +23,7 @@ from trt_bisect.data.samples import as_array, feeds_of, with_batch_axis
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput, first_line
 
-Feeds = dict[str, np.ndarray]
-"""The arrays of one inference, by the name of the network's input."""
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output of a network: name, NumPy dtype, shape (``None`` for a dynamic axis)."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
-
-    def __str__(self) -> str:
-        return f"'{self.name}' {self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
 def _same_place(position: int) -> int:
@@ -282,7 +269,7 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
     if array.ndim != len(spec.shape) or array.ndim == 0:
         raise BadInput(
             f"{source}: '{spec.name}' has shape {list(array.shape)}.",
-            f"{shape_remedy(array.shape, spec)} Stack the samples on the first axis.",
+            f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.",
         )
     if len(array) % batch:
         raise BadInput(

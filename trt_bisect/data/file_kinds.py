@@ -16,6 +16,8 @@ ENGINE = "a TensorRT engine"
 PYTORCH = "a PyTorch file"
 TFLITE = "a TensorFlow Lite network"
 ONNX = "an ONNX network"
+_SIMILAR = 0.75
+"""Names at least so similar, as ``difflib`` counts it, are one misspelt; a shared ending alone is less."""
 _BEGINNINGS = {
     b"ftrt": ENGINE,
     b"ptrt": ENGINE,
@@ -91,7 +93,7 @@ def _by_structure(path: Path, first: bytes) -> str:
 def similar_file(path: Path) -> str:
     """Returns a question after a file with a similar name in the same folder; empty if there is none."""
     with suppress(OSError):
-        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], 1)
+        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], 1, _SIMILAR)
         if near:
             return f"Did you mean '{path.with_name(near[0])}'?"
     return ""

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, SIDECAR, Preprocessing, read_sidecar, save_sidecar
 from trt_bisect.errors import BadInput, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from trt_bisect.data.datasets import Feeds, TensorSpec
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
 _GREY = 114
@@ -69,6 +68,8 @@ class ImageInput:
                 "Give a function that reads it, as module:function.",
             )
         upright = ImageOps.exif_transpose(image) or image
+        if upright.mode == "P":
+            upright = upright.convert("RGBA")
         pixels = np.asarray(self._resized(upright.convert("L" if self.colors == GRAY else "RGB")))
         pixels = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
         values = self._scaled(pixels[..., ::-1] if self.colors == BGR else pixels)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 
 _CHANNELS = (1, 3, 4)
 
@@ -16,11 +16,14 @@ _CHANNELS = (1, 3, 4)
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
     """Returns what an input takes, and how an array of another shape becomes it, if that can be told."""
     takes = f"The network takes {spec}."
-    if len(shape) == len(spec.shape) - 1:
-        missing = _missing_axis(shape, spec.shape)
-        return takes if missing is None else f"{takes} An axis is missing: numpy.expand_dims(array, {missing})."
+    missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
+    if missing is not None:
+        return f"{takes} An axis is missing: numpy.expand_dims(array, {missing})."
     if len(shape) != len(spec.shape):
-        return takes
+        row = spec.shape[1:]
+        if None in row or math.prod(shape[1:]) != math.prod(size or 0 for size in row):
+            return takes
+        return f"{takes} Give each sample its axes: array.reshape(-1, {', '.join(map(str, row))})."
     order = _transpose(shape, spec.shape)
     if order is not None:
         names = " from NHWC to NCHW" if order == (0, 3, 1, 2) else " from NCHW to NHWC" if order == (0, 2, 3, 1) else ""

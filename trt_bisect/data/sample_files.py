@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from trt_bisect.data.array_files import DAMAGED, read_archive, write_archive
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.files import make_folder, write_whole
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.images import is_image, picture
 from trt_bisect.data.preprocessing import Preprocessing
-
-if TYPE_CHECKING:
-    from trt_bisect.data.datasets import TensorSpec
 
 
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:

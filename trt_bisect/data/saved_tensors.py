@@ -89,7 +89,7 @@ def _some(names: Iterable[str], most: int = 4) -> str:
 
 
 def _pairs(paths: tuple[Path, Path], second: int) -> Iterator[tuple[Tensors, Tensors]]:
-    runs = zip_longest(_inferences(paths[0], 0), _inferences(paths[1], second))
+    runs = zip_longest(inferences(paths[0], 0), inferences(paths[1], second))
     for position, (reference, output) in enumerate(runs):
         if reference is None or output is None:
             longer, shorter = (paths[0], paths[1]) if output is None else (paths[1], paths[0])
@@ -100,7 +100,16 @@ def _pairs(paths: tuple[Path, Path], second: int) -> Iterator[tuple[Tensors, Ten
         del reference, output
 
 
-def _inferences(path: Path, runner: int) -> Iterator[Tensors]:
+def inferences(path: Path, runner: int = 0) -> Iterator[Tensors]:
+    """Yields the tensors of each inference of a saved run, see ``open_dumps``.
+
+    Args:
+        path: a file, or a folder of files.
+        runner: of a JSON file with several, the place of the one that is read.
+
+    Raises:
+        BadInput: a file cannot be read.
+    """
     readers: dict[str, Callable[[Path, int], Iterator[Tensors]]] = {".npz": _read_npz, ".json": _read_json}
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in readers)

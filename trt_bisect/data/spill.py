@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 
 import numpy as np
+
+from trt_bisect.support.scratch import ScratchFolder
 
 
 class Spill:
@@ -19,7 +19,7 @@ class Spill:
 
     def __init__(self, memory: int) -> None:
         self._left = memory
-        self._folder: TemporaryDirectory[str] | None = None
+        self._scratch = ScratchFolder()
         self._files = 0
 
     def kept(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -32,9 +32,8 @@ class Spill:
         if array.nbytes <= self._left:
             self._left -= array.nbytes
             return np.array(array)
-        if self._folder is None:
-            self._folder = TemporaryDirectory(prefix="trt-bisect-", ignore_cleanup_errors=True)
-        path = Path(self._folder.name) / f"{self._files}.npy"
+        folder = self._scratch.path if self._files else self._scratch.open()
+        path = folder / f"{self._files}.npy"
         self._files += 1
         np.save(path, array)
         read: np.ndarray = np.load(path, mmap_mode="r")
@@ -42,9 +41,8 @@ class Spill:
 
     def close(self) -> None:
         """Removes the files."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._scratch.close()
+        self._files = 0
 
     def __enter__(self) -> Spill:
         return self

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 
 MOST_SAMPLES = 100
 """Statistics are of so many samples, the first ones."""

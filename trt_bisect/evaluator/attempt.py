@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, first_line
 from trt_bisect.evaluator.trial import Cost
 from trt_bisect.precision import PrecisionPlan

@@ -62,7 +62,7 @@ class BranchEvaluator:
         self._compare = compare
         self._store = store
         self.whole = whole
-        self._nothing = network.plan((), high)
+        self._nothing = network.plan((), network.base or high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan on a whole engine, or one that is exactly the same."""

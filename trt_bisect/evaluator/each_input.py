@@ -14,7 +14,7 @@ from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.rebuild import TrialStore

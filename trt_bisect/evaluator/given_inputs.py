@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trt_bisect.builder.base import Outputs
-from trt_bisect.data.datasets import Feeds, digest_of_feeds
+from trt_bisect.data.datasets import digest_of_feeds
+from trt_bisect.data.feeds import Feeds
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.attempt import Attempt, FailedAttempt, attempt
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.evaluator.workers import WorkerPool
@@ -59,10 +59,11 @@ class RebuildEvaluator:
             inputs: judged together.
             compare: from the outputs for every input to figures.
             store: keeps trials.
-            high: the precision of layers that are not quantizable.
+            high: the precision of layers that a plan raises, and of those that only follow where the network has no
+                base.
             pool: tries plans if several are wanted together; without one they are tried here, one by one.
         """
-        self._followers = [layer.index for layer in network.layers if not layer.quantizable]
+        self._network = network
         self.builder = builder
         self._inputs = inputs
         self._compare = compare
@@ -82,8 +83,8 @@ class RebuildEvaluator:
         return 1 if self._pool is None else self._pool.size
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
-        """Returns ``plan`` with the layers that are not quantizable high: they do not change the engine."""
-        return plan.keeping(set(self._followers) & plan.lowered, self.high)
+        """Returns ``plan`` with the layers that only follow in the base: they have no other precision in any engine."""
+        return self._network.in_base(plan, self.high)
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""

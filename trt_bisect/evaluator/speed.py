@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from trt_bisect.builder.base import MEASURED, Builder, Engine
 from trt_bisect.builder.timing import Latency
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network
@@ -35,7 +36,7 @@ def measure_latencies(
         return None
     plans = {
         "fp32": None,
-        "fp16": network.plan((), Precision.FP16),
+        "fp16": _all_in(network, Precision.FP16),
         "int8": network.full(high),
         "recipe": recipe,
     }
@@ -49,6 +50,11 @@ def measure_latencies(
         except TrialFailed:
             found[name] = None
     return found
+
+
+def _all_in(network: Network, precision: Precision) -> PrecisionPlan:
+    """The plan with every layer in one precision, but those that the user fixed."""
+    return replace(network, base=precision).plan((), precision)
 
 
 def _engine(builder: Builder, plan: PrecisionPlan | None) -> Engine:
@@ -77,7 +83,7 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.
     """
     low = {network.low.precision: network.free_plan(network.quantizable)}
-    plans = {**low, **{p: network.plan((), p) for p in high}}
+    plans = {**low, **{p: _all_in(network, p) for p in high}}
     found = {}
     for precision, plan in plans.items():
         try:

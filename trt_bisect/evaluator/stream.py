@@ -18,7 +18,7 @@ import numpy as np
 
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.pieces import PieceBuilder, PieceEngine
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.passes import Pass
 from trt_bisect.evaluator.rows import Leaf
 from trt_bisect.evaluator.tiles import Learned, PieceRows, Rows, tile_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trt_bisect.builder.base import Builder, BuildOptions
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.attempt import Attempt
 from trt_bisect.precision import PrecisionPlan
 

@@ -8,7 +8,7 @@ from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.engine_pieces import EnginePieces, MakeBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream

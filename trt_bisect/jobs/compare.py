@@ -1,4 +1,4 @@
-"""``compare``: every tensor of a network in FP32 and low precision, or of two saved runs; the abnormal layers."""
+"""``compare``: every tensor of a network in FP32 and low precision, of two networks, or of two saved runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.advisor import Advice, advise
 from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weights
+from trt_bisect.analyzer.compared import Compared, compare_arrays, compare_tensors, compare_weights
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
@@ -24,7 +24,9 @@ from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import CompareOptions
+from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.two_networks import TwoNetworks, matched_layers
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -57,6 +59,9 @@ def compare(
     made it; what its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one
     sample's tensors, those are held that fit into ``memory``.
 
+    With ``other`` two networks are compared instead, each as its file says: in INT8 where it has Q/DQ pairs, else in
+    float. What comes under ``fp32`` is then of the first network, and under ``int8`` of the other.
+
     Args:
         model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
         options: as listed.
@@ -75,15 +80,18 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     board = open_board(options.tensorboard, options.tensorboard_channels)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = None if model is None else options.network(model, options.shapes, options.low_precision)
+        network = None if model is None else options.network(model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
-        knows_scales = network is not None and (not saved or options.calibration is not None or network.has_pairs)
+        two = options.other is not None
+        knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
         planned = None
-        if network is not None and knows_scales:
+        if network is not None and knows_scales and not two:
             planned = _planned(network, options, shown)
-        if saved:
+        if two:
+            found, logs = _two_networks(network, options, shown, board)
+        elif saved:
             found, logs = _saved_runs(network, planned, options, shown, board)
         else:
             assert planned is not None
@@ -171,6 +179,49 @@ def _emulated(
                 else (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
             ),
         ),
+    )
+    return found, logs
+
+
+def _two_networks(
+    network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
+) -> tuple[Comparison, ComparisonLogs | None]:
+    refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
+    if network is None or options.other is None or refused:
+        raise BadInput(
+            f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
+            "Leave it out, or compare one network.",
+        )
+    other = options.network(options.other, None)
+    given = options.calibration if options.inputs is None else options.inputs
+    if given is None:
+        raise BadInput("There is no input to run: no data was given.", "Give --input with one or more samples.")
+    samples = open_dataset(given, network.inputs, pictures=options.preprocessing())
+    progress.stage("Comparing", samples.length)
+    rest = iter(samples)
+    first = next(rest)
+    both = TwoNetworks(network, other, first, options.memory_bytes)
+    counted = _Counted(progress, both.groups)
+    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(chain([first], rest)))
+    logs = None if board is None else ComparisonLogs(board, both.origins, network)
+    tensors = compare_tensors(logs.watched(runs) if logs else runs, both.origins, counted)
+    weights, channels = compare_arrays(both.weights())
+    found = Comparison(
+        model=network.source,
+        arithmetic=EMULATED,
+        source=samples.source,
+        samples=counted.count,
+        tensors=tensors,
+        weights=weights,
+        channels=channels,
+        advice=_advice(tensors, weights, options, other.low),
+        notes=(
+            *both.matching.notes(network.source, other.source),
+            *(f"'{each.source}': {each.part}" for each in (network, other) if each.part),
+        ),
+        low=str(other.low.precision),
+        other=other.source,
+        matched=matched_layers(both.matching),
     )
     return found, logs
 

@@ -12,7 +12,8 @@ from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import Dataset, Feeds
+from trt_bisect.data.datasets import Dataset
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator
 from trt_bisect.model.network import Network

@@ -7,7 +7,8 @@ from typing import Any
 
 from trt_bisect.analyzer.data_warnings import on_units, on_values, reach_of_scales
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import Dataset, Feeds, profile_shapes
+from trt_bisect.data.datasets import Dataset, profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.model.network import Network
 from trt_bisect.support.plain_json import shape_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from trt_bisect.builder.engines import ONNXRUNTIME
@@ -103,7 +103,7 @@ def fixed_network(
         names = {layer.name for layer in network.layers}
         for pattern, own in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
             chosen.update(dict.fromkeys(_layers_for(network, pattern, own), own))
-    raised = {k: precision for each in high for k in _layers_for(network, each, precision)}
+    raised = {k: own for each in high for k, own in _raised(network, each, precision)}
     lowered = {k: low for each in keep_low for k in _layers_for(network, each, low)}
     for k in raised.keys() & lowered.keys():
         name = network.layers[k].name
@@ -138,6 +138,28 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     return network.fixing({k: network.low.precision if k <= place else precision for k in network.quantizable})
 
 
+def leaving_out(network: Network, only: Sequence[str], precision: Precision) -> Network:
+    """Returns the network with all quantizable layers high but those that patterns name; unchanged without patterns.
+
+    Raises:
+        BadInput: a pattern matches no layer that can be low.
+    """
+    if not only:
+        return network
+    named = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
+    return network.fixing({k: precision for k in network.quantizable if k not in named})
+
+
+def with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
+    """Returns the network with one scale for each weight of the layers that patterns name.
+
+    Raises:
+        BadInput: a pattern matches nothing.
+    """
+    chosen = {layer.index for pattern in patterns for layer in matching(network, pattern)}
+    return network.with_one_scale_a_weight(chosen) if chosen else network
+
+
 def _layers_for(network: Network, pattern: str, precision: Precision) -> Iterable[int]:
     """The layers of a pattern; for INT8 those that can be in INT8.
 
@@ -153,6 +175,16 @@ def _layers_for(network: Network, pattern: str, precision: Precision) -> Iterabl
     return [layer.index for layer in able]
 
 
+def _raised(network: Network, pattern: str, precision: Precision) -> Iterator[tuple[int, Precision]]:
+    """Yields the layers of a pattern, each with the precision that it stays in: that in a recipe, or ``precision``."""
+    plan = read_plan(pattern.removeprefix(RECIPE)) if pattern.startswith(RECIPE) else None
+    if plan is None:
+        yield from ((k, precision) for k in _layers_for(network, pattern, precision))
+    else:
+        _refuse_others(plan, network)
+        yield from ((k, plan.layers[name]) for name in plan.left_high for k in _layers_for(network, name, precision))
+
+
 def _refuse_others(plan: FilePlan, network: Network) -> None:
     """Raises BadInput if a plan is for another low precision, or has a precision that does not go with it."""
     low = network.low.precision
@@ -161,7 +193,7 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
             f"The recipe '{plan.source}' is for {plan.low.upper()}, and not for {network.low.title}.",
             f"Give --low {plan.low}.",
         )
-    higher = {Precision.FP32, Precision.FP16} if low.needs_scale else {Precision.FP32}
+    higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, own in plan.layers.items():
         if low_of(own) is not low and own not in higher:
             raise BadInput(
@@ -191,8 +223,10 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
     return (f"fixed by you: {fixed}",) if fixed else ()
 
 
-def refuse_halves(network: Network, engine: str) -> None:
-    """Raises BadInput if the weights or the activations of a layer alone are to be in INT8 on an NVIDIA engine."""
+def refuse_emulated_only(network: Network, engine: str) -> None:
+    """Raises BadInput for an NVIDIA engine if one side of a layer alone is to be in INT8, or activations in INT16."""
+    if network.low.wide and engine != ONNXRUNTIME:
+        raise BadInput(f"The engine '{engine}' has no 16-bit activations.", "Add --engine onnxruntime: it emulates.")
     halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
     name = next((layer.name for layer in network.layers if layer.fixed in halves), None)
     if name is not None and engine != ONNXRUNTIME:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import Compare
 from trt_bisect.evaluator.trial import Cost, Trial

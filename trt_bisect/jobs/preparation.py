@@ -19,7 +19,7 @@ from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs, ProfileShapes
+from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import (
     ONNXRUNTIME,
     choose_engine,
@@ -32,22 +32,24 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
-from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds, profile_shapes
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, profile_shapes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.fed_data import faint_note
-from trt_bisect.jobs.fixed_layers import refuse_halves
+from trt_bisect.jobs.fixed_layers import refuse_emulated_only
 from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
 from trt_bisect.jobs.in_file import file_figure_noted
+from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
 from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
@@ -78,6 +80,7 @@ class Preparation:
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source, network.low.precision)
+        self._judged_by = other_reference(options, network, options.inputs, self.notes.extend)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
@@ -89,7 +92,7 @@ class Preparation:
         self._check_outputs()
         refuse_without_low(self.network)
         engine = self._engine()
-        refuse_halves(self.network, engine)
+        refuse_emulated_only(self.network, engine)
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
@@ -103,7 +106,7 @@ class Preparation:
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
-        prepared = reference[0] if engine == ONNXRUNTIME else None
+        prepared = reference[0] if engine == ONNXRUNTIME and self._judged_by is None else None
         outputs = self._judged_outputs(reference)
         self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         slices = self.judgement.slices(outputs, reference)
@@ -287,20 +290,10 @@ class Preparation:
             self.progress.step(f"sample {number}")
 
         try:
-            with builder.reference() as fp32, builder.build(plan) as int8:
+            with self.reference_engine(builder) as fp32, builder.build(plan) as int8:
                 axis, task = self.options.class_axis, self.judgement.task
-                return worst_inputs(
-                    samples,
-                    fp32,
-                    int8,
-                    rule,
-                    count,
-                    tell,
-                    keep_when_stopped=keep,
-                    class_axis=axis,
-                    slices=slices,
-                    task=task,
-                )
+                given = (samples, fp32, int8, rule, count, tell)
+                return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
         except TrialFailed as failure:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full {self.network.low.title} does not run: "
@@ -335,10 +328,14 @@ class Preparation:
         options = self.options.build_options()
         return options if self.folder is None else replace(options, timing_cache=self.folder / "timing.cache")
 
+    def reference_engine(self, builder: Builder) -> Engine:
+        """Opens the reference that outputs are judged by: the network in FP32, or another network."""
+        return builder.reference() if self._judged_by is None else self._judged_by
+
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))
         try:
-            with builder.reference() as engine:
+            with self.reference_engine(builder) as engine:
                 reference = []
                 for place, sample in enumerate(feeds):
                     self.progress.step(f"input {place}")
@@ -368,7 +365,7 @@ class Preparation:
         return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
-        options = self.options.build_options()
+        options, base = self.options.build_options(), self.options.base_precision
         return {
             "model": self.network.digest(),
             "ranges": ranges.digest(),
@@ -386,11 +383,15 @@ class Preparation:
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
             **({"followers": "int8"} if options.followers_round else {}),
-            **_typed_facts(self.network, options.high),
+            **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
+            **_typed_facts(self.network, {options.high, base}),
+            **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
             **self.options.task_facts(),
         }
 
 
-def _typed_facts(network: Network, high: Precision) -> dict[str, Any]:
-    """The part of a fingerprint that says how layers in FP16 and BF16 are written; empty if there are none."""
-    return {"typed": "by the operators' schemas"} if {network.low.precision, high} & FLOAT_TYPES.keys() else {}
+def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
+    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
+    if network.low is FP8:
+        return {"typed": "by the operators' schemas, no Relu removed before FP8"}
+    return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}

@@ -135,7 +135,7 @@ class _Plans:
     def of(cls, experiment: Experiment, chosen: Collection[int], *, gains: bool) -> _Plans:
         """The plans for the ``chosen`` layers, by index; ``without`` is empty unless ``gains`` are wanted."""
         network, high = experiment.network, experiment.whole.high
-        nothing, full, low = network.plan((), high), network.full(high), network.low.precision
+        nothing, full, low = network.plan((), network.base or high), network.full(high), network.low.precision
         sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
         parts = WAYS if sides else {_BOTH: low}
         alone = {

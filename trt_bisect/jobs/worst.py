@@ -18,7 +18,7 @@ from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_halves
+from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import WorstOptions
 from trt_bisect.jobs.options.signatures import takes
@@ -82,7 +82,7 @@ class WorstSearch(Preparation):
         """The whole search; Ctrl-C during the pass ends it with what was found until then."""
         self._check_outputs()
         engine = self._engine()
-        refuse_halves(self.network, engine)
+        refuse_emulated_only(self.network, engine)
         ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
         source = source if options.steps is None else source.first(options.steps)
         self.progress.stage("Searching for the worst inputs", source.length)

@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 
@@ -26,9 +27,9 @@ _UNITS = {
 """The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
 as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
 where it is as fast as INT8."""
-_HIGHER = (Precision.FP16, Precision.FP32)
+_HIGHER = (Precision.FP16, Precision.BF16, Precision.FP32)
 _NEARLY_FREE = 1e-6
-_COLUMNS = "CSV with the columns layer, int8, fp32 and, where FP16 may be chosen, fp16"
+_COLUMNS = "CSV with the columns layer, int8, fp32 and, where layers may be in FP16 or BF16, fp16 or bf16"
 
 
 def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
@@ -68,12 +69,16 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
     return times
 
 
-def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
+def shares(
+    times: Times, low: Precision = Precision.INT8, base: Precision | None = None
+) -> dict[int, dict[Precision, float]]:
     """The share of a low precision's gain in speed that is lost in a higher one, by layer and higher precision.
 
-    All layers in FP32 lose 1, all low ones lose 0. A layer that is no faster in the low one loses ``_NEARLY_FREE``.
+    The gain is that over the base, FP32 where there is none: all layers in it lose 1, all low ones lose 0. On a base in
+    FP16 all layers in FP32 lose 3, by multiply-adds. A layer that is no faster in the low one loses ``_NEARLY_FREE``.
     """
-    gain = sum(max(by[Precision.FP32] - by[low], 0.0) for by in times.values()) or 1.0
+    without = base or Precision.FP32
+    gain = sum(max(by[without] - by[low], 0.0) for by in times.values()) or 1.0
     return {
         k: {
             precision: max((time - by[low]) / gain, _NEARLY_FREE)
@@ -85,7 +90,7 @@ def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Prec
 
 
 def times_from_csv(path: Path, network: Network) -> Times:
-    """Reads measured times: columns ``layer``, ``int8``, ``fp32`` and, if FP16 may be chosen, ``fp16``.
+    """Reads measured times: columns ``layer``, ``int8``, ``fp32`` and, if layers may have them, ``fp16`` and ``bf16``.
 
     Raises:
         BadInput: the file cannot be read, lacks a column or a quantizable layer, or a value is not a time.
@@ -104,7 +109,7 @@ def times_from_csv(path: Path, network: Network) -> Times:
         times[k] = {
             p: _time(known[name], p, path)
             for p in (network.low.precision, *_HIGHER)
-            if p is not Precision.FP16 or known[name].get("fp16")
+            if p not in FLOAT_TYPES or known[name].get(str(p))
         }
     return times
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -20,7 +21,8 @@ from trt_bisect.model.prepare import tensor_names, unused_name
 from trt_bisect.model.quantizer import FP8_DTYPE, Quantizer
 
 _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8), FP8_DTYPE)
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
+_BF16 = np.dtype(ml_dtypes.bfloat16)
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float16), _BF16)
 _OTHER_LEVELS = {
     kind: name
     for name, kind in onnx.TensorProto.DataType.items()
@@ -155,6 +157,7 @@ def _dequantized_constant(dequantize: gs.Node, stored: gs.Constant, constants: _
     quantizer = _parameters(dequantize, stored.values.dtype)
     if quantizer is None:
         return None
+    quantizer = replace(quantizer, dtype=_measured_in(quantizer.dtype))
     rounds = stored.values.dtype in _EIGHT_BITS
     return _Chain(constants.constant(stored, quantizer), (quantizer,) if rounds else ())
 
@@ -171,7 +174,12 @@ def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
     source = quantize.inputs[0].dtype
     same = one.scale.tobytes() == other.scale.tobytes() and one.zero_point.tobytes() == other.zero_point.tobytes()
     keeps_type = source is None or np.dtype(source) == other.dtype
-    return replace(one, dtype=other.dtype) if same and keeps_type else None
+    return replace(one, dtype=_measured_in(other.dtype)) if same and keeps_type else None
+
+
+def _measured_in(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    """The type in which pairs are emulated: float32 for BF16, which ONNX Runtime has no kernels for."""
+    return np.dtype(np.float32) if dtype == _BF16 else dtype
 
 
 def _levels(quantize: gs.Node, dequantize: gs.Node) -> np.dtype[np.generic]:

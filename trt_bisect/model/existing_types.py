@@ -7,6 +7,7 @@ with all of them low it is the file's network again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -78,8 +79,31 @@ def in_question(layers: Iterable[Layer], in_type: Collection[str]) -> tuple[Laye
     )
 
 
+def in_bf16(graph: gs.Graph) -> bool:
+    """Returns true if a graph has BF16 tensors."""
+    return _in_type(graph, FLOAT_TYPES[Precision.BF16])
+
+
+def raised(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
+    """Returns layers of a file with pairs: those that it has neither in eight bits nor in its base stay in FP32."""
+    return tuple(
+        replace(layer, fixed=Precision.FP32)
+        if layer.follows and layer.dtype == _FLOAT32 and layer.name not in in_base and layer.op_type != "Cast"
+        else layer
+        for layer in layers
+    )
+
+
+def base_notes(in_base: Collection[str] | None) -> Iterator[str]:
+    """Yields a note on a file with pairs whose other tensors are in BF16; none if ``in_base`` is None."""
+    if in_base is not None:
+        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
+
+
 def type_notes(layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None) -> Iterator[str]:
-    """Yields a note on a network that is in FP16 or BF16 in its file; none if ``in_type`` is None."""
+    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file; ``in_type`` is None else."""
+    if low.wide:
+        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
     if in_type is not None:
         count = sum(layer.quantizable for layer in layers)
         yield (

@@ -7,7 +7,7 @@ and BF16 are *float types*: a layer reads, computes and writes values of that ty
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import ml_dtypes
@@ -62,6 +62,11 @@ class FloatType:
         with np.errstate(over="ignore"):
             return np.asarray(values, np.float32).astype(self.dtype).astype(np.float32)
 
+    def positive(self, values: np.ndarray) -> np.ndarray:
+        """Returns positive values rounded to this type, in float32; those that become zero or infinite stay inside."""
+        least = np.float32(np.finfo(np.float32).tiny if self.name == "bfloat16" else 2.0**-24)
+        return np.asarray(np.clip(self.rounded(values), least, np.float32(self.largest)), np.float32)
+
     def holds(self, values: np.ndarray) -> bool:
         """Returns true if this type holds all ``values`` exactly; NaN counts as held."""
         return bool(np.array_equal(self.rounded(values), np.asarray(values, np.float32), equal_nan=True))
@@ -78,6 +83,7 @@ class LowPrecision:
         float_type: of the other kind; None for a quantized one.
         level: of a quantized one: the dtype of the stored values.
         levels: the largest stored value; a scale is the largest magnitude divided by it.
+        wide: activations are rounded to INT16 and weights to this precision; an experiment, which no engine runs.
     """
 
     precision: Precision
@@ -86,15 +92,20 @@ class LowPrecision:
     float_type: FloatType | None = None
     level: np.dtype[np.generic] | None = None
     levels: float = 0.0
+    wide: bool = False
 
-    def __reduce__(self) -> tuple[Callable[[Precision], LowPrecision], tuple[Precision]]:
+    def __reduce__(self) -> tuple[Callable[[Precision, bool], LowPrecision], tuple[Precision, bool]]:
         """Makes a copy that travelled the one of this process again: code asks which one it is with ``is``."""
-        return find_low, (self.precision,)
+        return find_low, (self.precision, self.wide)
 
     @property
     def title(self) -> str:
         """Its name in texts, such as ``FP16``."""
-        return str(self.precision).upper()
+        return "W8A16" if self.wide else str(self.precision).upper()
+
+    def oldest_opset(self, base: Precision | None) -> int:
+        """Returns the oldest operators (opset) for its graphs where all that is not low is in ``base``."""
+        return max(self.opset, TYPED_PAIRS_OPSET if base in FLOAT_TYPES and self.needs_ranges else 0)
 
     @property
     def needs_ranges(self) -> bool:
@@ -113,19 +124,26 @@ _BF16 = FloatType(
 FLOAT_TYPES: Mapping[Precision, FloatType] = {Precision.FP16: _FP16, Precision.BF16: _BF16}
 """The float types that a layer can have instead of float32, low or high."""
 
+TYPED_PAIRS_OPSET = 19
+"""The oldest ONNX operators (opset) whose Q/DQ pairs can be in FP16 or BF16."""
+
 INT8 = LowPrecision(Precision.INT8, 0, _INT8_SLOTS, level=np.dtype(np.int8), levels=127.0)
 FP8 = LowPrecision(Precision.FP8, 19, _FP8_SLOTS, level=np.dtype(ml_dtypes.float8_e4m3fn), levels=448.0)
 FP16 = LowPrecision(Precision.FP16, float_type=_FP16)
 BF16 = LowPrecision(Precision.BF16, 13, float_type=_BF16)
+W8A16 = replace(INT8, opset=21, wide=True)
+"""Weights in INT8 and activations in INT16, which ONNX can write from opset 21 on; TensorRT has nothing like it."""
 LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, FP16, BF16, FP8)}
 
 
-def find_low(precision: str | Precision) -> LowPrecision:
-    """Returns a low precision by its name.
+def find_low(precision: str | Precision, wide: bool = False) -> LowPrecision:
+    """Returns a low precision by its name; with ``wide`` the one with activations in INT16.
 
     Raises:
         BadInput: there is none of that name.
     """
+    if wide:
+        return W8A16
     for known, low in LOWS.items():
         if str(precision) == str(known):
             return low

@@ -14,21 +14,26 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
-from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
-from trt_bisect.model.existing_types import in_question, take_out_types, type_notes
+from trt_bisect.model.existing_types import (
+    base_notes,
+    in_bf16,
+    in_question,
+    raised,
+    take_out_types,
+    type_notes,
+)
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
-from trt_bisect.model.low import FP8, INT8, LowPrecision
+from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
+from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
-
-_ODD_TYPES = ("map_type", "optional_type", "opaque_type")
-_INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +47,12 @@ class Network:
         layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
         low: the low precision in question.
+        base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers
+            read and make have that type too. None: the high precision of each plan, and float32 at low layers.
         notes: remarks on the network for the user, one sentence each.
         has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
-        per_tensor: true if each weight has one scale, see ``with_one_scale_a_weight``.
+        one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
@@ -59,10 +66,11 @@ class Network:
     outputs: tuple[TensorSpec, ...]
     has_pairs: bool
     low: LowPrecision = INT8
+    base: Precision | None = None
     notes: tuple[str, ...] = ()
     has_file: bool = True
     typed_in_file: bool = False
-    per_tensor: bool = False
+    one_scale: frozenset[int] = frozenset()
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
@@ -83,9 +91,39 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high."""
-        plan = self.free_plan(chosen, high)
+        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high.
+
+        Layers that only follow are in the base.
+        """
+        plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
+
+    def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
+        """Returns ``plan`` with the layers that only follow in the base: ``high`` where the network has none."""
+        return plan.keeping((layer.index for layer in self.layers if layer.follows), self.base or high)
+
+    def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
+        """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""
+        at_low = {self.base} if self.base is not None and plan.lowered else set()
+        return frozenset(plan.precisions) | at_low
+
+    @property
+    def base_type(self) -> FloatType | None:
+        """The type of the tensors that INT8 and FP8 layers read and make; None for float32."""
+        return FLOAT_TYPES.get(self.base) if self.base is not None and self.low.needs_ranges else None
+
+    def with_base(self, base: Precision) -> Network:
+        """Returns this network with another base.
+
+        Raises:
+            BadInput: its operators are too old for it.
+        """
+        if self.opset < self.low.oldest_opset(base):
+            raise BadInput(
+                f"'{self.source}' was loaded for another base and cannot be measured on one in {base.upper()}.",
+                f"Load it again: load_network(path, base=Precision.{base.name}), or give its path.",
+            )
+        return replace(self, base=base)
 
     def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
         """Returns the plan with the ``chosen`` layers low and the others high, whatever the user fixed."""
@@ -212,25 +250,29 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns this network with the quantizers of its file, including asymmetric ones."""
-        if not self.asymmetric:
-            return self
+        """Returns this network with the quantizers of its file, including asymmetric ones, and without a base."""
         layers = (
             replace(layer, roundings=tuple(rounding.as_in_file() for rounding in layer.roundings))
             for layer in self.layers
         )
-        return replace(self, layers=tuple(layers))
+        return replace(self, layers=tuple(layers), base=None)
 
-    def with_one_scale_a_weight(self) -> Network:
+    def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
         """Returns this network with one scale for each whole weight, instead of one for each output channel.
 
         Weights that have quantizers in the file keep them.
+
+        Args:
+            chosen: the indices of the layers; None for all.
         """
+        indices = frozenset(range(len(self.layers)) if chosen is None else chosen)
         layers = (
             replace(layer, roundings=tuple(r if r.fixed else replace(r, axis=None) for r in layer.roundings))
+            if layer.index in indices
+            else layer
             for layer in self.layers
         )
-        return replace(self, layers=tuple(layers), per_tensor=True)
+        return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
         """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded.
@@ -243,8 +285,10 @@ class Network:
         sha.update(self.memo["weights"].encode())
         if self.low is not INT8:
             sha.update(self.low.title.encode())
-        if self.per_tensor:
-            sha.update(b"one scale a weight")
+        if self.base_type is not None:
+            sha.update(f"on a base in {self.base_type.name}".encode())
+        if self.one_scale:
+            sha.update(f"one scale a weight of {sorted(self.one_scale)}".encode())
         for layer in self.layers:
             sha.update(f"{layer.quantizable}".encode())
             if layer.fixed is not None and not layer.quantizable:
@@ -263,7 +307,11 @@ def _weights_digest(weights: Weights) -> str:
 
 
 def load_network(
-    path: str | Path, shapes: Shapes | None = None, part: str = BEFORE, low: LowPrecision = INT8
+    path: str | Path,
+    shapes: Shapes | None = None,
+    part: str = BEFORE,
+    low: LowPrecision = INT8,
+    base: Precision | None = None,
 ) -> Network:
     """Reads an ONNX file of opset 11 or later and prepares it for measuring.
 
@@ -275,31 +323,37 @@ def load_network(
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
         part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
         low: the low precision in question.
+        base: see ``Network``.
 
     Raises:
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low)
+        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low, base)
 
 
-def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision) -> Network:
-    dropped = _drop_odd_outputs(model.graph, source)
+def _prepared(
+    model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision, base: Precision | None
+) -> Network:
+    dropped = drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph, cut = prepare(model, shapes, source, part, low.opset)
-    _refuse_integer_layers(graph, source)
+    graph, cut = prepare(model, shapes, source, part, low.oldest_opset(base))
+    refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = _low_of_pairs(pairs, low, source)
     in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
+    in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
     skeleton = _export(graph, source)
     weights = detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     if in_type is not None:
         layers = in_question(layers, in_type)
+    if in_base is not None:
+        layers, base = raised(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type))
+    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *base_notes(in_base))
     return Network(
         source=source,
         skeleton=skeleton,
@@ -309,6 +363,7 @@ def _prepared(model: onnx.ModelProto, shapes: Shapes, source: str, part: str, lo
         outputs=tuple(spec_of(value) for value in skeleton.graph.output),
         has_pairs=bool(pairs),
         low=low,
+        base=base,
         notes=tuple(chain([cut.note] if cut else (), of_file, dropped, switch_notes(layers))),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
@@ -332,45 +387,6 @@ def _low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPr
             "Give the network without pairs, or leave out --low.",
         )
     return FP8 if kinds == {FP8} else INT8
-
-
-def _drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values from ``graph``, in place.
-
-    Returns:
-        A note with their names; nothing if there are none.
-
-    Raises:
-        BadInput: the graph has no other outputs.
-    """
-    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
-    kept = [value for value in graph.output if value.name not in odd]
-    if not kept:
-        raise BadInput(
-            f"'{source}' has no output that is a tensor: {', '.join(odd)}.",
-            "Cut the network before the nodes that make maps (ZipMap) or optional values.",
-        )
-    if not odd:
-        return ()
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del graph.output[:]
-    graph.output.extend(copies)
-    return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
-
-
-def _holds_maps(value: onnx.ValueInfoProto) -> bool:
-    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
-
-
-def _refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
-    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
-    if found:
-        raise BadInput(
-            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
-            "none of them can be put back into high precision.",
-            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
-        )
 
 
 def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written

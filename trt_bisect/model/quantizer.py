@@ -11,6 +11,7 @@ import numpy as np
 from trt_bisect.model.low import FP8, INT8, LowPrecision
 
 INT8_MAX = 127
+_INT16 = np.iinfo(np.int16)
 FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
 
@@ -130,7 +131,14 @@ def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowP
 
 def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
     """Returns the scale of an activation in a low precision, from its INT8 scale: the same range in other steps."""
-    return scale if low is INT8 else np.float32(np.float32(scale * INT8_MAX) / np.float32(low.levels))
+    levels = _INT16.max if low.wide else low.levels
+    return scale if levels == INT8_MAX else np.float32(np.float32(scale * INT8_MAX) / np.float32(levels))
+
+
+def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
+    """Returns the quantizer of an activation in a low precision, from its INT8 scale: symmetric."""
+    quantizer = symmetric(scale_in(low, scale), low=low)
+    return replace(quantizer, zero_point=quantizer.zero_point.astype(_INT16.dtype)) if low.wide else quantizer
 
 
 def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = INT8) -> Quantizer:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import INLINE_UNTIL_BYTES, detach_weights, read_model
 from trt_bisect.model.layers import TensorFacts
@@ -86,7 +86,7 @@ def compare_with_file(
         BadInput: the network computes something else than the file; the message names the first tensor that differs.
     """
     notes = []
-    network = _as_in_file(network)
+    network = as_in_file(network)
     for comparison in _comparisons(network):
         known = prepared if not comparison.plan.lowered else None
         apart = _outputs_apart(network, comparison, feeds, outputs, known)
@@ -129,7 +129,7 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     return float(np.linalg.norm(one - two)) / norm if norm else float(np.any(two))
 
 
-def _as_in_file(network: Network) -> Network:
+def as_in_file(network: Network) -> Network:
     """Returns the network with the file's quantizers and with every layer quantizable that has any."""
     if not network.has_pairs:
         return network

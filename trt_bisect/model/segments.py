@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import make_session

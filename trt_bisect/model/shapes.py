@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer

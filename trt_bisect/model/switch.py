@@ -34,7 +34,7 @@ class WrittenSwitch(Written):
 
 
 def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
-    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in ``high``."""
+    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in its base."""
     writing, names = GraphWriting(writer.context, scales_are_inputs=True), Names()
     graph = writer.network.skeleton.graph
     gates: dict[int, str] = {}
@@ -45,7 +45,7 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
             precisions = writer.network.low.precision, high
             writing.nodes.append(_choice(writing, layer, precisions, names, gates[layer.index], writer.tag))
         else:
-            writing.layer(layer, high, names)
+            writing.layer(layer, writer.network.base or high, names)
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
             followed[tensor] = f"gate{writer.tag}held{len(followed)}"
             writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], writer.tag))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -114,7 +115,9 @@ class GraphWriting:
     def _write(self, layer: Layer, precision: Precision, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
         slots = self._context.typed_slots(layer, precision)
         if slots is not None:
-            self._write_typed(layer, FLOAT_TYPES[precision], slots, node)
+            self._write_typed(
+                layer, FLOAT_TYPES[precision], slots, node, self._context.carries(layer, precision, slots)
+            )
             lowered = precision is self._network.low.precision
             return tuple(rounding.tensor for rounding in layer.roundings) if lowered else ()
         rounded = [rounding for rounding in layer.roundings if layer.quantizable and _rounds(precision, rounding)]
@@ -137,6 +140,7 @@ class GraphWriting:
         self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names
     ) -> tuple[str, ...]:
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
+        kind, slots = self._network.base_type, self._context.base_slots.get(layer.index)
         for rounding in roundings:
             quantizers = self._context.roundings.quantizers(layer, rounding)
             if rounding.at_output:
@@ -146,8 +150,14 @@ class GraphWriting:
                 names.read[rounding.tensor] = raw
                 after.append((raw, final, rounding, quantizers))
             else:
-                node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers)
-        self.nodes.append(node)
+                own = None if slots is None else kind
+                node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers, own)
+        if kind is None or slots is None:
+            self.nodes.append(node)
+        else:
+            done = {rounding.slot for rounding in roundings if not rounding.at_output}
+            others = tuple(slot for slot in slots.inputs if slot not in done)
+            self._write_typed(layer, kind, replace(slots, inputs=others), node)
         for raw, final, rounding, quantizers in after:
             self._chain(raw, quantizers, final, rounding)
         return tuple(rounding.tensor for rounding in roundings)
@@ -156,15 +166,18 @@ class GraphWriting:
         """A new name for a rounded, typed or unrounded copy of a tensor; no tensor of the network has it."""
         return f"{name}{self._context.tag}{word}"
 
-    def _rounded(self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...]) -> str:
-        """The name of a tensor after its quantizers. It is written at the first use."""
-        key = (name, *(quantizer.key() for quantizer in quantizers))
+    def _rounded(
+        self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None
+    ) -> str:
+        """The name of a tensor after its quantizers, rounded to a type first. It is written at the first use."""
+        key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
             if self._context.emulates and self._context.is_constant(name):
-                self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers))
+                self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers, kind))
             else:
-                self._chain(name, quantizers, final, rounding)
+                source = name if kind is None else self._typed(name, kind, rounding.tensor)
+                self._chain(source, quantizers, final, rounding)
         return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
@@ -199,11 +212,20 @@ class GraphWriting:
         self._small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), f"{out}_scale"))
         return f"{out}_scale"
 
-    def _write_typed(self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto) -> None:
-        """Writes a layer in a float type. Emulated: in float32, between roundings of what it reads and makes."""
+    def _write_typed(
+        self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
+    ) -> None:
+        """Writes a layer in a float type. Emulated: in float32, between roundings of what it reads and makes.
+
+        What a layer makes is not rounded again if it ``carries`` the values that it reads.
+        """
         original = self._network.skeleton.graph.node[layer.index]
         for slot in slots.inputs:
             node.input[slot] = self._typed(node.input[slot], kind, original.input[slot])
+        if carries and self._context.emulates:
+            self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
+            self.nodes.append(node)
+            return
         raws = [self._rename_output(node, original, slot, kind) for slot in slots.outputs]
         self.nodes.append(node)
         for final, raw in raws:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
 from trt_bisect.model.followers import followed_tensors
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes
-from trt_bisect.model.low import FLOAT_TYPES, LowPrecision
+from trt_bisect.model.low import FLOAT_TYPES, FloatType, LowPrecision
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import Quantizer, Scales, round_trips, scale_in, symmetric, weight_quantizer
+from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, weight_quantizer
 from trt_bisect.model.typed import TypedSlots, carries, typed_slots
 from trt_bisect.precision import Precision
 
@@ -27,11 +27,15 @@ class RoundingCache:
     Args:
         network: gives the weights and the quantizers of its file.
         scales: of the activations whose quantizers are not in the file.
+        in_base: the indices of the low layers that read and make tensors in the network's base type.
+        emulates: their pairs are in float32, with scales that the type has; else they are in the type.
     """
 
-    def __init__(self, network: Network, scales: Scales) -> None:
+    def __init__(self, network: Network, scales: Scales, in_base: Collection[int] = (), *, emulates: bool) -> None:
         self._network = network
         self._scales = scales
+        self._in_base = in_base
+        self._emulates = emulates
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants: dict[tuple[object, ...], np.ndarray] = {}
 
@@ -44,23 +48,37 @@ class RoundingCache:
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
             low = self._network.low
-            self._quantizers[key] = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
+            found = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
+            if layer.index in self._in_base and not rounding.at_output:
+                found = tuple(map(self._with_typed_scale, found))
+            self._quantizers[key] = found
         return self._quantizers[key]
+
+    def _with_typed_scale(self, quantizer: Quantizer) -> Quantizer:
+        """Returns a quantizer with a scale of the base type."""
+        kind = self._network.base_type
+        assert kind is not None
+        return replace(
+            quantizer,
+            scale=kind.positive(quantizer.scale),
+            dtype=quantizer.dtype if self._emulates else kind.dtype,
+        )
 
     def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
         if rounding.is_weight:
             return (weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low),)
-        return (symmetric(scale_in(low, self._scales[rounding.tensor]), low=low),)
+        return (activation_quantizer(low, self._scales[rounding.tensor]),)
 
     def has_scale(self, tensor: str) -> bool:
         """Returns true if the scales have an activation."""
         return tensor in self._scales
 
-    def constant(self, name: str, quantizers: tuple[Quantizer, ...]) -> np.ndarray:
-        """The values of a constant after its quantizers, in the dtype of the last one."""
-        key = (name, *(quantizer.key() for quantizer in quantizers))
+    def constant(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
+        """The values of a constant after its quantizers, in the dtype of the last one; first rounded to a type."""
+        key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
-            self._constants[key] = round_trips(self._network.constant(name), quantizers)
+            values = self._network.constant(name)
+            self._constants[key] = round_trips(values if kind is None else kind.rounded(values), quantizers)
         return self._constants[key]
 
 
@@ -77,6 +95,8 @@ class WritingContext:
         initializers: the constants of the graph by name, detached weights among them.
         types: the type and shape of each tensor by name, as far as they are known.
         float_tensors: the names of the float32 tensors.
+        base_slots: by index of a layer that INT8 or FP8 rounds, the inputs and outputs that have the network's base
+            type where the layer is low; none where that is float32.
         followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
             and an engine may hold them in INT8 (see ``model.followers``).
     """
@@ -88,6 +108,7 @@ class WritingContext:
     initializers: Mapping[str, onnx.TensorProto]
     types: Mapping[str, onnx.ValueInfoProto]
     float_tensors: frozenset[str]
+    base_slots: Mapping[int, TypedSlots]
     followers_round: bool = False
 
     @classmethod
@@ -95,14 +116,17 @@ class WritingContext:
         """The context for a network and the scales of its activations."""
         graph = network.skeleton.graph
         dtypes = TensorTypes.of(graph).dtypes
+        floats = frozenset(name for name, dtype in dtypes.items() if dtype == np.float32)
+        base_slots = dict(_base_slots(network, floats))
         return cls(
             network=network,
-            roundings=RoundingCache(network, scales),
+            roundings=RoundingCache(network, scales, base_slots.keys(), emulates=emulates),
             emulates=emulates,
             tag=_unused_tag(network),
             initializers={tensor.name: tensor for tensor in graph.initializer},
             types={value.name: value for value in (*graph.value_info, *graph.input, *graph.output)},
-            float_tensors=frozenset(name for name, dtype in dtypes.items() if dtype == np.float32),
+            float_tensors=floats,
+            base_slots=base_slots,
             followers_round=followers_round,
         )
 
@@ -134,6 +158,16 @@ class WritingContext:
             return not self.is_constant(name) or kind.holds(self.network.constant(name))
 
         return carries(node, slots, exact)
+
+
+def _base_slots(network: Network, floats: frozenset[str]) -> Iterator[tuple[int, TypedSlots]]:
+    kind = network.base_type
+    if kind is None:
+        return
+    for layer in network.layers:
+        slots = typed_slots(network.skeleton.graph.node[layer.index], floats, kind) if layer.quantizable else None
+        if slots is not None:
+            yield layer.index, slots
 
 
 def _unused_tag(network: Network) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 
-if TYPE_CHECKING:
-    from trt_bisect.results.run_report import LayerRow
+from trt_bisect.results.layer_row import LayerRow
 
 ANNOTATED = "annotated.onnx"
 PREFIX = "trt-bisect."

@@ -6,16 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trt_bisect.analyzer.advisor import (
-    NOT_FINITE,
-    NOT_NORMALISED,
-    ONE_CHANNEL,
-    OVERFLOW,
-    RESULT_QUANTIZED,
-    SATURATION,
-    STARVED,
-    UNDERFLOW,
-)
+from trt_bisect.analyzer import advisor
 from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import WEIGHT
@@ -101,25 +92,25 @@ def _loss(tried: Tried) -> float:
 
 def _words(cause: str, rounded: Sequence[Compared], calibrator: str, low: str) -> str:
     """The figures of a cause over the tensors that its culprits round."""
-    if cause == SATURATION:
+    if cause == advisor.SATURATION:
         found = [(one.rounding.clipped, one) for one in rounded if one.rounding and one.rounding.clipped > 0.0]
         return f"{calibrator} clips {_from_to(found, _percent)} of the {_sides(found)}" if found else cause
-    if cause == STARVED:
+    if cause == advisor.STARVED:
         near = [(one.rounding.near_zero, one) for one in rounded if one.rounding and one.rounding.near_zero >= 0.5]
         if near:
             return f"the range is too wide: {_from_to(near, _percent)} of the {_sides(near)} falls into few levels"
-    if cause == ONE_CHANNEL:
+    if cause == advisor.ONE_CHANNEL:
         loud = [
             (each.times, one) for one in rounded for each in (one.loud, one.loud_input) if each and each.times >= 20
         ]
         if loud:
             return f"one channel of the {_sides(loud)} reaches {_from_to(loud, number)} times the others"
     return {
-        OVERFLOW: f"values are too large for {low} and become infinite",
-        UNDERFLOW: f"values are too small for {low} and become zero",
-        NOT_FINITE: f"{low} makes values that are not finite",
-        NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
-        RESULT_QUANTIZED: "an output of the network is rounded",
+        advisor.OVERFLOW: f"values are too large for {low} and become infinite",
+        advisor.UNDERFLOW: f"values are too small for {low} and become zero",
+        advisor.NOT_FINITE: f"{low} makes values that are not finite",
+        advisor.NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
+        advisor.RESULT_QUANTIZED: "an output of the network is rounded",
         SPREAD_OUT: "no tensor that they round is abnormal by itself",
     }.get(cause, cause)
 

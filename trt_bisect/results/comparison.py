@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COMPARISON = "compare.json"
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
+MATCHED = "matched.csv"
 INDEX = "index"
 SORTED_BY = (
     INDEX,
@@ -35,6 +36,24 @@ SORTED_BY = (
 )
 """The columns that rows can be sorted by."""
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90")
+
+
+@dataclass(frozen=True)
+class MatchedLayer:
+    """A layer of two networks that are compared.
+
+    Attributes:
+        layer: its name in the first network; empty if it is only in the second one.
+        other: its name in the second network; empty if it is only in the first one.
+        other_op_type: its operator there.
+        by: how it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
+    """
+
+    layer: str
+    op_type: str
+    other: str
+    other_op_type: str
+    by: str
 
 
 @dataclass(frozen=True)
@@ -51,6 +70,9 @@ class Comparison(WithTablePage):
         channels: of the weights, one a row.
         notes: further remarks, a sentence each.
         low: the low precision; ``int8`` in the names of columns stands for it.
+        other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the
+            first network, and ``int8`` for the second one.
+        matched: the layers of both networks.
     """
 
     JSON = COMPARISON
@@ -66,6 +88,8 @@ class Comparison(WithTablePage):
     channels: tuple[Compared, ...] = ()
     notes: tuple[str, ...] = ()
     low: str = str(Precision.INT8)
+    other: str = ""
+    matched: tuple[MatchedLayer, ...] = ()
 
     def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[Compared, ...]:
         """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
@@ -80,12 +104,14 @@ class Comparison(WithTablePage):
         return [each.record() for each in self.tensors]
 
     def csv_files(self) -> Mapping[str, str]:
-        """Returns ``tensors.csv``, ``weights.csv``, ``channels.csv`` and ``advice.csv``, by their names."""
+        """Returns the tables by their file names: tensors, weights, channels, advice, and layers of two networks."""
+        matched = {MATCHED: csv_text(asdict(each) for each in self.matched)} if self.other else {}
         return {
             **super().csv_files(),
             WEIGHTS: csv_text(each.record() for each in self.weights),
             CHANNELS: csv_text(each.record() for each in self.channels),
             ADVICE: csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__),
+            **matched,
         }
 
     @classmethod
@@ -115,6 +141,8 @@ class Comparison(WithTablePage):
             "weights": [{**each.record(), **pictures(each)} for each in self.weights],
             "advice": [asdict(each) for each in self.advice],
             "notes": list(self.notes),
+            "other": self.other,
+            "matched": [asdict(each) for each in self.matched],
         }
 
 

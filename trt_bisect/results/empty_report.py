@@ -12,8 +12,9 @@ from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
+from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
 from trt_bisect.results.recovery import ACCURACY, ALL_HIGH, Recovery
-from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, RECOVER, LayerRow, Report
+from trt_bisect.results.run_report import RECOVER, Report
 
 
 def empty_report(model: str) -> Report:
@@ -48,8 +49,8 @@ def empty_report(model: str) -> Report:
     )
 
 
-def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]:
-    """Returns one row for each layer, not tried yet and in the ``high`` precision."""
+def blank_rows(layers: Iterable[Layer], high: Precision, base: Precision) -> tuple[LayerRow, ...]:
+    """Returns one row for each layer, not tried yet: in the ``high`` precision, or the ``base`` if it only follows."""
     return tuple(
         LayerRow(
             index=layer.index,
@@ -61,9 +62,9 @@ def blank_rows(layers: Iterable[Layer], high: Precision) -> tuple[LayerRow, ...]
             drop=None,
             culprit=False,
             outcome=NOT_TRIED,
-            asked=str(layer.fixed or high),
+            asked=str(layer.fixed or (high if layer.quantizable else base)),
             ran="",
-            recipe=str(layer.fixed or high),
+            recipe=str(layer.fixed or (high if layer.quantizable else base)),
             why_not=layer.why_not,
             fixed=str(layer.fixed or ""),
         )

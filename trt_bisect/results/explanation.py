@@ -127,7 +127,7 @@ def _spread(spread: Spread) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ExplainedLayer:
-    """One layer.
+    """A layer.
 
     Attributes:
         macs: its multiply-adds for one inference.

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import UNPROVEN
-from trt_bisect.driver.culprits.search import Step
+from trt_bisect.driver.suspects.search import Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.results.run_report import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, Report, RoundedTensor
+from trt_bisect.results.layer_row import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, RoundedTensor
+from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]
@@ -87,7 +88,7 @@ class _Judged:
 
     def trial_after(self, before: Trial | None) -> Trial | None:
         """Returns the trial that holds for a layer that follows: ``before`` if this layer stays high or failed."""
-        if self.step is not None and self.trial is not None and (self.step.culprit or self.trial.failed):
+        if self.step is not None and self.trial is not None and (self.step.suspect or self.trial.failed):
             return before
         return self.trial
 

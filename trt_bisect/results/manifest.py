@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import metric_of_facts
-from trt_bisect.driver.culprits.search import Question
+from trt_bisect.driver.suspects.search import Question
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
 from trt_bisect.results.run_report import Report
@@ -46,7 +46,8 @@ class RunManifest:
         movable = tuple(row.index for row in rows if row.quantizable and not row.fixed)
         fixed = {row.index: Precision(row.fixed) for row in rows if row.fixed}
         high, low = Precision(self.blank.precision), Precision(self.blank.low)
-        return Question(len(rows), movable, self.rule.budget, self.rule.step, high, low, fixed)
+        base = Precision(self.blank.made_of.get("base", high))
+        return Question(len(rows), movable, self.rule.budget, self.rule.step, high, low, fixed, base)
 
     def answered_by(self, report: Report) -> bool:
         """Returns true if a report is of this run or of one with the same question."""

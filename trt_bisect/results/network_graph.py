@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from trt_bisect.data.datasets import TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.residual import Shape

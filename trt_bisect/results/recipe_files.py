@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.annotated import ANNOTATED
 from trt_bisect.results.summary import listed
@@ -168,26 +170,29 @@ def recipe_files(
         network: that was measured.
         scales: of all activations, for the calibration cache and the Q/DQ network.
         plan: the recipe's.
-        high: the precision of the layers that are never low.
+        high: the precision of the layers that are never low, where the network has no base.
         weak: the plan under weak typing.
         trt_version: of the TensorRT that will read the calibration cache.
     """
-    low = network.low
+    low, base = network.low, network.base or high
+    used = network.used_precisions(plan)
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
     kept = {
-        layer.name: plan.precisions[layer.index] if layer.quantizable else high
+        layer.name: plan.precisions[layer.index] if layer.quantizable else base
         for layer in network.layers
         if layer.roundings and layer.index not in lowered
     }
-    texts = {PLAN: plan_json(network, kept, high), MODELOPT: modelopt_list(list(kept))}
+    texts = {PLAN: plan_json(network, kept, base, scales), MODELOPT: modelopt_list(list(kept))}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    if low.wide:
+        return RecipeFiles({PLAN: texts[PLAN]}, written)
     if network.has_pairs or low is FP8:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
-    flags = flags_of(weak, {*plan.precisions}, CACHE)
+    flags = flags_of(weak, used, CACHE)
     refused = refusals(weak, flags)
     texts[TRTEXEC] = flags_file(flags, refused)
-    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), {*plan.precisions})
+    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), used)
     if low.needs_ranges:
         texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
     texts[README] = readme(network, weak, refused, trt_version)
@@ -203,13 +208,21 @@ def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
     )
 
 
-def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision) -> str:
-    """Returns ``plan.json``: by name the precision of every layer that the low precision rounds."""
+def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales) -> str:
+    """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
+
+    The scales are those of INT8, whatever the low precision; scales that are no normal numbers are left out.
+    """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
     }
     low = {} if network.low is INT8 else {"low": str(network.low.precision)}
-    return json.dumps({"model": network.source, **low, "high": str(high), "layers": layers}, indent=1) + "\n"
+    least = np.finfo(np.float32).tiny
+    usable = {name: float(scales[name]) for name in network.rounded_activations if name in scales}
+    usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= least}
+    of_activations = {"scales": usable} if usable else {}
+    plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations}
+    return json.dumps(plan, indent=1) + "\n"
 
 
 def modelopt_list(kept: list[str]) -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.changes import BETTER, WORSE, Change, Tolerances, changes
-from trt_bisect.analyzer.differences import Difference, differences
-from trt_bisect.errors import BadInput
+from trt_bisect.analyzer.changes import BETTER, WORSE, Change
+from trt_bisect.analyzer.differences import Difference
 from trt_bisect.results.presentable import Presentable
-from trt_bisect.results.run_figures import figures_of, origin_of
-from trt_bisect.results.run_report import Report
 from trt_bisect.support.plain_json import plain
 
 if TYPE_CHECKING:
@@ -67,23 +64,3 @@ class RunChanges(Presentable):
     def __str__(self) -> str:
         text: str = self._present("text")
         return text
-
-
-def changes_between(now: Report, before: Report, direction: str = "higher") -> RunChanges:
-    """Returns the changes from one report to another.
-
-    Args:
-        now: the later report.
-        before: the earlier one.
-        direction: of a metric of the user's own, which values are better.
-
-    Raises:
-        BadInput: they were judged by different metrics.
-    """
-    if before.metric != now.metric:
-        raise BadInput(
-            f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
-            "Run one of them again with the other one's --metric.",
-        )
-    found = changes(figures_of(now, direction), [figures_of(before, direction)], Tolerances())
-    return RunChanges(before.model, now.model, now.metric, found, differences(origin_of(before), origin_of(now)))

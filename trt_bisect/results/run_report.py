@@ -7,102 +7,35 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.analyzer.changes import Tolerances, changes
+from trt_bisect.analyzer.differences import SCHEMA as SCHEMA_PART
+from trt_bisect.analyzer.differences import differences, origin
+from trt_bisect.analyzer.figures import Figures, LayerFigures
+from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.annotated import ANNOTATED, annotated
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.explanation import EXPLANATION, Explanation
+from trt_bisect.results.layer_row import LayerRow, row_from_json
 from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
+from trt_bisect.results.run_changes import RunChanges
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.plain_json import plain
+from trt_bisect.support.plain_json import plain, shape_text
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
     from trt_bisect.results.layer_table import LayerTable
-    from trt_bisect.results.run_changes import RunChanges
 
 SCHEMA = 2
 _READ = (1, SCHEMA)
 REPORT = "report.json"
 LAYERS = "layers.csv"
-FOLLOWS = "follows"
-NOT_TRIED = "not tried"
-NOT_JUDGED = "not judged"
 RECOVER = "recover"
 """The strategy of a report that is made from a recovery alone."""
-
-
-@dataclass(frozen=True)
-class RoundedTensor:
-    """One rounding of a culprit: the tensor or weight, its producer, its consumer and its scale.
-
-    Attributes:
-        kind: ``activation``, ``weight`` or ``output``.
-        scale: of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
-        also_for: other INT8 layers that read the same rounded tensor.
-    """
-
-    tensor: str
-    kind: str
-    producer: str
-    consumer: str
-    scale: float | None
-    also_for: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """One layer in the report.
-
-    Attributes:
-        similarity: of the final outputs with this layer and all before it in INT8, earlier suspects high.
-        drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
-        culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
-        sqnr: of the same trial, in dB.
-        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
-            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
-            or whose precision the user fixed, ``not tried`` where the strategy did not need it.
-        asked: the precision that the trial requested.
-        ran: the precision that the engine reports; empty where it reports none; ``region`` or ``dla`` where the layer
-            ran in a region that TensorRT compiled as one.
-        obeyed: true if the engine ran the requested precision; None where that is not known.
-        recipe: the layer's precision in the recipe.
-        why_not: the reason why the layer is not quantizable; empty for one that is.
-        message: of a failed trial.
-        rounds: the roundings of a culprit.
-        whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
-            by pieces that are other engines; else None.
-        gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
-        taken_back: of a culprit, the similarity of the recipe with this layer in INT8 too, on an input that misses.
-        suspect: for a layer with a large drop that is no culprit, the reason why it is none.
-        fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
-    """
-
-    index: int
-    name: str
-    op_type: str
-    shape: tuple[int | str | None, ...] | None
-    quantizable: bool
-    similarity: float | None
-    drop: float | None
-    culprit: bool
-    outcome: str
-    asked: str
-    ran: str
-    obeyed: bool | None = None
-    sqnr: float | None = None
-    output: str = ""
-    recipe: str = ""
-    why_not: str = ""
-    message: str = ""
-    rounds: tuple[RoundedTensor, ...] = ()
-    whole: Mapping[str, float | None] | None = None
-    gain: float | None = None
-    taken_back: float | None = None
-    suspect: str = ""
-    fixed: str = ""
 
 
 @dataclass(frozen=True)
@@ -239,7 +172,7 @@ class Report(WithRecipe):
         fields = dict(record)
         if record.get("answer") is not None:
             fields["answer"] = AnswerFacts.from_json(record["answer"])
-        fields["layers"] = tuple(_row(row) for row in record["layers"])
+        fields["layers"] = tuple(row_from_json(row) for row in record["layers"])
         fields["overflows"] = tuple(Overflow.from_json(each) for each in record.get("overflows", ()))
         fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
         return checked(cls(**fields))
@@ -263,16 +196,77 @@ class Report(WithRecipe):
         Raises:
             BadInput: the two were judged by different metrics.
         """
-        from trt_bisect.results.run_changes import changes_between
+        if before.metric != self.metric:
+            raise BadInput(
+                f"The reports were judged by '{before.metric}' and by '{self.metric}': their figures cannot be "
+                "compared.",
+                "Run one of them again with the other one's --metric.",
+            )
+        found = changes(self.figures(direction), [before.figures(direction)], Tolerances())
+        differing = differences(before.origin(), self.origin())
+        return RunChanges(before.model, self.model, self.metric, found, differing)
 
-        return changes_between(self, before, direction)
+    def figures(self, direction: str = "higher") -> Figures:
+        """Returns the figures that nightly runs compare. Values that are not finite count as not measured.
+
+        Args:
+            direction: for the user's own metric, which values are better, ``higher`` or ``lower``.
+
+        Raises:
+            BadInput: the metric is the user's own, and an older version wrote the report, which lacks the metric's
+                budget.
+        """
+        return Figures(
+            metric=self._metric_facts(direction),
+            threshold=self.threshold,
+            similarity=plain(self.similarity),
+            high=tuple(self.recipe.get("high", ())),
+            meets=bool(self.recipe.get("meets")),
+            latency=self._medians(),
+            layers={
+                row.name: LayerFigures(plain(row.similarity), plain(row.drop), row.culprit, row.outcome, row.obeyed)
+                for row in self.layers
+                if row.quantizable
+            },
+            part=self.inputs.get("part", ""),
+        )
+
+    def origin(self) -> dict[str, Any]:
+        """Returns the parts of the fingerprint and the options in JSON types; see ``differences.origin``."""
+        parts: dict[str, Any] = origin(
+            plain(self.made_of),
+            metric=self.metric,
+            threshold=self.threshold,
+            share=self.share,
+            strategy=self.strategy,
+            **{SCHEMA_PART: self.schema},
+        )
+        return parts
+
+    def _metric_facts(self, direction: str) -> dict[str, Any]:
+        if self.metric in JUDGING:
+            return JUDGING[self.metric].facts()
+        if self.budget is None:
+            raise BadInput(
+                f"The report on '{self.model}' does not have the loss that the threshold of '{self.metric}' allows.",
+                "An older trt-bisect wrote it: run it again.",
+            )
+        higher = direction == "higher"
+        perfect = self.threshold + self.budget if higher else self.threshold - self.budget
+        return {"name": self.metric, "perfect": repr(perfect), "higher": higher, "own": True}
+
+    def _medians(self) -> dict[str, float | None] | None:
+        if self.latency is None:
+            return None
+        return {plan: None if timed is None else plain(timed["median_ms"]) for plan, timed in self.latency.items()}
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
         return [
             {
                 **vars(row),
-                "shape": None if row.shape is None else "x".join("?" if d is None else str(d) for d in row.shape),
+                "shape": None if row.shape is None else shape_text(row.shape),
+                "output_shape": None if row.output_shape is None else shape_text(row.output_shape),
                 "rounds": " ".join(rounded.tensor for rounded in row.rounds),
                 "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
             }
@@ -296,12 +290,3 @@ class Report(WithRecipe):
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""
         printer.text(self._present("text"))
-
-
-def _row(record: Mapping[str, Any]) -> LayerRow:
-    fields = dict(record)
-    fields["shape"] = None if record["shape"] is None else tuple(record["shape"])
-    fields["rounds"] = tuple(
-        checked(RoundedTensor(**{**rounded, "also_for": tuple(rounded["also_for"])})) for rounded in record["rounds"]
-    )
-    return checked(LayerRow(**fields))

@@ -5,3 +5,5 @@ from __future__ import annotations
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
 """The file of a sample, by its number."""
+POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
+"""The folder in it of the same as Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trt_bisect.driver.culprits.search import Findings, Step
+from trt_bisect.driver.suspects.search import Findings, Step
 from trt_bisect.evaluator.trial import Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.precision import PrecisionPlan
@@ -82,7 +82,7 @@ class Measured:
         """Returns the trial of a step, None if there is none: of a whole engine where the step blames or sets aside."""
         whole = self.whole_trial_of(step.plan)
         in_pieces = of_a_pass(self.trials, TrialKey(self.canonical(step.plan).key(), self.curve.measured_in))
-        return (whole or in_pieces) if step.culprit or step.loss is None else (in_pieces or whole)
+        return (whole or in_pieces) if step.suspect or step.loss is None else (in_pieces or whole)
 
     def taking_back(self, layer: int) -> Trial | None:
         """Returns a trial of the recipe with one more layer low, which says what ran; None if there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.search import Findings
+from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
@@ -66,13 +66,14 @@ def summary(
         return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, f"Full {low}")])
     misses = f"MISSES: full {low} misses the threshold of {threshold}: {figure}"
     lines = [f"MISSES: full {low} could not be built or run." if measured.full.failed else misses]
+    lines += _base_alone(network, rule, measured.curve.nothing)
     if not recipe.meets:
         lines.append(
             f"NO RECIPE: No plan that was tried meets the threshold. The best one, with {_left_high(network, recipe)}, "
             f"measures {restored}{_in_settings(rule, answer)}."
         )
         return "\n".join(lines)
-    lines += _blamed(network, rule, recipe, measured.findings, goal(answer, rule))
+    lines += _blamed(network, rule, recipe, measured.findings, _missed(answer, rule, recipe))
     holds = " ".join(
         [*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer, low)]
     )
@@ -92,9 +93,10 @@ def fixed_text(network: Network) -> str:
 
 
 def fixed_lines(network: Network) -> list[str]:
-    """Returns the line on what the user fixed, which stands above the verdict; empty if that is nothing."""
+    """Returns the lines that stand above the verdict: an experiment that no engine runs, and what the user fixed."""
     fixed, low = fixed_text(network), network.low.title
-    return [f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else []
+    lines = [f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations."] if network.low.wide else []
+    return [*lines, f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else lines
 
 
 def accuracy_line(accuracy: Mapping[str, float | None]) -> str:
@@ -157,13 +159,34 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
         yield f"RANGES: those of {first.calibrator} miss ({figure}): take the recipe's calibration cache."
 
 
-def goal(answer: AnswerFacts, rule: Rule) -> str:
-    """Returns the words for what a recipe has to reach on the inputs given."""
-    if not answer.margin:
+def _missed(answer: AnswerFacts, rule: Rule, recipe: Recipe) -> str:
+    """The words for what the recipe misses with a culprit taken back: the threshold, or for some only its margin."""
+    losses = (rule.metric.loss(value) for value in recipe.taken_back.values() if value is not None)
+    if not answer.margin or all(loss > rule.budget for loss in losses):
         return "the threshold"
     least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
     spared = f" but {answer.spared}" if answer.spared else ""
     return f"the threshold, or its margin ({least} on all inputs given{spared})"
+
+
+def _base_alone(network: Network, rule: Rule, nothing: Trial) -> Iterator[str]:
+    """Yields a line if the network misses the threshold with no layer low, because of its base in FP16 or BF16."""
+    if not base_misses(network, rule, nothing):
+        return
+    title, value = str(network.base).upper(), rule.similarity(nothing)
+    figure = "no figure (not finite)" if value is None else rule.metric.text(value)
+    yield (
+        f"BASE: {title} alone misses it: with no layer in {network.low.title} the network measures {figure} on the "
+        f"judged inputs. 'trt-bisect run --low {network.base}' names the layers; --base fp32 goes around them."
+    )
+
+
+def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
+    """Returns true if the network was measured to miss the threshold with all layers in its base, FP16 or BF16."""
+    if network.base_type is None or nothing.failed:
+        return False
+    loss = rule.loss(nothing)
+    return loss is None or loss > rule.budget
 
 
 def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, least: str) -> Iterator[str]:
@@ -179,7 +202,7 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, le
         yield (
             f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."
         )
-    if names and not findings.culprits:
+    if names and not findings.suspects:
         yield f"SPREAD: {_accumulates(network, rule, findings)}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.distribution import Distribution, distribution_of, verdict
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.precision import Precision
 from trt_bisect.results.saving import SCHEMA, WithTablePage

@@ -14,7 +14,8 @@ from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.histogram import BINS, AbsHistogram
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.array_files import DAMAGED, read_archive
-from trt_bisect.data.datasets import Feeds, digest_of_feeds
+from trt_bisect.data.datasets import digest_of_feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.support.files import whole_file, write_whole
 from trt_bisect.support.json_files import read_record
 

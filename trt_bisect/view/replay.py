@@ -9,9 +9,9 @@ from math import nan
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.search import Findings, Loss, Search, Step
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import TrialKey
@@ -68,7 +68,7 @@ class Replay:
     """The drivers of a run, run again on the trials in its journal.
 
     A pass may measure boundaries before full INT8, which the driver needs first. The search of every boundary then
-    starts without full INT8, and starts again when it is there. Culprits that pieces of an NVIDIA engine suggest are
+    starts without full INT8, and starts again when it is there. Suspects that pieces of an NVIDIA engine suggest are
     decided by a second search on whole engines.
     """
 
@@ -100,8 +100,8 @@ class Replay:
         self._first.answer_known(measured, rule)
         if self._run.measured_in and self._first.findings is not None:
             if self._wholes is None:
-                suspects = self._first.findings.culprits
-                self._wholes = _Driver(partial(bisect, self._question, suspects=suspects))
+                blamed = self._first.findings.suspects
+                self._wholes = _Driver(partial(bisect, self._question, blamed=blamed))
             self._wholes.answer_known(whole, rule)
         return self._report_of(trials)
 
@@ -129,11 +129,11 @@ class Replay:
         trial_of: Lookup = partial(self._whole_trial if decided else self._trial, trials)
         full = trial_of(self._full) or UNTRIED
         known, at_its_end = self._known(full)
-        restored = (trial_of(question.all_but(known.culprits)) if at_its_end else None) or UNTRIED
+        restored = (trial_of(question.all_but(known.suspects)) if at_its_end else None) or UNTRIED
         loss = rule.loss(restored)
         measured = Measured(
             Curve(known, nothing=trial_of(question.prefix(-1)) or UNTRIED, measured_in=self._run.measured_in),
-            Recipe(question.all_but(known.culprits), known.culprits, known.culprits, question.meets(loss)),
+            Recipe(question.all_but(known.suspects), known.suspects, known.suspects, question.meets(loss)),
             full=full,
             restored=restored,
             trials=trials,
@@ -153,11 +153,11 @@ class Replay:
     def _unsettled(self, known: Findings) -> list[Step]:
         """Returns a step for each plan of a bisection that is measured but not yet part of a settled step.
 
-        Only plans that leave the culprits and the set-aside layers high count.
+        Only plans that leave the suspects and the set-aside layers high count.
         """
         if self._run.every_boundary:
             return []
-        out = {*known.culprits, *known.set_aside}
+        out = {*known.suspects, *known.set_aside}
         return [
             Step((max(plan.lowered),), nan, loss, plan)
             for plan, loss in self._first.losses.items()

@@ -5,6 +5,7 @@ No losses are added up: every set that is accepted was measured as a whole plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,11 @@ class Cheapest:
 
 
 def cheapest(
-    space: Space, rankings: Sequence[Sequence[int]], limit: int, alone: Sensitivities | None = None
+    space: Space,
+    rankings: Sequence[Sequence[int]],
+    limit: int,
+    alone: Sensitivities | None = None,
+    dearest: float = math.inf,
 ) -> Batches[Cheapest]:
     """Lowers the units in several orders, side by side, and improves the cheapest set that this gives.
 
@@ -49,6 +54,7 @@ def cheapest(
         rankings: orders of the units; see ``lowering.orders``.
         limit: the number of plans tried to find a cheaper set by local search; 0 for none.
         alone: the sensitivities, for the local search.
+        dearest: an order ends as soon as its set would cost more; if all do, the result has all units high.
     """
     known = MeasuredSets(space, limit)
     yield from known.ask([frozenset(), space.all])
@@ -56,9 +62,9 @@ def cheapest(
         return Cheapest(frozenset(), True, {})
     if not known.meets(space.all):
         return Cheapest(min(known.losses, key=lambda kept: (known.losses[kept], space.price(kept))), False, {})
-    lowest = yield from side_by_side([lowered(known, space.all, ranking) for ranking in rankings])
-    distinct = dict.fromkeys(kept for kept in lowest if kept is not None)
-    starts = sorted(distinct, key=space.price)[: None if len(space.units) <= FEW_UNITS else 1]
+    starts = yield from _lowered_in(known, rankings, dearest)
+    if not starts:
+        return Cheapest(space.all, True, {})
     found = yield from side_by_side([reduced(known, start) for start in starts])
     best = min(found, key=space.price)
     while limit and alone is not None:
@@ -68,6 +74,25 @@ def cheapest(
         best = yield from reduced(known, better)
         found.append(best)
     return _settled(known, best, found)
+
+
+def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest: float) -> Batches[list[Kept]]:
+    """Returns the sets that lowering in some orders gives, which cost at most ``dearest``; of many units the cheapest.
+
+    Of many units, an order ends as soon as its set would cost more than that of an order which is done.
+    """
+    space, costs = known.space, [dearest]
+    few = len(space.units) <= FEW_UNITS
+
+    def lowest(ranking: Sequence[int]) -> Batches[Kept | None]:
+        kept = yield from lowered(known, space.all, ranking, lambda: dearest if few else min(costs))
+        if kept is not None:
+            costs.append(space.cost(kept))
+        return kept
+
+    found = yield from side_by_side([lowest(ranking) for ranking in rankings])
+    distinct = dict.fromkeys(kept for kept in found if kept is not None)
+    return sorted(distinct, key=space.price)[: None if few else 1]
 
 
 def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest:

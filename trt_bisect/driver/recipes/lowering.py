@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.precision import PrecisionPlan
 
 Result = TypeVar("Result")

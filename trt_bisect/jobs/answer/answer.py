@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
+from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
@@ -26,7 +27,6 @@ from trt_bisect.jobs.answer.search import (
     PROMISING,
     CalibratorTried,
     Costs,
-    Measure,
     choose_ranges,
     find_set,
     gains_and_losses,
@@ -39,6 +39,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.answer import OWN
 from trt_bisect.results.summary import TOO_DEAR
 
 _JUDGED_AT_FIRST = 8
@@ -61,6 +62,8 @@ _MANY = 500
 
 Searched = tuple[Cheapest, Experiment, Checked, float]
 """A set of units, the experiment with its ranges, its check on all inputs, and the loss that the search aimed at."""
+_NOT_CHECKED = Checked({OWN: math.inf})
+"""Of a recipe that is too dear."""
 
 
 @dataclass
@@ -75,7 +78,7 @@ class AnswerSearch:
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
         tried: the calibrators.
-        refused: the cost of a recipe with a margin that was too dear.
+        refused: a cost; each recipe found with the margin costs more.
     """
 
     plans: AnswerPlans
@@ -118,11 +121,11 @@ class AnswerSearch:
             return list(counting)
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
-    def finish(self, culprits: Collection[int] = ()) -> Answer:
+    def finish(self, suspects: Collection[int] = ()) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
 
         Args:
-            culprits: of the curve.
+            suspects: of the curve.
         """
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
@@ -135,9 +138,7 @@ class AnswerSearch:
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
         alone = self._alone()
-        held = self._held(culprits, alone)
-        if self.plans.margin.share and not self._is_cheap(held):
-            held = self._margin_that_pays(held, culprits, alone)
+        held = self._with_margin(suspects, alone) if self.plans.margin.share else self._held(suspects, alone)
         found, experiment, checked, aim = held
         if not found.meets:
             return self._answer(found, experiment, alone, checked, aim, {})
@@ -183,33 +184,44 @@ class AnswerSearch:
         self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment, self.fp16)
         return lowered or checked
 
-    def _is_cheap(self, held: Searched) -> bool:
-        found, _, checked, _ = held
-        return checked.meets(self.target.budget) and self.space.cost(found.kept) <= DEAR_RECIPE
+    def _with_margin(self, suspects: Collection[int], alone: Sensitivities | None) -> Searched:
+        """Searches a recipe with the margin; returns one without it if the margin costs too much.
 
-    def _margin_that_pays(self, held: Searched, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
-        """Searches without the margin too; returns the recipe with the margin unless it costs too much more.
+        A cheap recipe with the margin is taken. Without one, the recipe without the margin says what one may cost.
 
         Args:
-            held: the recipe with the margin.
-            culprits: of the curve.
+            suspects: of the curve.
             alone: the sensitivities.
         """
-        margin, space = self.plans.margin, self.space
-        self.plans.leave(NO_MARGIN)
-        without = self._held(culprits, alone)
-        (found, _, checked, _), plain = held, without[0]
-        if checked.meets(self.target.budget) and space.cost(found.kept) <= _FOR_MARGIN * space.cost(plain.kept):
-            self.plans.leave(margin)
+        margin, held = self.plans.margin, self._held(suspects, alone, DEAR_RECIPE)
+        if self._costs(held) <= DEAR_RECIPE:
             return held
-        self.refused = space.cost(found.kept)
+        self.plans.leave(NO_MARGIN)
+        without = self._held(suspects, alone)
+        most = min(_FOR_MARGIN * self._costs(without), TOO_DEAR)
+        if most > DEAR_RECIPE:
+            self.plans.leave(margin)
+            held = self._held(suspects, alone, most)
+            if self._costs(held) <= most:
+                return held
+            self.plans.leave(NO_MARGIN)
+        self.refused = max(most, DEAR_RECIPE)
         return without
 
-    def _held(self, culprits: Collection[int], alone: Sensitivities | None) -> Searched:
+    def _costs(self, held: Searched) -> float:
+        """The cost of a recipe; infinite if it does not hold."""
+        found, _, checked, _ = held
+        return self.space.cost(found.kept) if checked.meets(self.target.budget) else math.inf
+
+    def _held(self, suspects: Collection[int], alone: Sensitivities | None, dearest: float = math.inf) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
-        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. The
-        margin is given up if a recipe with it does not pay.
+        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
+
+        Args:
+            suspects: of the curve.
+            alone: the sensitivities.
+            dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
@@ -218,15 +230,13 @@ class AnswerSearch:
             space = replace(self.space, budget=aim)
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             mended = before if number >= _ROUNDS else frozenset()
-            search = partial(find_set, space, culprits=culprits, alone=alone, limit=self._limit, mended=mended)
-            found = search(partial(target.losses, ranges=own.ranges))
+            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
+            found = search(partial(target.losses, ranges=own.ranges), dearest=dearest)
             if number == 0 and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
-                found, own = self._by_other_ranges(search, space, found)
+                found, own = self._by_other_ranges(search, space, found, dearest)
             experiment, before = own, before | found.kept
-            if plans.margin.share and space.cost(found.kept) > TOO_DEAR:
-                self.refused = space.cost(found.kept)
-                plans.leave(NO_MARGIN)
-                continue
+            if space.cost(found.kept) > dearest:
+                return found, experiment, _NOT_CHECKED, aim
             if found.meets and found.kept and self._retunes:
                 kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
                 if kept != found.kept:
@@ -242,13 +252,21 @@ class AnswerSearch:
         return found, experiment, checked, aim
 
     def _by_other_ranges(
-        self, search: Callable[[Measure], Cheapest], space: Space, found: Cheapest
+        self, search: Callable[..., Cheapest], space: Space, found: Cheapest, dearest: float
     ) -> tuple[Cheapest, Experiment]:
-        """Searches with each other promising calibrator too: one order does not tell which of them is cheapest."""
+        """Searches with each other promising calibrator too: one order does not tell which of them is cheapest.
+
+        Args:
+            search: takes the function that measures plans, and ``dearest``.
+            space: the plans.
+            found: with the first ranges.
+            dearest: recipes that cost more are given up, and so are those that cost more than ``found``.
+        """
         own = self.experiment
         for one in self.tried:
             if one.ranges.origin in PROMISING and one.ranges.digest() != self.experiment.ranges.digest():
-                other = search(partial(self.target.losses, ranges=one.ranges))
+                bound = min(dearest, space.cost(found.kept))
+                other = search(partial(self.target.losses, ranges=one.ranges), dearest=bound)
                 if other.meets and space.price(other.kept) < space.price(found.kept):
                     found, own = other, self.plans.with_ranges(one.ranges)
         return found, own

@@ -34,7 +34,7 @@ class Grounds:
         followers: the same with the layers that only follow rounding too; None if it was not measured.
         margin: the share of the loss allowed that the recipe had to leave unused.
         spared: the number of inputs that may use the margin.
-        refused: the cost of the recipe with a margin, if it was too dear; None otherwise.
+        refused: a cost, if a recipe with a margin costs more and was refused; None otherwise.
         followers_round: the whole run was measured so.
         low: the name of the low precision in texts.
     """
@@ -88,8 +88,9 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
         )
     if grounds.refused is not None:
         yield (
-            f"It keeps no margin: one would cost {100 * grounds.refused:.1f} % of INT8's gain in speed, so the recipe "
-            "may use all of the loss that the threshold allows, and inputs that were not given may miss (--margin)."
+            f"It keeps no margin: one would cost more than {100 * grounds.refused:.0f} % of {grounds.low}'s gain in "
+            "speed, so the recipe may use all of the loss that the threshold allows, and inputs that were not given "
+            "may miss (--margin)."
         )
     if grounds.margin:
         spared = f" but {grounds.spared}" if grounds.spared else ""

@@ -33,7 +33,7 @@ def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial]) -
         layer_of[unit]: similarity_of(rule, loss) for unit, loss in answer.taken_back.items() if loss is not None
     }
     gains = {} if answer.alone is None else dict(zip((k for (k,) in space.units), answer.alone.gains, strict=True))
-    suspects = [k for k in curve.findings.culprits if k not in answer.members]
+    suspects = [k for k in curve.findings.suspects if k not in answer.members]
     recipe = Recipe(
         answer.plan,
         answer.high,
@@ -102,9 +102,10 @@ def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[str]:
     if answer.unseen is None or held is None or rule.meets(answer.unseen):
         return
     worst = "no figure" if held.worst is None else rule.metric.text(held.worst)
+    stricter = "--margin" if answer.margin.share else "--threshold"
     yield (
         f"Unseen inputs miss the threshold: {held.inputs - held.holds} of {held.inputs}, the worst has {worst}. "
-        "The inputs given do not stand for them: give more of other kinds, or a larger --margin."
+        f"The inputs given do not stand for them: give more of other kinds, or a larger {stricter}."
     )
 
 

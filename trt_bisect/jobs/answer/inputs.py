@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trt_bisect.builder.base import Outputs
-from trt_bisect.data.datasets import Dataset, Feeds, digest_of_feeds
+from trt_bisect.data.datasets import Dataset, digest_of_feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.spill import Spill
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.jobs.experiment import Experiment
@@ -74,7 +75,7 @@ def _references(
     preparation: Preparation, experiment: Experiment, feeds: Iterable[Feeds], spill: Spill
 ) -> list[Outputs]:
     references: list[Outputs] = []
-    with experiment.builder.reference() as engine:
+    with preparation.reference_engine(experiment.builder) as engine:
         for place, sample in enumerate(feeds):
             preparation.progress.step(f"input {place}")
             references.append(spill.kept(engine.infer(sample)))

@@ -13,9 +13,9 @@ from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.holdout import FEWEST
-from trt_bisect.driver.culprits.search import Loss
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.each_input import (
     NO_MARGIN,

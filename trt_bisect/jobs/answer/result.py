@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
@@ -35,7 +35,7 @@ class Answer:
         checked: the recipe in other settings.
         aim: the loss that the search aimed at.
         margin: the recipe had to leave it on the inputs given.
-        refused: the cost of the recipe with a margin, if it was too dear; None otherwise.
+        refused: a cost, if a recipe with a margin costs more and was refused; None otherwise.
         equals: other sets of units that cost the same.
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: these.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.culprits.search import Loss, drive
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
+from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
@@ -78,7 +79,8 @@ def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | No
     if units is None:
         units = tuple((k,) for k in network.movable)
     if costs is None:
-        costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), network.low.precision)
+        times = times_by_macs(network, facts_for(network, experiment.feeds[0]))
+        costs = shares(times, network.low.precision, network.base)
     fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision
@@ -95,10 +97,11 @@ def choose_ranges(
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
 
-    Ranges with which full INT8 meets the budget on all inputs come first; those in use, before others. Otherwise a
-    recipe for the judged inputs, among them those on which full INT8 missed, is searched with the promising ones, in
-    one order, and given up as soon as it costs more than another one. Of recipes that cost about the same, that with
-    the smallest mean loss counts: it is the likeliest to hold on other inputs.
+    Ranges with which full INT8 meets the budget on all inputs come first: those in use if full INT8 leaves the usual
+    margin with them, else those with the smallest loss. Without such ranges, a recipe is searched with the promising
+    ones, in one order, for the judged inputs, among them those on which full INT8 missed. It is given up as soon as it
+    costs more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
+    likeliest to hold on other inputs.
 
     Args:
         plans: measures.
@@ -110,7 +113,8 @@ def choose_ranges(
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     own = tried[0]
-    if named or own.meets or len(tried) == 1:
+    most = space.budget * (1.0 - plans.usual_margin.share)
+    if named or len(tried) == 1 or (own.meets and _loss(own) <= most):
         return own.ranges, tuple(tried)
     meeting = [one for one in tried if one.meets]
     if meeting:
@@ -164,28 +168,30 @@ def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensit
 def find_set(
     space: Space,
     measure: Measure,
-    culprits: Collection[int],
+    suspects: Collection[int],
     alone: Sensitivities | None,
     limit: int,
     mended: Kept = frozenset(),
+    dearest: float = inf,
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high.
 
     Args:
         space: the plans, with the budget to aim at.
         measure: returns the losses of plans.
-        culprits: of the curve: on engines that are built for each plan they are lowered last.
+        suspects: of the curve: on engines that are built for each plan they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
         mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
+        dearest: the search is given up where each set would cost more; then all units stay high.
     """
     rankings = orders(space, alone)
     if alone is None:
-        suspects = {number for number, unit in enumerate(space.units) if not set(culprits).isdisjoint(unit)}
-        rankings = [tuple(sorted(ranking, key=lambda unit: unit in suspects)) for ranking in rankings]
+        last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
+        rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
     if mended:
         rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
-    return drive(cheapest(space, rankings, limit, alone), measure)
+    return drive(cheapest(space, rankings, limit, alone, dearest), measure)
 
 
 def retuned(

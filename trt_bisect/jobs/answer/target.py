@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.culprits.search import Loss
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.validation import Checked, check
 from trt_bisect.jobs.experiment import Experiment

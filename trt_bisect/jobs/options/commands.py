@@ -41,7 +41,6 @@ from trt_bisect.precision import Precision
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.source import Calibrating
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
 
@@ -60,15 +59,10 @@ class MeasuringOptions(
 ):
     """The options that plans are prepared and measured with."""
 
-    def network(
-        self,
-        model: str | Path | Network,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        low: LowPrecision | None = None,
-    ) -> Network:
-        """Returns the network in a file, with the operators, the low precision and the scales of weights asked for."""
-        found = super().network(model, shapes, low or self.low_precision)
-        return found.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else found
+    def adapted(self, network: Network) -> Network:
+        """Returns a network with the precisions that the user fixes, and the scales of weights asked for."""
+        network = super().adapted(network)
+        return network.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else network
 
     def build_options(self) -> BuildOptions:
         """The options as builders take them."""
@@ -187,21 +181,27 @@ class RecoverOptions(FixedSearchOptions, AccuracyOptions, TargetOptions):
             raise BadInput(f"--task {self.task} and an accuracy cannot decide both.", "Leave out one of the two.")
 
     precision: str = option(
-        "fp32",
+        "",
         choices=("fp32", "fp16", MIXED),
         noun="precision",
-        help="Of the layers that are not low; with mixed each has the cheaper one that will do.",
+        help="Of the layers that are kept out of the low precision; with mixed each has the cheaper one that will do.",
+        otherwise="that of --base, else fp32",
     )
 
     @property
     def highs(self) -> tuple[Precision, ...]:
-        """The precisions that layers not in INT8 can have."""
-        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (Precision(self.precision),)
+        """The precisions that layers kept out of the low one can have."""
+        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (super().high_precision,)
 
     @property
     def high_precision(self) -> Precision:
         """The precision of plans that are measured before the search chooses between several."""
         return self.highs[0]
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,8 +239,9 @@ class WorstOptions(WithoutRecipeOptions):
         help="A folder for worst.json, worst.csv and worst.npz, which 'run' takes as inputs.",
     )
     inputs: Any = fixed(None)
+    load_outputs: str | Path | None = fixed(None)
     samples: int | None = fixed(None)
-    precision: str = fixed("fp32")
+    precision: str = fixed("")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +251,7 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The samples to run.",
         otherwise="the calibration data",
         stands_for="INPUT.npz",
@@ -277,6 +278,13 @@ class CompareOptions(TensorOptions, LowOptions):
 
     panel: ClassVar[str] = "Comparison"
 
+    other: str | Path | Network | None = option(
+        None,
+        kind=FILE,
+        flag="",
+        help="A second network, such as a quantized export of the first: each runs as its file says, and layers are "
+        "matched. On the command line the second argument.",
+    )
     recipe: str | Path | None = option(
         None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
     )
@@ -306,12 +314,17 @@ class CompareOptions(TensorOptions, LowOptions):
 
     @property
     def high_precision(self) -> Precision:
-        """The precision of layers that are not in INT8: that of the recipe, or FP32."""
-        if self.recipe is None:
-            return super().high_precision
+        """The precision of the layers of ``--high``."""
+        return self.base_precision
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one: that of the recipe, or FP32."""
+        if self.base or self.recipe is None:
+            return super().base_precision
         from trt_bisect.jobs.plan_file import read_plan
 
-        return read_plan(self.recipe).high or super().high_precision
+        return read_plan(self.recipe).high or super().base_precision
 
     def _layers_high(self) -> Sequence[str]:
         recipe = () if self.recipe is None else (f"recipe:{name_of(self.recipe)}",)
@@ -354,6 +367,7 @@ class LayersOptions(DataOptions, OperatorOptions, LowOptions):
     calibration: Any = fixed(None)
     inputs: Any = fixed(None)
     dataset: Any = fixed(None)
+    base: str = fixed("")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class DataOptions(Options):
     inputs: Any = option(
         None,
         kind=DATA,
-        flag=("--input", "--inputs"),
+        flag=("--input", "--inputs", "--load-inputs"),
         help="The inputs that the curve is judged on, each by itself. A recipe must hold on all data given.",
         otherwise="the worst of the data set are found",
         stands_for="INPUT.npz",
@@ -160,7 +160,13 @@ class EngineOptions(LowOptions):
         help="Builds and runs the networks. 'trt-bisect engines' says which can be used here.",
     )
     typing: str = option(AUTO, choices=TYPING_CHOICES, noun="typing", help="TensorRT's typing.")
-    precision: str = option("fp32", choices=PRECISIONS, noun="precision", help="Of the layers that are not low.")
+    precision: str = option(
+        "",
+        choices=PRECISIONS,
+        noun="precision",
+        help="Of the layers that are kept out of the low precision: culprits, and those of --high.",
+        otherwise="that of --base, else fp32",
+    )
     workspace: int | None = option(
         None, kind=WHOLE, least=1, unit="MiB", bytes_before=True, help="TensorRT's workspace limit."
     )
@@ -214,10 +220,15 @@ class EngineOptions(LowOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low not in (LOWS[0], Precision.FP8) and self.precision != Precision.FP32:
+        if self.low not in (LOWS[0], Precision.FP8) and self.precision not in ("", Precision.FP32):
             raise BadInput(
                 f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
                 "Leave out --precision: beside FP16 and BF16 the high precision is fp32.",
+            )
+        if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
+            raise BadInput(
+                f"--precision {self.precision} does not raise layers above a base of {self.base}.",
+                f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
         if self.low != LOWS[0] and self.followers == FOLLOWERS_INT8:
             raise BadInput(
@@ -226,8 +237,13 @@ class EngineOptions(LowOptions):
 
     @property
     def high_precision(self) -> Precision:
-        """The precision of layers that are not low."""
-        return Precision(self.precision)
+        """The precision of layers that are kept out of the low one."""
+        return Precision(self.precision or self.base_precision)
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or self.precision or Precision.FP32)
 
     def build_options(self) -> BuildOptions:
         """The options as builders take them."""
@@ -280,7 +296,7 @@ class SearchOptions(MemoryOptions):
         choices=STRATEGIES,
         noun="strategy",
         help="branch (the whole curve in one pass through pieces of the network), exhaustive (an engine a layer), "
-        "bisect (about log2 N engines a culprit), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
+        "bisect (about log2 N engines a suspect), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
     )
     curve: str = option(
         FULL,

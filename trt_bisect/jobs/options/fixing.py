@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
@@ -14,10 +13,9 @@ from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
-FIXING = ("high", "keep_low", "plan", "scoped")
+FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The names of these options."""
 
 
@@ -50,35 +48,46 @@ class FixedLayerOptions(OperatorOptions):
         otherwise="no layer is fixed by its place",
     )
 
+    only: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        help="The only layers that may be in INT8, named in the same ways, such as op:Conv; all others stay high; may "
+        "be repeated.",
+        otherwise="all that TensorRT can run in INT8",
+    )
+    one_scale: Sequence[str] = option(
+        (),
+        kind=TEXTS,
+        help="Layers whose weights have one scale each, and not one for each output channel, named in the same ways, "
+        "such as op:MatMul; may be repeated.",
+        otherwise="a scale for each output channel",
+    )
+
     @property
     def high_precision(self) -> Precision:
         """The precision of layers that are not in INT8."""
         return Precision.FP32
 
-    def network(
-        self,
-        model: str | Path | Network,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        low: LowPrecision | None = None,
-    ) -> Network:
-        """Returns the network in a file, with the precisions that the user fixes.
+    def adapted(self, network: Network) -> Network:
+        """Returns a network with the precisions that the user fixes.
 
         Raises:
-            BadInput: the file, the plan or a pattern cannot be used.
+            BadInput: the plan or a pattern cannot be used.
         """
-        network, high = super().network(model, shapes, low), self._layers_high()
-        if not high and not self.keep_low and not self.scoped and self.plan is None:
+        network, high = super().adapted(network), self._layers_high()
+        if not high and self.plan is None and not any(getattr(self, name) for name in FIXING):
             return network
-        from trt_bisect.jobs.fixed_layers import fixed_network, scoped
+        from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
         from trt_bisect.jobs.plan_file import read_plan
 
         plan = None if self.plan is None else read_plan(self.plan)
-        if plan is not None and plan.high not in (None, self.high_precision):
+        following = self.base_precision or self.high_precision
+        if plan is not None and plan.high not in (None, following):
             raise BadInput(
-                f"In '{plan.source}' layers that are not in INT8 are in {plan.high}, here they are in "
-                f"{self.high_precision}.",
-                f"Add --precision {plan.high}, or take 'high' out of a copy of the plan.",
+                f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
+                f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
             )
+        network = leaving_out(with_one_scale(network, self.one_scale), self.only, self.high_precision)
         if self.scoped:
             network = scoped(network, self.scoped, self.high_precision)
         return fixed_network(network, high, self.keep_low, plan, self.high_precision)

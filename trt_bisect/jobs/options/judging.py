@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
@@ -12,6 +13,7 @@ from trt_bisect.jobs.options.kinds import FILE, FUNCTION, METRIC, NUMBER, SWITCH
 
 if TYPE_CHECKING:
     from trt_bisect.analyzer.tasks.task import AskedTask
+    from trt_bisect.model.network import Network
 
 DIRECTIONS = ("higher", "lower")
 TASKS = ("classify", "detect", "segment", "embed", "text")
@@ -41,6 +43,20 @@ class JudgeOptions(Options):
         most=1,
         help="Of the task detect: the overlap, intersection over union, from which on two boxes are the same.",
     )
+    reference: str | Path | Network | None = option(
+        None,
+        kind=FILE,
+        help="Another network, such as the float one that a QAT network was trained from: its outputs are the "
+        "reference. It runs as its file says; inputs, outputs and layers are matched by name, else by structure.",
+        otherwise="the network itself in FP32",
+    )
+    load_outputs: str | Path | None = option(
+        None,
+        kind=FILE,
+        help="Or saved outputs are the reference: Polygraphy's --save-outputs JSON, .npz, or a folder of them, for the "
+        "samples of --input in their order.",
+        otherwise="the network itself in FP32",
+    )
     metric: str | Callable[..., Any] = option(
         COSINE,
         kind=METRIC,
@@ -60,7 +76,7 @@ class JudgeOptions(Options):
         otherwise="the metric's own, 0.99 for cosine and for a task",
     )
     share: float = option(
-        0.5, kind=NUMBER, above=0, help="A culprit costs at least this share of what the threshold allows."
+        0.5, kind=NUMBER, above=0, help="A suspect costs at least this share of what the threshold allows."
     )
     outputs: Sequence[str] = option(
         (),
@@ -96,6 +112,11 @@ class JudgeOptions(Options):
             raise BadInput(
                 f"--slice-factor cannot be {self.slice_factor:g}.",
                 "Give a factor above 1, or 0 to judge outputs whole.",
+            )
+        if self.reference is not None and self.load_outputs is not None:
+            raise BadInput(
+                "Another network and saved outputs cannot both be the reference.",
+                "Give one of --reference and --load-outputs.",
             )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(

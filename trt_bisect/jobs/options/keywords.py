@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 
 
-class RunKeywords(TypedDict, total=False):
-    """Of ``trt_bisect.run``."""
+class _RunRecoverSensitivity(TypedDict, total=False):
+    """Of run, recover, sensitivity."""
 
     dataset: Any
+    load_outputs: str | Path | None
+    samples: int | None
+    precision: str
+    output: str | Path | StagedFile | None
+
+
+class _All(TypedDict, total=False):
+    """Of run, recover, sensitivity, worst, compare, profile."""
+
     shapes: Mapping[str, tuple[int, ...]] | None
     scale: float | None
     mean: float | Sequence[float] | None
@@ -22,119 +32,106 @@ class RunKeywords(TypedDict, total=False):
     letterbox: bool
     colors: str | None
     layout: str | None
-    holdout: float
-    validation: Any
-    task: str | None
-    score_threshold: float
-    iou: float
-    metric: str | Callable[..., Any]
-    direction: str
-    threshold: float | None
-    share: float
-    outputs: Sequence[str]
-    samples: int | None
-    class_axis: int | None
-    slice_factor: float
-    accept: bool
     calibrator: str
     percentile: float
     keep_mask_ranges: bool
+    high: Sequence[str]
+    keep_low: Sequence[str]
+    plan: Any
+    scoped: str
+    only: Sequence[str]
+    one_scale: Sequence[str]
+    ort_ops: Sequence[str]
+    unknown_ops: str
+    memory: int
+    progress: Progress | None
+
+
+class _RunRecover(TypedDict, total=False):
+    """Of run, recover."""
+
+    holdout: float
+    validation: Any
+    accept: bool
     trt_version: str
-    engine: str
+    dla: int | None
+    margin: float
+    cluster: str
+    cluster_cpus: int
+    retries: int
+    history: str | Path
+    accuracy: str | Callable[..., Any] | None
+    labels: Any
+
+
+class _RunRecoverSensitivityWorst(TypedDict, total=False):
+    """Of run, recover, sensitivity, worst."""
+
+    task: str | None
+    score_threshold: float
+    iou: float
+    reference: str | Path | Network | None
+    metric: str | Callable[..., Any]
+    direction: str
+    outputs: Sequence[str]
+    class_axis: int | None
+    slice_factor: float
     typing: str
-    precision: str
+    followers: str
+    weight_scales: str
+    plugins: Sequence[str]
+    build_timeout: float | None
+
+
+class _RunRecoverSensitivityWorstCompare(TypedDict, total=False):
+    """Of run, recover, sensitivity, worst, compare."""
+
+    engine: str
+    low: str
+    activations: str
+    base: str
+
+
+class RunKeywords(
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecover,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
+):
+    """Of ``trt_bisect.run``."""
+
+    threshold: float | None
+    share: float
     workspace: int | None
     optimization_level: int | None
     force_int8: bool
-    followers: str
     tactic_sources: Sequence[str]
-    weight_scales: str
-    plugins: Sequence[str]
-    dla: int | None
-    build_timeout: float | None
-    low: str
-    high: Sequence[str]
-    keep_low: Sequence[str]
-    plan: Any
-    scoped: str
-    ort_ops: Sequence[str]
-    unknown_ops: str
     strategy: str
     curve: str
-    margin: float
-    memory: int
-    cluster: str
-    cluster_cpus: int
-    retries: int
-    output: str | Path | StagedFile | None
-    history: str | Path
     tensorboard: str | Path | None
     tensorboard_channels: int
-    progress: Progress | None
     explain: str
     try_remedies: bool
-    accuracy: str | Callable[..., Any] | None
-    labels: Any
     save_tensors: str
     max_size: float
+    polygraphy_json: bool
 
 
-class RecoverKeywords(TypedDict, total=False):
+class RecoverKeywords(
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecover,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
+):
     """Of ``trt_bisect.recover``."""
 
-    dataset: Any
-    shapes: Mapping[str, tuple[int, ...]] | None
-    scale: float | None
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    resize: int | str | Sequence[int] | None
-    letterbox: bool
-    colors: str | None
-    layout: str | None
-    holdout: float
-    validation: Any
-    task: str | None
-    score_threshold: float
-    iou: float
-    metric: str | Callable[..., Any]
-    direction: str
     threshold: float | None
-    outputs: Sequence[str]
-    samples: int | None
-    class_axis: int | None
-    slice_factor: float
-    accept: bool
-    calibrator: str
-    percentile: float
-    keep_mask_ranges: bool
-    trt_version: str
-    engine: str
-    typing: str
-    precision: str
-    followers: str
-    weight_scales: str
-    plugins: Sequence[str]
-    dla: int | None
-    build_timeout: float | None
-    low: str
-    high: Sequence[str]
-    keep_low: Sequence[str]
-    plan: Any
-    scoped: str
-    ort_ops: Sequence[str]
-    unknown_ops: str
-    margin: float
-    memory: int
-    cluster: str
-    cluster_cpus: int
-    retries: int
-    output: str | Path | StagedFile | None
-    history: str | Path
     tensorboard: str | Path | None
     tensorboard_channels: int
-    progress: Progress | None
-    accuracy: str | Callable[..., Any] | None
-    labels: Any
     target: float | None
     drop: str | float | None
     budget: str | float | None
@@ -144,150 +141,44 @@ class RecoverKeywords(TypedDict, total=False):
     remedies: bool
 
 
-class SensitivityKeywords(TypedDict, total=False):
+class SensitivityKeywords(
+    _RunRecoverSensitivity,
+    _All,
+    _RunRecoverSensitivityWorst,
+    _RunRecoverSensitivityWorstCompare,
+    total=False,
+):
     """Of ``trt_bisect.sensitivity``."""
 
-    dataset: Any
-    shapes: Mapping[str, tuple[int, ...]] | None
-    scale: float | None
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    resize: int | str | Sequence[int] | None
-    letterbox: bool
-    colors: str | None
-    layout: str | None
-    task: str | None
-    score_threshold: float
-    iou: float
-    metric: str | Callable[..., Any]
-    direction: str
-    outputs: Sequence[str]
-    samples: int | None
-    class_axis: int | None
-    slice_factor: float
-    calibrator: str
-    percentile: float
-    keep_mask_ranges: bool
-    engine: str
-    typing: str
-    precision: str
-    followers: str
-    weight_scales: str
-    plugins: Sequence[str]
-    build_timeout: float | None
-    low: str
-    high: Sequence[str]
-    keep_low: Sequence[str]
-    plan: Any
-    scoped: str
-    ort_ops: Sequence[str]
-    unknown_ops: str
-    memory: int
-    output: str | Path | StagedFile | None
-    progress: Progress | None
 
-
-class WorstKeywords(TypedDict, total=False):
+class WorstKeywords(_All, _RunRecoverSensitivityWorst, _RunRecoverSensitivityWorstCompare, total=False):
     """Of ``trt_bisect.worst``."""
 
-    calibration: Any
-    shapes: Mapping[str, tuple[int, ...]] | None
-    scale: float | None
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    resize: int | str | Sequence[int] | None
-    letterbox: bool
-    colors: str | None
-    layout: str | None
-    task: str | None
-    score_threshold: float
-    iou: float
-    metric: str | Callable[..., Any]
-    direction: str
     threshold: float | None
-    outputs: Sequence[str]
-    class_axis: int | None
-    slice_factor: float
-    calibrator: str
-    percentile: float
-    keep_mask_ranges: bool
-    engine: str
-    typing: str
-    followers: str
-    weight_scales: str
-    plugins: Sequence[str]
-    build_timeout: float | None
-    low: str
-    high: Sequence[str]
-    keep_low: Sequence[str]
-    plan: Any
-    scoped: str
-    ort_ops: Sequence[str]
-    unknown_ops: str
-    memory: int
+    calibration: Any
     output: str | Path | None
-    progress: Progress | None
     steps: int | None
     keep: int
 
 
-class CompareKeywords(TypedDict, total=False):
+class CompareKeywords(_All, _RunRecoverSensitivityWorstCompare, total=False):
     """Of ``trt_bisect.compare``."""
 
-    output: str | Path | None
-    shapes: Mapping[str, tuple[int, ...]] | None
-    scale: float | None
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    resize: int | str | Sequence[int] | None
-    letterbox: bool
-    colors: str | None
-    layout: str | None
-    calibrator: str
-    percentile: float
-    keep_mask_ranges: bool
-    high: Sequence[str]
-    keep_low: Sequence[str]
-    plan: Any
-    scoped: str
-    ort_ops: Sequence[str]
-    unknown_ops: str
-    memory: int
+    threshold: float | None
     tensorboard: str | Path | None
     tensorboard_channels: int
-    progress: Progress | None
-    low: str
+    output: str | Path | None
+    other: str | Path | Network | None
     recipe: str | Path | None
     fp32: str | Path | None
     int8: str | Path | None
-    engine: str
-    threshold: float | None
 
 
-class ProfileKeywords(TypedDict, total=False):
+class ProfileKeywords(_All, total=False):
     """Of ``trt_bisect.profile``."""
 
-    output: str | Path | None
-    shapes: Mapping[str, tuple[int, ...]] | None
-    scale: float | None
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    resize: int | str | Sequence[int] | None
-    letterbox: bool
-    colors: str | None
-    layout: str | None
-    calibrator: str
-    percentile: float
-    keep_mask_ranges: bool
-    high: Sequence[str]
-    keep_low: Sequence[str]
-    plan: Any
-    scoped: str
-    ort_ops: Sequence[str]
-    unknown_ops: str
-    memory: int
     tensorboard: str | Path | None
     tensorboard_channels: int
-    progress: Progress | None
+    output: str | Path | None
     prefix: str
     op_types: Sequence[str]

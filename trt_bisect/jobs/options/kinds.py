@@ -5,44 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options import toml
-
-if TYPE_CHECKING:
-    from trt_bisect.jobs.options.declare import OptionInfo
+from trt_bisect.jobs.options.option_info import Kind, OptionInfo
 
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
 _FUNCTION = "MODULE:FUNCTION"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of options.
-
-    Attributes:
-        typed: the type of one value on the command line.
-        reader: from the option to its reader in TOML files.
-        words: from a value to the texts that stand for it on the command line; empty for a switch.
-        several: the option may be repeated on the command line.
-        closed: the value must be one of the option's choices, where it has any.
-        parse: from what the command line holds to the value.
-        metavar: stands for a value in the help; empty for the name of the type.
-    """
-
-    typed: type
-    reader: Callable[[OptionInfo], toml.Read]
-    words: Callable[[Any], tuple[str, ...]]
-    several: bool = False
-    closed: bool = True
-    parse: Callable[[Any], Any] = lambda value: value
-    metavar: str = ""
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from trt_bisect.jobs.options.declare import Options, option
+from trt_bisect.jobs.options.adapting import AdaptingOptions
+from trt_bisect.jobs.options.declare import option
 from trt_bisect.jobs.options.kinds import TEXTS
 
 if TYPE_CHECKING:
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
 BEFORE, AFTER = "before", "after"
@@ -22,7 +22,7 @@ PARTS = (BEFORE, AFTER)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorOptions(Options):
+class OperatorOptions(AdaptingOptions):
     """The operators that ONNX does not have."""
 
     panel: ClassVar[str] = "Operators"
@@ -40,27 +40,26 @@ class OperatorOptions(Options):
         "holds the tensors that it makes.",
     )
 
-    def network(
-        self,
-        model: str | Path | Network,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        low: LowPrecision | None = None,
-    ) -> Network:
-        """Returns the network in a file, with these operators; one that is read already as it is, but for ``low``.
+    def network(self, model: str | Path | Network, shapes: Mapping[str, tuple[int, ...]] | None) -> Network:
+        """Returns a network with what the options ask of it.
 
         Args:
-            model: the file, or the network.
-            shapes: of dynamic inputs.
-            low: the low precision; None for INT8.
+            model: its file, or one that is read already; it keeps its own low precision unless another than INT8 is
+                asked for.
+            shapes: of dynamic inputs, for a file.
 
         Raises:
-            BadInput: a library or the file cannot be used.
+            BadInput: a library or the file cannot be used, or an option does not fit the network.
         """
         from trt_bisect.model.low import INT8
         from trt_bisect.model.network import Network, load_network
         from trt_bisect.model.operators import use_libraries
 
         use_libraries(self.ort_ops)
-        if isinstance(model, Network):
-            return model if low in (None, INT8, model.low) else model.with_low(low or INT8)
-        return load_network(model, shapes, self.unknown_ops, low or INT8)
+        low, base = self.low_precision, self.base_precision
+        if not isinstance(model, Network):
+            model = load_network(model, shapes, self.unknown_ops, low, base)
+        elif low not in (INT8, model.low):
+            model = model.with_low(low)
+        model = model if base is None else model.with_base(base)
+        return self.adapted(model)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.data.staged import name_of
-from trt_bisect.jobs.options.declare import OptionInfo, Options
+from trt_bisect.jobs.options.declare import Options
 from trt_bisect.jobs.options.kinds import DATA
+from trt_bisect.jobs.options.option_info import OptionInfo
 
 
 def repeated(given: Options, command: type[Options] | None = None) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trt_bisect.jobs.options.declare import OptionInfo, Options
+from trt_bisect.jobs.options.declare import Options
+from trt_bisect.jobs.options.option_info import OptionInfo
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLACE = "        options: "

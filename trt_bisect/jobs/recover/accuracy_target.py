@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.culprits.search import Loss
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_in
 from trt_bisect.jobs.accuracy import fp32_accuracy

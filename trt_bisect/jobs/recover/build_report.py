@@ -10,9 +10,9 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.culprits.search import Loss
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.facts import answer_facts, similarity_of

@@ -170,23 +170,23 @@ def _costs(
     preparation: Preparation, experiment: Experiment, cost: str | Path, highs: Sequence[Precision]
 ) -> tuple[Costs, str]:
     network, low = experiment.network, experiment.network.low.precision
-    measured = experiment.builder.arithmetic == MEASURED
+    measured, base = experiment.builder.arithmetic == MEASURED, network.base or Precision.FP32
     if cost == MEASURED_TIME or (cost == AUTO and measured):
         preparation.progress.stage("Timing the layers", None)
-        high = {Precision.FP32, *highs}
+        high = {Precision.FP32, base, *highs}
         times = measure_times(experiment.builder, network, high, experiment.feeds[0])
-        return shares(times, low), MEASURED_TIME
+        return shares(times, low, base), MEASURED_TIME
     if cost in (AUTO, MACS):
-        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low), MACS
+        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low, base), MACS
     times = times_from_csv(Path(cost), network)
     for k, by in times.items():
-        for precision in highs:
+        for precision in (base, *highs):
             if precision not in by:
                 raise BadInput(
                     f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
-                    "Add a column fp16, or use --precision fp32.",
+                    f"Add a column {precision}, or use --precision fp32 and --base fp32.",
                 )
-    return shares(times, low), str(cost)
+    return shares(times, low, base), str(cost)
 
 
 def _accuracy_target(plans: AnswerPlans, accuracy: Accuracy, options: RecoverOptions) -> AccuracyTarget:

@@ -12,7 +12,6 @@ from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, RUNNI
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, read_baseline
 from trt_bisect.results.regression import PASSED
-from trt_bisect.results.run_figures import figures_of, origin_of
 from trt_bisect.results.run_report import REPORT, Report
 
 LATEST = "latest"
@@ -98,7 +97,7 @@ def _of_run(path: Path, suite: Suite) -> dict[str, NetworkBaseline]:
     try:
         report = Report.from_json(json.loads(path.read_bytes()))
         task = _task_of(report, path, suite)
-        return {task.name: baseline_of(task.name, origin_of(report), [figures_of(report, task.direction)])}
+        return {task.name: baseline_of(task.name, report.origin(), [report.figures(task.direction)])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"'{path}' is not a report: {type(error).__name__}: {first_line(error)}",

@@ -32,7 +32,6 @@ from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_o
 from trt_bisect.jobs.run.run import run
 from trt_bisect.results.baseline import NetworkBaseline, baseline_of, write_baseline
 from trt_bisect.results.regression import FAILED, FILES, PASSED, NetworkResult, Regression
-from trt_bisect.results.run_figures import figures_of, origin_of
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder
@@ -198,7 +197,7 @@ class _RegressionRunner:
             figures=figures,
             changes=(*missed, *lasting),
             noise=noise,
-            differs=differences(known.origin, origin_of(repeats.report(1))),
+            differs=differences(known.origin, repeats.report(1).origin()),
         )
 
     def _confirmed(
@@ -219,7 +218,7 @@ class _RegressionRunner:
         known = result.baseline
         if not self.accepts and not (self.reference.is_latest and result.status == PASSED):
             return known
-        made_of = origin_of(repeats.report(1))
+        made_of = repeats.report(1).origin()
         if self.accepts or known is None or _is_renewed(result.changes):
             count = repeats.task.repeats
             runs = [repeats.figures(k) for k in range(1, count + 1)]
@@ -312,7 +311,7 @@ class _Repeats:
 
     def figures(self, number: int) -> Figures:
         """The figures of run ``number`` that are compared."""
-        return figures_of(self.report(number), self.task.direction)
+        return self.report(number).figures(self.task.direction)
 
 
 def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:

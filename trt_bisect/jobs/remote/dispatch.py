@@ -37,8 +37,7 @@ from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
 from trt_bisect.jobs.remote.worker import RunRequest
-from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.unknown_ops import BEFORE
+from trt_bisect.model.network import Network
 from trt_bisect.results.run_report import Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
@@ -49,8 +48,10 @@ from trt_bisect.support.files import make_folder, write_whole
 _FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
-    *("plugins", "ort_ops"),
+    *("plugins", "ort_ops", "reference", "load_outputs"),
 )
+_OF_NETWORK = ("low", "activations", "base", "precision", "weight_scales", "unknown_ops")
+"""The options, besides those that fix layers, that change the network; it is read here."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,9 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
-    network = model if isinstance(model, Network) else load_network(model, shapes, asked.get("unknown_ops", BEFORE))
     fixing = {name: asked.pop(name) for name in FIXING if name in asked}
-    network = RunOptions(precision=asked.get("precision", "fp32"), **fixing).network(network, None)
+    kept = {name: asked[name] for name in _OF_NETWORK if name in asked}
+    network = RunOptions(**kept, **fixing).network(model, shapes)
     if isinstance(asked.get("labels"), (str, Path)):
         asked["labels"] = read_labels(Path(asked["labels"]))
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
@@ -159,6 +160,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         str(job.folder),
         versions(),
         processors,
+        fixing,
     )
     content = _pickled(parcel)
     folder = _Folder(job, history, connection.say)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.machine import use_at_most
 from trt_bisect.support.progress import Silent
+from trt_bisect.support.scratch import ScratchFolder
 
 _SECONDS = 1.0
 """Seconds between two messages to the mailbox."""
@@ -40,6 +40,7 @@ class RunRequest:
         folder: the name of the run folder.
         facts: the versions of the machine that sends it.
         processors: that the run may take; None where it has a GPU.
+        fixing: what the user fixed of the layers, for the commands that are suggested; the network has it already.
     """
 
     network: Network
@@ -48,6 +49,7 @@ class RunRequest:
     folder: str
     facts: Mapping[str, str]
     processors: int | None
+    fixing: Mapping[str, Any] = field(default_factory=dict)
 
 
 def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Mapping[str, bytes]) -> Ended:
@@ -65,15 +67,15 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
         return refused
     if parcel.processors is not None:
         use_at_most(parcel.processors)
-    with tempfile.TemporaryDirectory(prefix="trt-bisect-") as scratch:
-        folder = Path(scratch)
+    with ScratchFolder() as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         try:
             with _Post(folder, send):
                 beside = {"output": StagedFile(parcel.folder, folder), "progress": Silent()}
-                asked = RunOptions.given("run", {**parcel.asked, **beside})
-                options = replace(asked, engine=parcel.engine, history=NONE)
+                own = {**parcel.asked, **beside}
+                asked = RunOptions.given("run", {**own, **parcel.fixing})
+                options = replace(RunOptions.given("run", own), engine=parcel.engine, history=NONE)
                 report = run_with(parcel.network, options, asked=asked)
         except EngineUnavailable as error:
             return Refused(node, error.problem)

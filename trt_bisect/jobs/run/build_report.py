@@ -13,14 +13,16 @@ from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
+from trt_bisect.results.layer_row import RoundedTensor
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.precision_check import dla_notes, obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.results.run_report import Report, RoundedTensor
+from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, summary
 from trt_bisect.support.machine import peak_bytes
@@ -53,7 +55,7 @@ def blank_report(
         precision=str(high),
         low=str(network.low.precision),
         versions=dict(versions),
-        layers=blank_rows(network.layers, high),
+        layers=blank_rows(network.layers, high, network.base or high),
         ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
         inputs=dict(inputs),
         notes=tuple(dict.fromkeys(notes)),
@@ -91,8 +93,11 @@ def assemble(
         *files.notes,
     ]
     text = summary(network, rule, measured, similarity, filled.by_input, answer)
+    shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
+    shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
     return replace(
         filled,
+        layers=tuple(replace(row, output_shape=shapes.get(row.output)) for row in filled.layers),
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
         answer=answer,
         overflows=overflows,
@@ -119,7 +124,7 @@ def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
 
 
 def _obedience(measured: Measured, network: Network) -> list[str]:
-    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.culprit}
+    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.suspect}
     deciding = {
         k: measured.taking_back(k) or (measured.whole_trial_of(steps[k]) if k in steps else None)
         for k in measured.recipe.culprits
@@ -140,10 +145,10 @@ def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
             f"in pieces full {network.low.title} {words[0]} the threshold, on whole engines, which decide, "
             f"it {words[1]} it"
         )
-    withdrawn = [network.layers[k].name for k in pieces.culprits if k not in wholes.culprits]
+    withdrawn = [network.layers[k].name for k in pieces.suspects if k not in wholes.suspects]
     if withdrawn:
         said.append(f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines")
-    found = [network.layers[k].name for k in wholes.culprits if k not in pieces.culprits]
+    found = [network.layers[k].name for k in wholes.suspects if k not in pieces.suspects]
     if found:
         said.append(f"suspects on whole engines alone, and not in pieces: {listed(found)}")
     return said

@@ -20,7 +20,7 @@ from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import first_line
 from trt_bisect.jobs.answer.plans import AnswerPlans

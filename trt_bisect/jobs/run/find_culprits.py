@@ -19,12 +19,13 @@ from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
-from trt_bisect.jobs.run.range_faults import overflows_of, range_notes
+from trt_bisect.jobs.run.range_faults import base_range_notes, overflows_of, range_notes
 from trt_bisect.jobs.run.search import search
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
+from trt_bisect.results.summary import base_misses
 from trt_bisect.support.plain_json import write_json
 
 
@@ -50,7 +51,7 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
         asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
     )
     broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
-    answer = answering.finish(curve.findings.culprits)
+    answer = answering.finish(curve.findings.suspects)
     experiment = answer.experiment
     measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials})
     latencies = measure_latencies(
@@ -61,7 +62,11 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
         experiment.feeds[0],
         preparation.progress,
     )
-    overflows = overflows_of(experiment, preparation.options.memory_bytes)
+    memory = preparation.options.memory_bytes
+    overflows = overflows_of(experiment.network, experiment.feeds, memory)
+    base = (
+        base_range_notes(experiment, memory) if base_misses(experiment.network, experiment.rule, curve.nothing) else []
+    )
     report = assemble(
         measured,
         asked.blank,
@@ -69,7 +74,7 @@ def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measure
         experiment.ranges,
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
-        notes=[*range_notes(experiment, overflows), *broken_off],
+        notes=[*range_notes(experiment.network, experiment.builder, overflows), *base, *broken_off],
         overflows=overflows,
         seconds=_seconds(preparation, measured),
         latencies=latencies,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trt_bisect.analyzer.advisor import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.overflow import RangeFault, range_faults
-from trt_bisect.builder.base import EMULATED
+from trt_bisect.builder.base import EMULATED, Builder
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.model.low import LOWS
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.results import overflow
@@ -21,19 +24,20 @@ _SEARCHED = 8
 """The largest number of judged inputs that are searched."""
 
 
-def overflows_of(experiment: Experiment, memory: int) -> tuple[Overflow, ...]:
+def overflows_of(network: Network, feeds: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
     """Returns the values that the low precision cannot hold, in the order of layers; empty if it is quantized.
 
     Args:
-        experiment: its judged inputs are run, emulated.
+        network: its low precision counts.
+        feeds: the judged inputs, which are run, emulated.
         memory: bytes for the tensors that are held at a time.
     """
-    kind = experiment.network.low.float_type
+    kind = network.low.float_type
     if kind is None:
         return ()
-    writer = PlanWriter(experiment.network, {}, GraphTarget.ONNXRUNTIME)
+    writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     try:
-        faults = range_faults(writer, experiment.feeds[:_SEARCHED], memory)
+        faults = range_faults(writer, feeds[:_SEARCHED], memory)
     except BadInput:
         return ()
     return tuple(_overflow(fault, kind.largest) for fault in faults)
@@ -57,15 +61,24 @@ def _overflow(fault: RangeFault, largest: float) -> Overflow:
     )
 
 
-def range_notes(experiment: Experiment, found: Sequence[Overflow]) -> list[str]:
+def base_range_notes(experiment: Experiment, memory: int) -> list[str]:
+    """Returns notes on the first values that leave the range of the base, with all layers in it."""
+    network = experiment.network
+    if network.base is None or network.has_pairs:
+        return []
+    in_base = replace(network, base=None).with_low(LOWS[network.base])
+    return range_notes(in_base, experiment.builder, overflows_of(in_base, experiment.feeds, memory))
+
+
+def range_notes(network: Network, builder: Builder, found: Sequence[Overflow]) -> list[str]:
     """Returns notes on the first values that leave the range."""
-    low = experiment.network.low
+    low = network.low
     if low.float_type is None or not found:
         return []
     said = [each.text(low.title, low.float_type.largest) for each in found[:_NOTED]]
     if len(found) > _NOTED:
         said.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
-    if experiment.builder.arithmetic != EMULATED:
+    if builder.arithmetic != EMULATED:
         said.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
     return said
 

@@ -15,9 +15,9 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.culprits.search import drive
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.suspects.search import drive
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer

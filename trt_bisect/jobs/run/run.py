@@ -88,7 +88,9 @@ def run_with(
             answering = stack.enter_context(answer_search(preparation, first))
             found, measured, answer = verdict(answering, command)
             experiment = answer.experiment
-            following = "" if folder is None else _next_command(found, setting_of(experiment, asked or options))
+            following = (
+                "" if folder is None else _next_command(found, setting_of(experiment, asked or options), options)
+            )
             if accuracy is not None and fp32 is not None:
                 shown.stage("Measuring the accuracy", None)
                 found = _with_accuracy(found, accuracies(accuracy, fp32, answer))
@@ -109,9 +111,12 @@ def _with_accuracy(report: Report, accuracy: Mapping[str, float | None]) -> Repo
     return replace(report, accuracy=accuracy, summary="\n".join([report.summary, accuracy_line(accuracy)]))
 
 
-def _next_command(report: Report, setting: Setting) -> str:
-    """Returns the command to go on with: it builds the recipe's engine, or searches if there is none that pays."""
-    if report.exit_code not in (0, 1):
+def _next_command(report: Report, setting: Setting, options: RunOptions) -> str:
+    """Returns the command to go on with: it builds the recipe's engine, or searches if there is none that pays.
+
+    An experiment that no engine runs has none.
+    """
+    if report.exit_code not in (0, 1) or options.low_precision.wide:
         return ""
     pays = report.recipe["meets"] and (report.answer is None or report.answer.cost <= TOO_DEAR)
     return (using_recipe(setting, report.typing) if pays else recovering(setting)).text

@@ -13,10 +13,11 @@ from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.origins import Origin, activation_origins
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.data.array_files import write_archive
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorFileOptions
+from trt_bisect.jobs.run.polygraphy_results import write_polygraphy
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.results.saved_run import INDEX, SAMPLE, TENSORS
@@ -27,6 +28,8 @@ from trt_bisect.support.progress import Progress
 Tensors = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], Tensors]
 _FP32 = "fp32"
+_BASE64 = 4 / 3
+"""The bytes of text for a byte of an array in Polygraphy's JSON."""
 
 
 def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
@@ -55,8 +58,10 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     writing = _Writing(answer, options.save_tensors == ALL_LAYERS)
     feeds, labels = answer.given.feeds, answer.given.labels
     with writing.opened(writing.plans[_FP32]) as run:
-        size = sum(values.nbytes for values in run(feeds[0]).values())
-    count = min(len(feeds), int(options.max_size * (1 << 20) // max(size * len(writing.plans), 1)))
+        size = len(writing.plans) * sum(values.nbytes for values in run(feeds[0]).values())
+    if options.polygraphy_json:
+        size += int(_BASE64 * (size + sum(values.nbytes for values in feeds[0].values())))
+    count = min(len(feeds), int(options.max_size * (1 << 20) // max(size, 1)))
     if not count:
         return [f"no tensors were saved: one sample of {len(writing.plans)} plans is larger than --max-size"]
     kept = writing.begin(make_folder(folder / TENSORS), labels[:count], len(feeds))
@@ -71,6 +76,8 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
                 progress.step(f"{name} {labels[number]}")
                 with whole_file(place / SAMPLE.format(number)) as file:
                     write_archive(file, run(feeds[number]))
+    if options.polygraphy_json:
+        write_polygraphy(kept, writing.plans, feeds[:count])
     if count == len(feeds):
         return []
     return [f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into --max-size"]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.culprits.bisect import bisect
-from trt_bisect.driver.culprits.exhaustive import exhaustive
-from trt_bisect.driver.culprits.forecast import GoodOrBad, LastRises
-from trt_bisect.driver.culprits.search import Findings, Loss, Question, Search, drive
-from trt_bisect.driver.culprits.speculative import drive_concurrently, drive_speculatively
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
+from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, drive
+from trt_bisect.driver.suspects.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial_key import WHOLE
@@ -20,7 +20,7 @@ from trt_bisect.results.search_result import Curve
 from trt_bisect.support.progress import Progress
 
 _BOUNDARIES_AT_ONCE = 9
-"""For the culprits alone: full INT8, FP32, and the seven boundaries of three halvings."""
+"""For the suspects alone: full INT8, FP32, and the seven boundaries of three halvings."""
 
 _REACH = 4
 """The number of plans for each place that are foreseen at once where every boundary is measured."""
@@ -68,9 +68,9 @@ def _sides(
     """By layer that pieces of an NVIDIA engine or whole engines blame, the plans without and with it."""
     steps = () if in_pieces is None else (*in_pieces.steps, *findings.steps)
     return {
-        step.layers[0]: (step.plan.keeping(step.layers, question.high), step.plan)
+        step.layers[0]: (step.plan.keeping(step.layers, question.rest), step.plan)
         for step in steps
-        if step.culprit and len(step.layers) == 1
+        if step.suspect and len(step.layers) == 1
     }
 
 
@@ -82,14 +82,14 @@ def _on_whole_engines(
     names: Sequence[str],
     progress: Progress,
 ) -> Findings:
-    """Decides on whole engines: full INT8, both sides of each culprit of the pieces, and other culprits that they show.
+    """Decides on whole engines: full INT8, both sides of each suspect of the pieces, and other suspects that they show.
 
-    A culprit that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
+    A suspect that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
     """
     progress.say(
-        f"Whole engines decide: full {question.low.upper()} and both sides of each culprit are measured on them"
+        f"Whole engines decide: full {question.low.upper()} and both sides of each suspect are measured on them"
     )
-    decided = _search_wholes(False, question, whole, rule, names, progress, in_pieces.culprits)
+    decided = _search_wholes(False, question, whole, rule, names, progress, in_pieces.suspects)
     return in_pieces.decided_by(decided)
 
 
@@ -141,14 +141,14 @@ def _search_wholes(
     rule: Rule,
     names: Sequence[str],
     progress: Progress,
-    suspects: Sequence[int] = (),
+    blamed: Sequence[int] = (),
 ) -> Findings:
-    """Returns the findings on whole engines, with all workers; ``suspects`` are those of ``bisect``."""
+    """Returns the findings on whole engines, with all workers; ``blamed`` is that of ``bisect``."""
     count = len(question.quantizable)
     progress.stage("Measuring plans", count + 2 if every_boundary else _few(count))
 
     def start() -> Search[Findings]:
-        return exhaustive(question) if every_boundary else bisect(question, suspects=suspects)
+        return exhaustive(question) if every_boundary else bisect(question, blamed=blamed)
 
     if not whole.has_workers:
 
@@ -174,5 +174,5 @@ def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
 
 
 def _few(layers: int) -> int:
-    """About how many plans a bisection with one culprit takes; the bar grows where there are more."""
+    """About how many plans a bisection with one suspect takes; the bar grows where there are more."""
     return math.ceil(math.log2(max(layers, 2))) + 4

@@ -13,7 +13,8 @@ from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput
 from trt_bisect.report.screen.run import drop_text
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.results.layer_row import LayerRow
+from trt_bisect.results.run_report import Report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -8,8 +8,9 @@ from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.page.render import environment
 from trt_bisect.report.screen.run import drop_text
 from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.layer_row import LayerRow
 from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.run_report import LayerRow, Report
+from trt_bisect.results.run_report import Report
 from trt_bisect.support.plain_json import shape_text
 
 _LISTED = 20

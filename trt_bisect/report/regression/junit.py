@@ -11,31 +11,22 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from trt_bisect.analyzer.changes import (
-    CULPRIT,
-    LATENCY,
-    OBEYED,
-    OUTCOME,
-    PART,
-    RECIPE_LAYERS,
-    SIMILARITY,
-    TARGET,
-    Change,
-)
+from trt_bisect.analyzer import changes
+from trt_bisect.analyzer.changes import Change
 from trt_bisect.report.regression.text import made_of_text, sentence, sentences
 from trt_bisect.results.regression import NetworkResult, Regression, of_kinds
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CASES = {
-    "similarity": (SIMILARITY, RECIPE_LAYERS, PART),
-    "target": (TARGET,),
-    "latency": (LATENCY,),
-    "culprits": (CULPRIT,),
-    "precision obeyed": (OBEYED,),
-    "trials": (OUTCOME,),
+    "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART),
+    "target": (changes.TARGET,),
+    "latency": (changes.LATENCY,),
+    "culprits": (changes.CULPRIT,),
+    "precision obeyed": (changes.OBEYED,),
+    "trials": (changes.OUTCOME,),
 }
 """The kinds of changes that fail each case."""
-_OF_LAYERS = (CULPRIT, OBEYED, OUTCOME)
+_OF_LAYERS = (changes.CULPRIT, changes.OBEYED, changes.OUTCOME)
 _MOST_LAYERS = 200
 _LONGEST = 2000
 """Characters of an attribute."""

@@ -17,7 +17,8 @@ from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.run_report import FOLLOWS, NOT_TRIED, LayerRow, Report
+from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
+from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import DATA, DOUBTED, listed
 from trt_bisect.support.figures import number, percent
 
@@ -255,14 +256,16 @@ def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
 
 
 def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
-    """Returns the curve: a row for each layer with name, shape, similarity, drop and SQNR.
+    """Returns the curve: a row for each layer with name, shapes, similarity, drop and SQNR.
 
-    The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8.
+    The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8: LayerShape is that of what
+    ip2 makes, OutputShape that of ``prob``, which is compared.
     """
     similarity_title = "Similarity%" if report.metric in FRACTIONS else report.metric
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("LayerName", justify="right", overflow="fold", ratio=3)
     table.add_column("LayerShape", justify="right", overflow="fold", ratio=2)
+    table.add_column("OutputShape", justify="right", overflow="fold", ratio=2)
     table.add_column(similarity_title, justify="right", no_wrap=True)
     table.add_column("Drop", justify="right", no_wrap=True)
     if report.metric != "sqnr":
@@ -326,7 +329,7 @@ def latency_lines(report: Report) -> list[str]:
 
 def _cells(report: Report, row: LayerRow) -> list[Text]:
     name = f"{row.output}_{row.name}" if row.output else row.name
-    shape = "?" if row.shape is None else str([d if d is not None else "?" for d in row.shape]).replace("'", "")
+    shapes = [_shape_text(row.shape), _shape_text(row.output_shape) if row.output else ""]
     drop = "" if row.drop is None else drop_text(report.metric, row.drop)
     outcome = "" if row.outcome in ("measured", FOLLOWS) else row.outcome
     remark = "culprit" if row.culprit else f"fixed {row.fixed}" if row.fixed else outcome
@@ -334,10 +337,14 @@ def _cells(report: Report, row: LayerRow) -> list[Text]:
         remark = f"{remark} ran in {row.ran}".strip()
     elif row.ran in _UNPROVEN:
         remark = f"{remark} {_UNPROVEN[row.ran]}".strip()
-    cells = [name, shape, figure_text(report.metric, row.similarity), "" if row.outcome == FOLLOWS else drop]
+    cells = [name, *shapes, figure_text(report.metric, row.similarity), "" if row.outcome == FOLLOWS else drop]
     if report.metric != "sqnr":
         cells.append("" if row.sqnr is None else f"{row.sqnr:.1f} dB")
     return [Text(cell) for cell in (*cells, remark)]
+
+
+def _shape_text(shape: Sequence[int | str | None] | None) -> str:
+    return "?" if shape is None else str([d if d is not None else "?" for d in shape]).replace("'", "")
 
 
 def _drop(report: Report, drop: float | None) -> str:

@@ -29,13 +29,15 @@ def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, 
         BadInput: rows cannot be sorted by ``sort``.
     """
     tensors, wide = found.sorted_by(sort), console.width >= WIDE
-    console.print(Text(f"Tensors of {found.low.upper()} ({found.arithmetic}) against FP32, {_samples(found.samples)}:"))
+    both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
+    tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
+    console.print(Text(f"Tensors of {tensors_of}, {_samples(found.samples)}:"))
     console.print(compared_table(_first(tensors, top), wide=wide))
     _print_hidden(console, len(tensors), top)
     if found.weights:
         weights = found.sorted_by(sort, weights=True)
         console.print()
-        console.print(Text(f"Weights, {found.low.upper()} against FP32:"))
+        console.print(Text(f"Weights, {both}:"))
         console.print(compared_table(_first(weights, top), wide=wide))
         _print_hidden(console, len(weights), top)
     console.print()

@@ -13,7 +13,7 @@ from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.datasets import Feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
@@ -55,14 +55,14 @@ class Shown:
 
 
 def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precision) -> list[Shown]:
-    """Returns full INT8, the plans with and without each culprit, and the recipe, each plan once.
+    """Returns full INT8, the plans with and without each suspect, and the recipe, each plan once.
 
     Full INT8 and the recipe have the report's figures, on all inputs.
     """
     full = network.full(high)
     wanted = [(full, "full INT8")]
     for step in measured.findings.steps:
-        if step.culprit:
+        if step.suspect:
             names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
             wanted.append((step.plan.keeping(step.layers, high), f"up to {names}, but without it"))
             wanted.append((step.plan, f"up to {names}, with it"))

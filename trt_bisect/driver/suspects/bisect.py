@@ -1,7 +1,7 @@
-"""Bisection: finds the leftmost culprit in about log2 N plans, keeps it high, and goes on with the layers after it.
+"""Bisection: finds the leftmost suspect in about log2 N plans, keeps it high, and goes on with the layers after it.
 
 The similarity need not be monotone in k: every boundary that is reported was measured on both sides. Where it is
-monotone, the culprits are those of the exhaustive search.
+monotone, the suspects are those of the exhaustive search.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trt_bisect.driver.culprits.search import Findings, Loss, LossSoFar, Question, Search, Step
+from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class _Span:
     after: Loss
 
 
-def bisect(question: Question, watched: list[Step] | None = None, suspects: Sequence[int] = ()) -> Search[Findings]:
-    """Finds the culprits, and the layers that cannot be built, one after another from the left.
+def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequence[int] = ()) -> Search[Findings]:
+    """Finds the suspects, and the layers that cannot be built, one after another from the left.
 
     Args:
         question: the network and the losses that are tolerated.
         watched: steps are added to it as soon as they are settled.
-        suspects: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
-            before anything is halved: two plans for each suspect that is a culprit. They decide nothing.
+        blamed: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
+            before anything is halved: two plans for each that is a suspect. They decide nothing.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -47,36 +47,36 @@ def bisect(question: Question, watched: list[Step] | None = None, suspects: Sequ
             settled.append(Step(question.quantizable, 0.0, full, question.all_but(())))
         return Findings(full, tuple(settled), (), ())
     low, so_far = -1, LossSoFar.at((yield question.prefix(-1)))
-    culprits: list[int] = []
+    suspects: list[int] = []
     set_aside: list[int] = []
     while low < last:
         noted: list[Step] = []
-        kept = tuple(culprits + set_aside)
-        stops = _both_sides(question, suspects, low) if suspects else _gallop(low, last, len(kept))
+        kept = tuple(suspects + set_aside)
+        stops = _both_sides(question, blamed, low) if blamed else _gallop(low, last, len(kept))
         found = yield from _next_step(question, low, so_far, kept, noted, stops)
         if found is None:
             settled += noted
             break
         settled += [step for step in noted if step.layers[-1] < found.layers[0]] + [found]
-        if found.culprit and len(found.layers) == 1:
-            culprits += found.layers
+        if found.suspect and len(found.layers) == 1:
+            suspects += found.layers
         else:
             set_aside += found.layers
         low, so_far = question.quantizable.index(found.layers[-1]), LossSoFar(found.before, found.highest)
-    return Findings(full, tuple(settled), tuple(culprits), tuple(set_aside))
+    return Findings(full, tuple(settled), tuple(suspects), tuple(set_aside))
 
 
-def _both_sides(question: Question, suspects: Sequence[int], low: int) -> Iterator[int]:
-    """The boundaries on both sides of each suspect that lie between ``low`` and the last boundary."""
-    places = [question.quantizable.index(suspect) for suspect in suspects]
+def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator[int]:
+    """The boundaries on both sides of each blamed layer that lie between ``low`` and the last boundary."""
+    places = [question.quantizable.index(layer) for layer in blamed]
     sides = sorted({side for place in places for side in (place - 1, place)})
     return (side for side in sides if low < side < len(question.quantizable) - 1)
 
 
 def _gallop(low: int, last: int, known: int) -> Iterator[int]:
-    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``known`` culprits.
+    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``known`` suspects.
 
-    Where culprits are close to each other, halving all layers that are left for each of them costs more than that.
+    Where suspects are close to each other, halving all layers that are left for each of them costs more than that.
     """
     stride = math.ceil((low + 1) / known) if known > 1 else last + 1
     position = low + stride
@@ -94,7 +94,7 @@ def _next_step(
     noted: list[Step],
     stops: Iterator[int],
 ) -> Search[Step | None]:
-    """Returns the first step after ``low`` that is a culprit's or cannot be measured, or None.
+    """Returns the first step after ``low`` that is a suspect's or cannot be measured, or None.
 
     Args:
         question: the network and the losses that are tolerated.
@@ -116,14 +116,14 @@ def _next_step(
 
 
 def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
-    """Returns the first step in ``span`` that is a culprit's or cannot be measured, or None; others go to ``noted``."""
+    """Returns the first step in ``span`` that is a suspect's or cannot be measured, or None; others go to ``noted``."""
     whole = _step(question, span, kept)
     if whole.rise < question.step:
         noted.append(whole)
         return None
     middle = yield from _between(question, span, kept)
     if middle is None:
-        return replace(whole, culprit=span.after is not None)
+        return replace(whole, suspect=span.after is not None)
     position, loss = middle
     found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
     if found is not None or loss is None:

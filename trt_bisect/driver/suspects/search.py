@@ -24,10 +24,11 @@ class Question:
         layers: the number of layers.
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
-        step: the smallest rise of the loss that makes a layer a culprit.
-        high: the precision of layers that are not low.
+        step: the smallest rise of the loss that makes a layer a suspect.
+        high: the precision of layers that are kept out of the low one.
         low: the low precision.
         fixed: by layer, the precision that the user fixed: every plan has it.
+        base: the precision of the other layers that are not low; None for ``high``.
     """
 
     layers: int
@@ -37,11 +38,18 @@ class Question:
     high: Precision = Precision.FP32
     low: Precision = Precision.INT8
     fixed: Mapping[int, Precision] = field(default_factory=dict)
+    base: Precision | None = None
+
+    @property
+    def rest(self) -> Precision:
+        """The precision of layers that are neither low nor kept."""
+        return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """The plan with the quantizable layers 0..k low, except those ``kept`` high."""
+        """The plan with the quantizable layers 0..k low, except those ``kept`` high, and all others in the base."""
         out = frozenset(kept)
-        plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.high, self.low)
+        plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
+        plan = plan if self.rest is self.high else plan.keeping((i for i in out if i <= k), self.high)
         if not self.fixed:
             return plan
         return replace(plan, precisions=tuple(self.fixed.get(i, own) for i, own in enumerate(plan.precisions)))
@@ -60,11 +68,11 @@ class Step:
     """The loss that moving layers to INT8 costs, measured on both sides.
 
     Attributes:
-        layers: those that move. More than one if no plan between could be measured, or if none of them is a culprit.
+        layers: those that move. More than one if no plan between could be measured, or if none of them is a suspect.
         before: the loss with none of them in INT8.
         loss: the loss with all of them in INT8; None if that plan could not be measured.
         plan: that plan.
-        culprit: its rise is at least the question's step.
+        suspect: its rise is at least the question's step.
         highest: the largest loss before; see ``LossSoFar``.
     """
 
@@ -72,7 +80,7 @@ class Step:
     before: float
     loss: Loss
     plan: PrecisionPlan
-    culprit: bool = False
+    suspect: bool = False
     highest: float = -math.inf
 
     @property
@@ -88,32 +96,32 @@ class Step:
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a search for culprits.
+    """The result of a search for suspects.
 
     Attributes:
         full: the loss with every quantizable layer in INT8; None if that could not be measured.
         steps: in the order of layers.
-        culprits: their indices, ascending.
+        suspects: their indices, ascending.
         set_aside: layers kept high because no plan with them in INT8 could be measured where they were judged.
     """
 
     full: Loss
     steps: tuple[Step, ...]
-    culprits: tuple[int, ...]
+    suspects: tuple[int, ...]
     set_aside: tuple[int, ...]
 
     @classmethod
     def so_far(cls, full: Loss, steps: Sequence[Step]) -> Findings:
         """Returns the findings of a search that has not ended, from the steps that it has settled."""
-        alone = [step for step in steps if step.culprit and len(step.layers) == 1]
-        aside = [step for step in steps if step.loss is None or (step.culprit and len(step.layers) > 1)]
-        culprits, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
-        return cls(full, tuple(steps), culprits, set_aside)
+        alone = [step for step in steps if step.suspect and len(step.layers) == 1]
+        aside = [step for step in steps if step.loss is None or (step.suspect and len(step.layers) > 1)]
+        suspects, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
+        return cls(full, tuple(steps), suspects, set_aside)
 
     def decided_by(self, other: Findings) -> Findings:
-        """Returns the ``other`` findings; where they settled no single layer, with the steps of these, no culprits."""
-        steps = {step.layers[-1]: replace(step, culprit=False) for step in self.steps}
-        steps |= {step.layers[-1]: step for step in other.steps if step.culprit or step.loss is None}
+        """Returns the ``other`` findings; where they settled no single layer, with the steps of these, no suspects."""
+        steps = {step.layers[-1]: replace(step, suspect=False) for step in self.steps}
+        steps |= {step.layers[-1]: step for step in other.steps if step.suspect or step.loss is None}
         return replace(other, steps=tuple(steps[last] for last in sorted(steps)))
 
 
@@ -124,9 +132,9 @@ def added(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class LossSoFar:
-    """The losses that the next layer is compared with: those of the plans without culprits and layers set aside.
+    """The losses that the next layer is compared with: those of the plans without suspects and layers set aside.
 
-    A loss falls where roundings cancel. A layer that only ends such a fall is no culprit: so its loss is compared with
+    A loss falls where roundings cancel. A layer that only ends such a fall is no suspect: so its loss is compared with
     the largest one before, not with the last. An infinite loss is forgotten as soon as a finite one was measured.
 
     Attributes:
@@ -143,7 +151,7 @@ class LossSoFar:
         return cls(loss or 0.0, loss or 0.0)
 
     def then(self, loss: float) -> LossSoFar:
-        """Adds the loss of a plan that costs no culprit's step."""
+        """Adds the loss of a plan that costs no suspect's step."""
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from trt_bisect.driver.culprits.search import Loss, Question, Search
+from trt_bisect.driver.suspects.search import Loss, Question, Search
 from trt_bisect.precision import PrecisionPlan
 
 Losses = Mapping[PrecisionPlan, Loss]
@@ -35,7 +35,7 @@ class LastRises:
     """Forecasts that a layer adds the loss that it added when it was last measured, or none if it never was."""
 
     def __init__(self, question: Question) -> None:
-        self._high, self._movable = question.high, frozenset(question.quantizable)
+        self._rest, self._movable = question.rest, frozenset(question.quantizable)
         self._rises: dict[int, float] = {}
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:
@@ -46,14 +46,14 @@ class LastRises:
         last = self._last(plan)
         if last < 0:
             return (0.0,)
-        before = assumed.get(plan.keeping({last}, self._high))
+        before = assumed.get(plan.keeping({last}, self._rest))
         return (_BAD if before is None else before + self._rises.get(last, 0.0),)
 
     def learn(self, known: Losses) -> None:
         """Takes the rise of every layer that was measured on both sides; a later measurement replaces an earlier."""
         for plan, loss in known.items():
             last = self._last(plan)
-            before = known.get(plan.keeping({last}, self._high)) if last >= 0 else None
+            before = known.get(plan.keeping({last}, self._rest)) if last >= 0 else None
             if loss is not None and before is not None and math.isfinite(before):
                 self._rises[last] = loss - before
 
@@ -65,7 +65,7 @@ class LastRises:
 class GoodOrBad:
     """Forecasts for every boundary two losses: that of no layer in INT8, and a bad one.
 
-    With a culprit kept high, the plan with all other layers in INT8 is forecast as good alone.
+    With a suspect kept high, the plan with all other layers in INT8 is forecast as good alone.
     """
 
     def __init__(self, question: Question) -> None:
@@ -75,8 +75,8 @@ class GoodOrBad:
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:  # noqa: ARG002
         """Returns a good and a bad loss; a good one alone as the class says, and for a plan without INT8."""
-        culprits_kept = self._last in plan.lowered and plan != self._full
-        return (0.0,) if culprits_kept or not plan.lowered & self._movable else (0.0, _BAD)
+        suspects_kept = self._last in plan.lowered and plan != self._full
+        return (0.0,) if suspects_kept or not plan.lowered & self._movable else (0.0, _BAD)
 
     def learn(self, known: Losses) -> None:
         """Does nothing: this forecast uses no measurement."""

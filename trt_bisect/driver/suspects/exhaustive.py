@@ -1,16 +1,16 @@
-"""The exhaustive search: one plan for each quantizable layer, each culprit kept high before the next is judged."""
+"""The exhaustive search: one plan for each quantizable layer, each suspect kept high before the next is judged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from trt_bisect.driver.culprits.search import Findings, LossSoFar, Question, Search, Step
+from trt_bisect.driver.suspects.search import Findings, LossSoFar, Question, Search, Step
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
     """Measures prefix(k) for every quantizable layer k.
 
-    No layer is a culprit if full INT8 is good. A layer whose plan cannot be measured is kept high like a culprit, so
+    No layer is a suspect if full INT8 is good. A layer whose plan cannot be measured is kept high like a suspect, so
     that the plans after it can be measured. A loss is compared with the largest one before, see ``LossSoFar``.
 
     Args:
@@ -21,18 +21,18 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
     judged = not question.meets(full)
     so_far = LossSoFar.at((yield question.prefix(-1)))
     steps: list[Step] = [] if watched is None else watched
-    culprits: list[int] = []
+    suspects: list[int] = []
     set_aside: list[int] = []
     for k in question.quantizable:
-        plan = question.prefix(k, culprits + set_aside)
+        plan = question.prefix(k, suspects + set_aside)
         loss = yield plan
         step = so_far.step((k,), loss, plan)
-        step = replace(step, culprit=judged and step.rise >= question.step)
+        step = replace(step, suspect=judged and step.rise >= question.step)
         steps.append(step)
         if loss is None:
             set_aside.append(k)
-        elif step.culprit:
-            culprits.append(k)
+        elif step.suspect:
+            suspects.append(k)
         else:
             so_far = so_far.then(loss)
-    return Findings(full, tuple(steps), tuple(culprits), tuple(set_aside))
+    return Findings(full, tuple(steps), tuple(suspects), tuple(set_aside))

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from trt_bisect.driver.culprits.forecast import Forecast, foreseen
-from trt_bisect.driver.culprits.search import Loss, Result, Search, drive
+from trt_bisect.driver.suspects.forecast import Forecast, foreseen
+from trt_bisect.driver.suspects.search import Loss, Result, Search, drive
 from trt_bisect.precision import PrecisionPlan
 
 MeasureAll = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]

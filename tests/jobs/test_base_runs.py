@@ -1,0 +1,141 @@
+"""Runs on a base in FP16: the recipe has low, base and raised layers, and its files say so."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect import similarity
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.model.network import load_network
+from trt_bisect.model.session import NO_QDQ_FUSION
+from trt_bisect.precision import Precision
+from trt_bisect.results.manifest import MANIFEST, RunManifest
+
+CULPRIT = "block1.conv2"
+OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "explain": "none", "history": "none"}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A residual network with one culprit, and its samples."""
+    folder = tmp_path_factory.mktemp("base")
+    model = networks.residual()
+    networks.plant_between(model, "block1.conv1", CULPRIT)
+    return networks.save(model, folder), networks.samples(model)
+
+
+@pytest.fixture(scope="module")
+def raised(planted, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raised") / "run"
+    path, samples = planted
+    report = trt_bisect.run(path, samples, base="fp16", precision="fp32", output=folder, **OPTIONS)
+    return folder, report
+
+
+def test_the_culprit_is_raised_and_the_rest_is_in_the_base(raised):
+    folder, report = raised
+    assert report.culprits == (CULPRIT,)
+    rows = {row.name: row for row in report.layers}
+    assert rows[CULPRIT].recipe == "fp32"
+    assert {row.recipe for row in report.layers if not row.quantizable} == {"fp16"}
+    assert {row.recipe for row in report.layers if row.quantizable and row.name != CULPRIT} == {"int8"}
+    record = json.loads((folder / "recipe/plan.json").read_text())
+    assert (record["high"], record["layers"][CULPRIT]) == ("fp16", "fp32")
+    assert set(record["layers"].values()) == {"int8", "fp32"}
+    flags = (folder / "recipe/trtexec.flags").read_text()
+    assert "--fp16" in flags
+    assert f"{CULPRIT}:fp32" in flags
+    assert report.made_of["base"] == "fp16"
+    question = RunManifest.from_json(json.loads((folder / MANIFEST).read_text())).question
+    assert (question.rest, question.high) == (Precision.FP16, Precision.FP32)
+
+
+def test_the_recipes_network_gives_the_similarity_reported(raised, planted):
+    """Run by ONNX Runtime alone, beside the emulation of the plan: a rounding may fall the other way on an input."""
+    folder, report = raised
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    file = folder / "recipe/network.qdq.onnx"
+    onnx.checker.check_model(str(file), full_check=True)
+    ours = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    network = load_network(planted[0], base=Precision.FP16)
+    scales = calibrate(network, [{"x": x[None]} for x in planted[1]["x"]], "minmax").scales
+    plan = network.full(Precision.FP32).keeping({network.layer_named(CULPRIT).index}, Precision.FP32)
+    measured = OnnxRuntimeBuilder(network, scales, BuildOptions(high=Precision.FP32))
+    exact, found, emulated = (
+        [next(iter(run({"x": x[None]}))) for x in planted[1]["x"]]
+        for run in (
+            lambda feeds: measured.reference().infer(feeds).values(),
+            lambda feeds: ours.run(None, feeds),
+            lambda feeds: measured.build(plan).infer(feeds).values(),
+        )
+    )
+    losses = [similarity(one, other, "sqnr") for one, other in zip(exact, emulated, strict=True)]
+    assert min(losses) == pytest.approx(report.similarity["recipe"], abs=1e-3)
+    assert np.median([similarity(one, other, "sqnr") for one, other in zip(emulated, found, strict=True)]) > 65
+    of_file = [similarity(one, other, "sqnr") for one, other in zip(exact, found, strict=True)]
+    assert np.mean(of_file) == pytest.approx(np.mean(losses), abs=1)
+
+
+def test_the_recipe_is_a_plan_for_the_same_base(raised, planted, tmp_path):
+    folder, report = raised
+    path, samples = planted
+    same = trt_bisect.run(path, samples, base="fp16", plan=folder, **OPTIONS)
+    assert same.similarity["int8"] == pytest.approx(report.similarity["recipe"], abs=1e-6)
+    with pytest.raises(trt_bisect.errors.BadInput, match="base fp16"):
+        trt_bisect.run(path, samples, plan=folder, **OPTIONS)
+    found = trt_bisect.compare(path, samples, recipe=folder, output=tmp_path / "compared")
+    by_layer = {row.origin.layer: row.origin for row in found.tensors}
+    assert by_layer[CULPRIT].int8_op_type == by_layer[CULPRIT].op_type
+
+
+def test_a_run_on_another_base_takes_no_trial_of_the_first(raised, planted):
+    """FP16 adds roundings: the figures differ, and so do the fingerprints."""
+    path, samples = planted
+    folder, report = raised
+    before = len((folder / "journal.jsonl").read_text().splitlines())
+    plain = trt_bisect.run(path, samples, output=folder.parent / "plain", **OPTIONS)
+    assert plain.fingerprint != report.fingerprint
+    assert plain.similarity["recipe"] != report.similarity["recipe"]
+    again = trt_bisect.run(path, samples, base="fp16", precision="fp32", output=folder, **OPTIONS)
+    assert again.similarity == report.similarity
+    assert len((folder / "journal.jsonl").read_text().splitlines()) == before
+
+
+def test_sensitivity_and_worst_stand_on_the_base(planted):
+    path, samples = planted
+    found = trt_bisect.sensitivity(
+        path, samples, samples, engine="onnxruntime", base="fp16", precision="fp32", metric="mse"
+    )
+    assert found.ops[0].op_name == CULPRIT
+    halves = trt_bisect.sensitivity(path, samples, samples, engine="onnxruntime", metric="mse")
+    least = {op.op_name: op.loss for op in found.ops if op.sensitive_type == "both"}
+    assert any(least[op.op_name] != op.loss for op in halves.ops if op.sensitive_type == "both")
+    ranked = trt_bisect.worst(path, calibration=samples, dataset=samples, engine="onnxruntime", base="fp16")
+    assert len(ranked.values) == len(samples["x"])
+
+
+def test_a_base_that_overflows_is_told_as_such(tmp_path):
+    """A layer that only follows makes values of 1e5 and more: INT8 is not to blame."""
+    sketch = networks.Sketch(1)
+    x = sketch.node("Mul", [sketch.dense("x", "fc", 8, 8), sketch.constant("loud", np.float32(1e5))], "loud_mul")
+    x = sketch.node("Mul", [x, sketch.constant("quiet", np.float32(1e-5))], "quiet_mul")
+    path = networks.save(sketch.model({"x": [4, 8]}, {sketch.dense(x, "out", 8, 8): [4, 8]}), tmp_path)
+    data = [{"x": each} for each in np.random.default_rng(0).normal(0, 1, (3, 4, 8)).astype(np.float32)]
+    options = {**OPTIONS, "metric": "cosine"}
+    report = trt_bisect.run(path, data, base="fp16", precision="fp32", **options)
+    assert not report.recipe["meets"]
+    assert "BASE: FP16 alone misses" in report.summary
+    assert any("'loud_mul' (Mul) overflows FP16" in note for note in report.notes)
+    raised = trt_bisect.run(path, data, base="fp16", precision="fp32", high=["*_mul"], **options)
+    assert "BASE" not in raised.summary
+    assert raised.similarity["int8"] > 0.99

@@ -1,0 +1,61 @@
+"""A run that is sent elsewhere: its options there, and the commands that it suggests. No cluster is needed."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import pairwise
+from types import SimpleNamespace
+
+from tests.support import networks
+from trt_bisect.cluster.messages import Ran
+from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.jobs.remote import dispatch
+from trt_bisect.jobs.remote.worker import work
+
+
+def done_elsewhere(keywords, folder):
+    """The report of a run whose parcel is taken from the mail and done here."""
+    mail = {}
+    connection = SimpleNamespace(
+        cluster=ClusterOptions("auto"), say=print, ask=lambda _word, key, content: mail.update({key: content})
+    )
+    task = dispatch._task(connection, dispatch.WantedRun(folder, keywords))
+    try:
+        ended = work("node", task.key, lambda: mail[task.key], lambda _: None, {})
+    finally:
+        task.of.close()
+    assert isinstance(ended, Ran)
+    return ended.report
+
+
+def test_suggested_commands_of_a_remote_run_repeat_what_the_user_fixed(tmp_path):
+    model = networks.chain(3)
+    networks.plant_between(model, "conv0", "conv1")
+    samples = networks.samples(model, 4)
+    path = networks.save(model, tmp_path)
+    (tmp_path / "plan.toml").write_text('[layers]\n"pool" = "fp32"\n')
+    keywords = {
+        "model": path, "calibration": samples, "engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr",
+        "threshold": 60.0, "high": ["conv2"], "plan": tmp_path / "plan.toml", "one_scale": ["op:Gemm"],
+        "explain": "none",
+    }  # fmt: skip
+    report = done_elsewhere(keywords, tmp_path / "run")
+    fixed = {row.name: row.fixed for row in report.layers if row.fixed}
+    assert fixed == {"conv2": "fp32", "pool": "fp32"}
+    words = shlex.split(report.next_command)
+    assert words[:2] == ["trt-bisect", "recover"]
+    given = dict(pairwise(words))
+    assert given["--high"] == "conv2"
+    assert given["--plan"] == str(tmp_path / "plan.toml")
+    assert given["--one-scale"] == "op:Gemm"
+
+
+def test_a_low_precision_travels_with_what_the_user_fixed(tmp_path):
+    model = networks.chain(3)
+    keywords = {
+        "model": networks.save(model, tmp_path), "calibration": networks.samples(model, 4), "engine": "onnxruntime",
+        "low": "fp16", "high": ["conv1"], "explain": "none",
+    }  # fmt: skip
+    report = done_elsewhere(keywords, tmp_path / "run")
+    assert report.low == "fp16"
+    assert [row.name for row in report.layers if row.fixed] == ["conv1"]

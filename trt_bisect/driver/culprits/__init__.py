@@ -1,1 +1,0 @@
-"""Searches for the layers that lose accuracy."""

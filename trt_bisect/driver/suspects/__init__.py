@@ -1,0 +1,1 @@
+"""Searches for suspects: layers at which the prefix curve loses much accuracy."""

@@ -1,0 +1,81 @@
+"""Temporary folders that do not stay behind for good if their process is killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+_NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
+"""The names of folders begin so, before they are locked and after. A run folder is ``trt-bisect-<model>``."""
+
+
+class ScratchFolder:
+    """A temporary folder. It can be opened again after it was closed, and has the same path then.
+
+    It is removed when it is closed, and at the end of the process. Where the process was killed, the next scratch
+    folder that this user opens on the machine removes it: the folder around it is locked as long as its process lives,
+    and the system releases the lock when the process ends, however it ends. Whoever uses the folder may lock it too.
+
+    Attributes:
+        path: the folder; it exists while it is open.
+    """
+
+    def __init__(self) -> None:
+        """Makes nothing yet."""
+        self._parent = Path(tempfile.gettempdir())
+        self.path = self._parent / f"{_LOCKED}{secrets.token_hex(8)}" / "files"
+        self._removal: weakref.finalize[[Path, int, int], ScratchFolder] | None = None
+
+    def open(self) -> Path:
+        """Makes the folder, empty, and returns its path."""
+        _remove_left_behind(self._parent)
+        made = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
+        lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(OSError):  # a file system without locks: then nobody removes what is left behind
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        (made / self.path.name).mkdir()
+        made.rename(self.path.parent)
+        self._removal = weakref.finalize(self, _remove, self.path.parent, lock, os.getpid())
+        return self.path
+
+    def close(self) -> None:
+        """Removes the folder with all that is in it."""
+        if self._removal is not None:
+            self._removal()
+
+    def __enter__(self) -> Path:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _remove(folder: Path, lock: int, maker: int) -> None:
+    """Removes a locked folder and releases its lock; does nothing in a process that was forked from its maker."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """Removes this user's scratch folders whose process has ended."""
+    for folder in parent.glob(f"{_LOCKED}*"):
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked, there = os.fstat(lock), folder.stat()
+            if locked.st_uid == os.getuid() and locked.st_ino == there.st_ino:  # else closed and opened again just now
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(lock)
