@@ -236,7 +236,7 @@ class WorstOptions(WithoutRecipeOptions):
         kind=PLACE,
         flag=("--output", "-o"),
         repeated=False,
-        help="A folder for worst.json, worst.csv, worst.html, and worst.npz, which 'run' takes as inputs.",
+        help="A folder for worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as inputs.",
     )
     inputs: Any = fixed(None)
     load_outputs: str | Path | None = fixed(None)
@@ -257,7 +257,11 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
         stands_for="INPUT.npz",
     )
     output: str | Path | None = option(
-        None, kind=PLACE, flag=("--output", "-o"), repeated=False, help="A folder for the tables, as JSON and CSV, and a page."
+        None,
+        kind=PLACE,
+        flag=("--output", "-o"),
+        repeated=False,
+        help="A folder for the tables, as JSON and CSV, and a page.",
     )
     dataset: Any = fixed(None)
     trt_version: str = fixed("")
