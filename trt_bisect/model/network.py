@@ -29,7 +29,7 @@ from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
-from trt_bisect.model.pair_notes import pair_notes, switch_notes
+from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers

@@ -23,7 +23,7 @@ from trt_bisect.report.page.tables.shape import (
     Section,
     TablePage,
 )
-from trt_bisect.results.comparison import ADVICE, CHANNELS, TENSORS, WEIGHTS, Comparison
+from trt_bisect.results.comparison import ADVICE, CHANNELS, MATCHED, TENSORS, WEIGHTS, Comparison
 from trt_bisect.results.saving import pictures
 
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol")
@@ -42,6 +42,7 @@ def page(found: Comparison) -> TablePage:
         low=found.low,
         facts={
             "Low precision": f"{low} ({found.arithmetic})",
+            "Second network": f"{found.other}: what is called {low} here; FP32 is the first one" if found.other else "",
             "Samples": f"{found.samples} of {found.source}" if found.samples else "",
         },
         notes=found.notes,
@@ -58,8 +59,15 @@ def page(found: Comparison) -> TablePage:
             _compared("tensors", "Tensors", found.tensors, TENSORS, low),
             _compared("weights", "Weights", found.weights, WEIGHTS, low),
             _channels(found, low),
+            *_matched(found),
         ),
     )
+
+
+def _matched(found: Comparison) -> tuple[Section, ...]:
+    """Returns the section with the layers of two networks; none for one network."""
+    rows = [asdict(each) for each in found.matched]
+    return (Section("matched", "Layers of both networks", _MATCHED, rows, MATCHED, filters=("by",)),) if rows else ()
 
 
 def _headline(found: Comparison) -> str:
@@ -165,4 +173,13 @@ _ADVICE = (
     Column("tensor", "Tensor", "", TEXT),
     Column("kind", "Kind", "", TEXT),
     Column("words", "Evidence", "", TEXT, paper=True),
+)
+_MATCHED = (
+    Column(
+        "layer", "Layer", "In the first network; empty if it is only in the second one", NAME, phone=True, paper=True
+    ),
+    Column("op_type", "Op", "", TEXT, paper=True),
+    Column("other", "In the second", "Empty if it is only in the first one", TEXT, phone=True, paper=True),
+    Column("other_op_type", "Op there", "", TEXT, paper=True),
+    Column("by", "Matched by", "Name, output or structure; empty for a layer of one network", TEXT, paper=True),
 )
