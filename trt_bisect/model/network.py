@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
-from trt_bisect.model.existing import ExistingPairs, low_of_pairs, refuse_other_pairs, take_out_pairs
+from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
 from trt_bisect.model.existing_types import (
     base_notes,
     in_bf16,
