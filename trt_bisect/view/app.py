@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -18,7 +18,6 @@ from trt_bisect.view.live_state import LIVE, LiveRun, State
 from trt_bisect.view.snapshot import Gone
 from trt_bisect.view.throttle import Throttled
 
-Endpoint = Callable[[Request], Awaitable[Response]]
 FindState = Callable[[Request], State]
 
 
