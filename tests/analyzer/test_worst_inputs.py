@@ -238,7 +238,7 @@ def test_saved_and_loaded_again(tmp_path):
     assert [int(row["sample"]) for row in sorted(rows, key=lambda row: row["rank"])[-2:]] == list(report.places)
     assert json.loads((tmp_path / "out/worst.json").read_text())["distribution"]["count"] == 16
     assert list(report.table()["rank"].dropna()) == [rank for p in range(16) for rank in ranks(report, p)]
-    with pytest.raises(BadInput, match="no report"):
+    with pytest.raises(BadInput, match="cannot be read as a WorstReport"):
         WorstReport.load(tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_filters_and_scales(command, lenet, tmp_path):
     record = json.loads((tmp_path / "profile.json").read_text())
     assert {row["layer"] for row in record["tensors"]} == {"ip1", "ip2"}
     columns = "index layer op_type role slot tensor dtype quantized_dtype scale shape count nonfinite min max mean std"
-    assert list(record["tensors"][0]) == [*columns.split(), "variance"]
+    assert list(record["tensors"][0]) == [*columns.split(), "variance", "histogram", "map"]
     quantized = {(row["layer"], row["role"]) for row in record["tensors"] if row["scale"] is not None}
     assert quantized == {("ip1", "input"), ("ip1", "weight"), ("ip2", "input"), ("ip2", "weight")}
     with (tmp_path / "profile.csv").open() as file:

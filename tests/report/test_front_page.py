@@ -305,6 +305,8 @@ def test_nulls_moves_strange_names_and_accuracy(browser, alone, found, tmp_path)
     odd.save(folder)
     with shown(browser, folder / "report.html") as page:
         assert page.evaluate("document.querySelector('#best-plot').data[1].x") == [30, 100]
+        figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "recipe")]
+        assert figures == ["95%", "92%"]
         assert page.locator("#best-high td:last-child").all_inner_texts() == ["not measured"] * len(found.high)
         assert page.locator("#best-moves td").all_inner_texts() == [strange, "minmax", "0.5", "0.25"]
         hover = page.evaluate("document.querySelector('#best-plot').data[1].text[0]")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.distribution import Distribution
-from trt_bisect.analyzer.histograms import TensorHistogram
+from trt_bisect.analyzer.tensor_histogram import TensorHistogram
 from trt_bisect.results.explanation import Channels
 
 
@@ -219,6 +220,8 @@ class TensorRemarks:
         worst_cosine: the worst cosine of one sample.
         worst_sample: the index of that sample.
         note: a remark on what could not be compared.
+        histogram: of the values in FP32, and of those that the INT8 layers read.
+        map: of a weight, the counts of its channels in FP32.
     """
 
     loud_channel: int | None
@@ -228,6 +231,8 @@ class TensorRemarks:
     worst_cosine: float | None
     worst_sample: int | None
     note: str
+    histogram: TensorHistogram | None
+    map: ChannelMap | None
 
 
 @dataclass(frozen=True)
@@ -259,6 +264,7 @@ class ExplainedTensorMore:
         clipped: the share of values beyond the range; null where it is not rounded.
         histogram: of the values that the INT8 layers read.
         channels: of a weight.
+        map: of a weight, the counts of its channels.
     """
 
     tensor: str
@@ -274,6 +280,7 @@ class ExplainedTensorMore:
     clipped: float | None
     histogram: TensorHistogram | None
     channels: Channels | None
+    map: ChannelMap | None
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ _KEPT = shape_of(Tried).without("loss", "calibrator", "ranges", "moved")
 _TRIED = replace(_KEPT, name="TriedFor").without("cache", "network")
 _REMEDY = shape_of(Remedy).plus(tried=Maybe(_TRIED))
 _TENSOR = replace(shape_of(ExplainedTensorMore), name="ExplainedTensor").plus(shape_of(Figures))
-_LAYER = shape_of(ExplainedLayer).plus(outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR))
+_LAYER = shape_of(ExplainedLayer).plus(outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR), biases=ListOf(_TENSOR))
 _BY_PLAN = {
     "by_input": ListOf(shape_of(ByInputFacts), named=True),
     "latency": Mapping[str, Latency | None] | None,

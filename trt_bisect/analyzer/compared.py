@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trt_bisect.analyzer.channel_map import ChannelMap, channel_map
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.metrics import cosine_of_sums
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.parts import parts
+from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
     Figures,
@@ -29,6 +31,7 @@ from trt_bisect.analyzer.tensors import (
     row_length,
 )
 from trt_bisect.model.network import Network
+from trt_bisect.support.from_json import built
 from trt_bisect.support.machine import cores
 
 Tensors = Mapping[str, np.ndarray]
@@ -56,6 +59,9 @@ class Compared:
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
         worst_sample: the index of that sample.
+        quantized_dtype: the type that it is rounded to, such as ``int8``; empty if it is not rounded.
+        histogram: of the values in FP32, and of those that the INT8 layers read; None where no value is finite.
+        map: the channels of a weight in FP32; None where there are none.
     """
 
     origin: Origin
@@ -72,6 +78,30 @@ class Compared:
     note: str = ""
     worst_cosine: float | None = None
     worst_sample: int | None = None
+    quantized_dtype: str = ""
+    histogram: TensorHistogram | None = None
+    map: ChannelMap | None = None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Compared:
+        """Returns the comparison of a row of ``compare.json`` or of a CSV file; its origin has no quantizers."""
+        shape = record["shape"]
+        if isinstance(shape, str):
+            shape = [int(size) for size in shape.split("x")] if shape != "scalar" else []
+        rounded = record.get("rounding_sqnr") or record.get("rounding_levels")
+        louds = {
+            name: LoudChannel(int(record[column]), math.nan, float(record[f"{column}_times"]))
+            for name, column in (("loud", "loud_channel"), ("loud_input", "loud_input_channel"))
+            if record.get(column) not in (None, "")
+        }
+        parts: dict[str, Any] = {
+            "origin": built(Origin, record),
+            "shape": tuple(shape),
+            "figures": built(Figures, record),
+            **{run: built(Spread, _without_prefix(record, f"{run}_")) for run in ("fp32", "int8")},
+            "rounding": built(RoundingFigures, _without_prefix(record, "rounding_")) if rounded else None,
+        }
+        return built(cls, record, **parts, **louds)
 
     def record(self) -> dict[str, Any]:
         """Returns all fields as one flat record, by column."""
@@ -85,7 +115,7 @@ class Compared:
             "int8_op_type": origin.int8_op_type,
             "shape": self.shape,
             "dtype": self.dtype,
-            "quantized_dtype": origin.quantized_dtype,
+            "quantized_dtype": self.quantized_dtype,
             "scale": self.scale,
             **asdict(self.figures),
         }
@@ -106,11 +136,16 @@ class Compared:
         }
 
 
+def _without_prefix(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
+
+
 class _TensorComparison:
     """The statistics of one tensor in both runs over the samples added so far."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, *, histogram: bool = False) -> None:
         self._origin = origin
+        self._histogram = GrowingTensorHistogram() if histogram else None
         self._statistics = PairStatistics()
         self._rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
         self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
@@ -137,12 +172,26 @@ class _TensorComparison:
         self._add_sample(self._statistics.sums() - before)
         if self._rounding is not None:
             self._add_rounding(reference)
+        if self._histogram is not None:
+            self._add_histogram(self._histogram, reference, output)
         if self._peaks is not None:
             self._peaks.add(reference)
 
+    @property
+    def _has_channel_scales(self) -> bool:
+        """True if the tensor is rounded with a scale for each channel, so that it cannot be rounded in parts."""
+        return any(quantizer.axis is not None for quantizer in self._origin.quantizers)
+
+    def _add_histogram(self, histogram: GrowingTensorHistogram, reference: np.ndarray, output: np.ndarray) -> None:
+        read = self._origin.rounded(output) if self._has_channel_scales else output
+        flat = reference.reshape(-1), read.reshape(-1)
+        for part in parts(reference.size):
+            rounded = flat[1][part] if self._has_channel_scales else self._origin.rounded(flat[1][part])
+            histogram.add(flat[0][part], rounded)
+
     def _add_rounding(self, reference: np.ndarray) -> None:
         assert self._rounding is not None
-        if any(quantizer.axis is not None for quantizer in self._origin.quantizers):
+        if self._has_channel_scales:
             self._rounding.add(reference)
             return
         for part in parts(reference.size):
@@ -166,6 +215,8 @@ class _TensorComparison:
             note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
+            quantized_dtype=self._origin.quantized_dtype,
+            histogram=self._histogram.done() if self._histogram else None,
         )
 
     def _add_sample(self, sums: np.ndarray) -> None:
@@ -189,6 +240,8 @@ def compare_tensors(
     samples: Iterable[tuple[Tensors, Tensors]],
     origins: Mapping[str, Origin],
     on_sample: Callable[[], None] = lambda: None,
+    *,
+    histograms: bool = False,
 ) -> tuple[Compared, ...]:
     """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
 
@@ -196,8 +249,9 @@ def compare_tensors(
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
         origins: by tensor; the result has their order.
         on_sample: called after each sample.
+        histograms: of each tensor are made too.
     """
-    comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
+    comparisons = {name: _TensorComparison(origin, histogram=histograms) for name, origin in origins.items()}
     add_samples(samples, comparisons, on_sample)
     return tuple(compared for each in comparisons.values() if (compared := each.done()) is not None)
 
@@ -256,7 +310,9 @@ def compare_arrays(
     tensors: list[Compared] = []
     channels: list[Compared] = []
     for origin, values, rounded in weights:
-        tensors.append(compare_weight(values, rounded, origin))
+        histogram = GrowingTensorHistogram()
+        histogram.add(values, rounded)
+        tensors.append(replace(compare_weight(values, rounded, origin), histogram=histogram.done()))
         channels += _compare_channels(values, rounded, tensors[-1])
     return tuple(tensors), tuple(channels)
 
@@ -281,6 +337,8 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
         rounding.figures() if rounding else None,
         _loudest(values, axis),
         _loudest(values, input_axis(axis)),
+        quantized_dtype=origin.quantized_dtype,
+        map=channel_map(values, axis),
     )
 
 
@@ -307,6 +365,8 @@ def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) 
             rounding=None,
             loud=None,
             loud_input=None,
+            histogram=None,
+            map=None,
             channel=channel,
         )
         for channel, scale in enumerate(scales)

@@ -100,3 +100,24 @@ class GrowingHistogram:
             edges = np.ldexp(places.astype(np.float64), self._exponents[group] + shift)
         edges[0], edges[-1] = least, largest
         return Histogram(edges, merged, *sums)
+
+    def together(self, most: int = 64) -> tuple[float, float, np.ndarray]:
+        """Returns all groups in the same equal bins: the first edge, the last edge, and int64 ``[groups, bins]``.
+
+        There are at most ``most`` bins, and none without a value.
+        """
+        exponent = int(self._exponents.max())
+        merged = np.zeros_like(self._counts)
+        places = np.arange(-self._half, self._half)
+        for group, own in enumerate(self._exponents):
+            np.add.at(merged[group], (places >> min(exponent - int(own), 62)) + self._half, self._counts[group])
+        used = np.flatnonzero(merged.any(axis=0))
+        if not used.size:
+            return 0.0, 0.0, np.zeros((len(merged), 0), np.int64)
+        first, last, shift = int(used[0]) - self._half, int(used[-1]) - self._half, 0
+        while (last >> shift) - (first >> shift) >= most:
+            shift += 1
+        counts = np.zeros(((last >> shift) - (first >> shift) + 1, len(merged)), np.int64)
+        np.add.at(counts, ((used - self._half) >> shift) - (first >> shift), merged[:, used].T)
+        width = float(np.ldexp(1.0, exponent + shift))
+        return (first >> shift) * width, ((last >> shift) + 1) * width, counts.T

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from trt_bisect.analyzer.compared import Compared, Tensors, add_samples
 from trt_bisect.analyzer.parts import parts
+from trt_bisect.analyzer.tensor_histogram import BINS, TensorHistogram
 from trt_bisect.model.quantizer import Quantizer, round_trips
-
-BINS = 64
-
-
-@dataclass(frozen=True)
-class TensorHistogram:
-    """Counts of the finite values of a tensor in ``BINS`` equal bins from ``low`` to ``high``; see ``numpy.histogram``.
-
-    Attributes:
-        low: the left edge of the first bin.
-        high: the right edge of the last bin.
-        fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run, as the INT8 layers read the tensor: after its own rounding if it has one.
-    """
-
-    low: float
-    high: float
-    fp32: tuple[int, ...]
-    int8: tuple[int, ...]
 
 
 class HistogramCounts:

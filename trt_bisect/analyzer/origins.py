@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer, round_trips
 
-INPUT, ACTIVATION, RESULT, WEIGHT = "input", "activation", "output", "weight"
+INPUT, ACTIVATION, RESULT, WEIGHT, BIAS = "input", "activation", "output", "weight", "bias"
+WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
+"""Operators whose input 1 is a weight and whose input 2 is a bias."""
 _CHANNELS_FIRST = frozenset(
     "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool BatchNormalization "
     "InstanceNormalization".split()
@@ -28,7 +30,7 @@ class Origin:
 
     Attributes:
         tensor: its name.
-        kind: ``input`` or ``output`` of the network, ``activation`` inside it, or ``weight``.
+        kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         index: of the layer that makes it, or that reads it if it is a weight; None for an input.
         layer: the name of that layer; empty for an input.
         op_type: the operator of that layer; ``Input`` for an input.
@@ -150,6 +152,33 @@ def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) 
                 )
             )
     return found
+
+
+def bias_origins(network: Network) -> list[Origin]:
+    """Returns the constant floating-point biases of the layers, which INT8 does not round."""
+    types = TensorTypes.of(network.skeleton.graph)
+    found = []
+    for layer in network.layers:
+        for name in bias_names(network, layer, types):
+            if types.dtypes[name].kind == "f":
+                found.append(Origin(name, BIAS, layer.index, layer.name, layer.op_type, layer.op_type))
+    return found
+
+
+def bias_names(network: Network, layer: Layer, types: TensorTypes) -> list[str]:
+    """Returns a layer's constant biases: input 2 of a layer with weights, or the vector that an Add adds unrounded."""
+    read = network.skeleton.graph.node[layer.index].input
+    rounded = {each.tensor for each in layer.roundings if each.is_weight}
+    given = read[2:3] if layer.op_type in WEIGHTED else read if layer.op_type == "Add" else ()
+    return [
+        name
+        for name in given
+        if name and name not in rounded and network.has_constant(name) and _is_vector(types.shapes[name])
+    ]
+
+
+def _is_vector(shape: Sequence[object]) -> bool:
+    return sum(size != 1 for size in shape) <= 1
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:

@@ -159,7 +159,7 @@ def _emulated(
     counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
     runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(chain([first], rest)))
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
-    tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
+    tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted, histograms=True)
     weights, channels = compare_weights(planned.network, planned.weights())
     found = Comparison(
         model=planned.network.source,
@@ -255,7 +255,7 @@ def _saved_runs(
     origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
     counted, low = _Counted(progress), network.low if network else options.low_precision
     logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
-    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted)
+    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted, histograms=True)
     weights, channels = compare_weights(planned.network, planned.weights()) if planned else ((), ())
     found = Comparison(
         model=network.source if network else "",

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trt_bisect.analyzer.channel_map import channel_map
+from trt_bisect.analyzer.origins import WEIGHTED
 from trt_bisect.analyzer.parts import parts
+from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
 from trt_bisect.analyzer.tensors import Moments, Spread, as_block
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.source import ranges_of
@@ -21,7 +24,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import ProfileOptions
 from trt_bisect.jobs.options.signatures import takes
-from trt_bisect.model.layers import Layer, TensorTypes
+from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from trt_bisect.jobs.options.keywords import ProfileKeywords
 
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
-_WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
 _NUMBERS = "fiub"
 
 
@@ -99,6 +101,7 @@ class _Seen:
 
     samples: int
     spreads: Mapping[str, Spread]
+    histograms: Mapping[str, TensorHistogram | None]
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]
 
@@ -157,10 +160,11 @@ def _seen(
     logs: ProfileLogs | None,
 ) -> _Seen:
     if samples is None:
-        return _Seen(0, {}, {}, {})
+        return _Seen(0, {}, {}, {}, {})
     progress.stage("Profiling", samples.length)
     names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
     moments: dict[str, Moments] = {}
+    histograms: dict[str, GrowingTensorHistogram] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     dtypes: dict[str, str] = {}
 
@@ -170,8 +174,11 @@ def _seen(
             dtypes.setdefault(name, str(values.dtype))
             if values.dtype.kind in _NUMBERS:
                 each = moments.setdefault(name, Moments())
+                histogram = histograms.setdefault(name, GrowingTensorHistogram(1))
                 for part in parts(values.size):
-                    each.add(as_block(values.reshape(-1)[part]))
+                    block = as_block(values.reshape(-1)[part])
+                    each.add(block)
+                    histogram.add(block)
 
     count, rest = 0, iter(samples)
     first = next(rest)
@@ -184,7 +191,8 @@ def _seen(
             del tensors
         count += 1
         progress.step(f"sample {count}")
-    return _Seen(count, {name: each.spread() for name, each in moments.items()}, shapes, dtypes)
+    spreads = {name: each.spread() for name, each in moments.items()}
+    return _Seen(count, spreads, {name: each.done() for name, each in histograms.items()}, shapes, dtypes)
 
 
 def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
@@ -208,21 +216,36 @@ def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
             quantized_dtype=str(quantizer.zero_point.dtype) if quantizer else "",
             scale=float(np.max(quantizer.scale)) if quantizer else None,
             shape=seen.shapes.get(name, shape),
-            spread=seen.spreads.get(name) if values is None else _spread(values),
+            **_figures_of(name, values, seen, _weight_axis(known, layer, slot, at_output)),
         )
 
 
 def _constant_role(layer: Layer, slot: int) -> str:
     if any(rounding.is_weight and rounding.slot == slot and not rounding.at_output for rounding in layer.roundings):
         return WEIGHT
-    if layer.op_type in _WEIGHTED and slot in (1, 2):
+    if layer.op_type in WEIGHTED and slot in (1, 2):
         return WEIGHT if slot == 1 else BIAS
     return BIAS if layer.op_type == "Add" else CONSTANT
 
 
-def _spread(values: np.ndarray) -> Spread | None:
-    if values.dtype.kind not in _NUMBERS:
+def _weight_axis(known: _Known, layer: Layer, slot: int, at_output: bool) -> int | None:
+    """The axis of a weight's output channels; None where there are no channels."""
+    if at_output:
         return None
-    moments = Moments()
-    moments.add(as_block(values))
-    return moments.spread()
+    own = next((each for each in layer.roundings if each.is_weight and each.slot == slot), None)
+    if own is not None and own.axis is not None:
+        return own.axis
+    return weight_axis(known.network.skeleton.graph.node[layer.index], slot, known.types)
+
+
+def _figures_of(name: str, values: np.ndarray | None, seen: _Seen, axis: int | None) -> dict[str, Any]:
+    """The spread, the histogram and, of a constant with channels, the map of a tensor."""
+    if values is None:
+        return {"spread": seen.spreads.get(name), "histogram": seen.histograms.get(name)}
+    if values.dtype.kind not in _NUMBERS:
+        return {"spread": None}
+    moments, histogram, block = Moments(), GrowingTensorHistogram(1), as_block(values)
+    moments.add(block)
+    histogram.add(block)
+    picture = channel_map(values, axis) if values.dtype.kind == "f" else None
+    return {"spread": moments.spread(), "histogram": histogram.done(), "map": picture}

@@ -17,6 +17,7 @@ from onnx import helper
 
 from trt_bisect.errors import BadInput
 from trt_bisect.model.absorbed import with_absorbed_activation
+from trt_bisect.model.low import FP8, INT8, LowPrecision
 from trt_bisect.model.prepare import tensor_names, unused_name
 from trt_bisect.model.quantizer import FP8_DTYPE, Quantizer
 
@@ -285,3 +286,22 @@ def _readers(tensor: gs.Tensor) -> Iterator[tuple[gs.Node, int]]:
         for position, read in enumerate(consumer.inputs):
             if read is tensor:
                 yield consumer, position
+
+
+def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
+    """Returns the low precision of a network: that of the pairs in its file, if there are any.
+
+    Raises:
+        BadInput: another one than that of the pairs is asked for.
+    """
+    every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
+    if not every:
+        return low
+    kinds = {FP8 if quantizer.in_fp8 else INT8 for quantizer in every}
+    if low is not INT8 and kinds != {low}:
+        raise BadInput(
+            f"'{source}' came with Q/DQ pairs of {' and '.join(sorted(kind.title for kind in kinds))}: it cannot be "
+            f"measured in {low.title}.",
+            "Give the network without pairs, or leave out --low.",
+        )
+    return FP8 if kinds == {FP8} else INT8

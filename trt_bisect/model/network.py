@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
-from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
+from trt_bisect.model.existing import ExistingPairs, low_of_pairs, refuse_other_pairs, take_out_pairs
 from trt_bisect.model.existing_types import (
     base_notes,
     in_bf16,
@@ -146,6 +146,10 @@ class Network:
     @cached_property
     def _small_constants(self) -> dict[str, onnx.TensorProto]:
         return {t.name: t for t in self.skeleton.graph.initializer if t.name not in self.weights}
+
+    def has_constant(self, name: str) -> bool:
+        """Returns true for the name of a constant of the graph."""
+        return name in self.weights or name in self._small_constants
 
     def constant(self, name: str) -> np.ndarray:
         """The values of a constant of the graph.

@@ -9,15 +9,14 @@ from typing import Any
 
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
-from trt_bisect.results.saving import Tabular
+from trt_bisect.results.saving import SCHEMA, WithTablePage
 from trt_bisect.support.plain_json import csv_text
 
-SCHEMA = 1
 CHECK_JSON, CHECK_CSV, TENSORS_CSV = "check.json", "check.csv", "quantization.csv"
 
 
 @dataclass(frozen=True)
-class CheckReport(Tabular):
+class CheckReport(WithTablePage):
     """The findings of a structure check.
 
     Attributes:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.results.saving import Tabular
+from trt_bisect.results.saving import SCHEMA, WithTablePage, pictures
 from trt_bisect.support.plain_json import csv_text
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 COMPARISON = "compare.json"
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
 MATCHED = "matched.csv"
@@ -52,7 +57,7 @@ class MatchedLayer:
 
 
 @dataclass(frozen=True)
-class Comparison(Tabular):
+class Comparison(WithTablePage):
     """The tensors of an FP32 run and of one in low precision.
 
     Attributes:
@@ -79,8 +84,8 @@ class Comparison(Tabular):
     samples: int
     tensors: tuple[Compared, ...]
     weights: tuple[Compared, ...]
-    channels: tuple[Compared, ...]
     advice: tuple[Advice, ...]
+    channels: tuple[Compared, ...] = ()
     notes: tuple[str, ...] = ()
     low: str = str(Precision.INT8)
     other: str = ""
@@ -109,6 +114,20 @@ class Comparison(Tabular):
             **matched,
         }
 
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Returns the comparison that ``save`` wrote, with its channels; the origins of its rows have no quantizers.
+
+        Raises:
+            BadInput: the folder holds none, or one that this version cannot read.
+        """
+        try:
+            text = (Path(folder) / CHANNELS).read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        channels = tuple(Compared.from_record(row) for row in csv.DictReader(io.StringIO(text)))
+        return replace(super().load(folder), channels=channels)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``compare.json``; the channels are in ``channels.csv`` only."""
         return {
@@ -118,8 +137,8 @@ class Comparison(Tabular):
             "low": self.low,
             "source": self.source,
             "samples": self.samples,
-            "tensors": self.records(),
-            "weights": [each.record() for each in self.weights],
+            "tensors": [{**each.record(), **pictures(each)} for each in self.tensors],
+            "weights": [{**each.record(), **pictures(each)} for each in self.weights],
             "advice": [asdict(each) for each in self.advice],
             "notes": list(self.notes),
             "other": self.other,

@@ -13,7 +13,7 @@ from trt_bisect.errors import NothingMeasured
 from trt_bisect.model.layers import Layer
 from trt_bisect.precision import Precision
 from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
-from trt_bisect.results.recovery import ALL_HIGH, Recovery
+from trt_bisect.results.recovery import ACCURACY, ALL_HIGH, Recovery
 from trt_bisect.results.run_report import RECOVER, Report
 
 
@@ -103,7 +103,15 @@ def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report
         exit_code=0 if found.meets and not high and not found.moves else 1,
         latency=found.latency,
         started=found.started,
+        accuracy=_accuracy(found),
     )
+
+
+def _accuracy(found: Recovery) -> dict[str, float | None] | None:
+    """The accuracies of FP32, full INT8 and the recipe where an accuracy decides; else None."""
+    if found.figure != ACCURACY:
+        return None
+    return {"fp32": found.target["reference"], "int8": found.measured["int8"], "recipe": found.measured["recipe"]}
 
 
 def _recovered_rows(found: Recovery, graph: Mapping[str, Any], high: Mapping[str, str]) -> tuple[LayerRow, ...]:

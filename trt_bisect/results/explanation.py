@@ -14,8 +14,8 @@ import numpy as np
 from trt_bisect.analyzer.advisor import LOUD, Advice
 from trt_bisect.analyzer.blame import LossAlone
 from trt_bisect.analyzer.compared import Compared, channels_first, input_axis
-from trt_bisect.analyzer.histograms import TensorHistogram
 from trt_bisect.analyzer.origins import RESULT
+from trt_bisect.analyzer.tensor_histogram import TensorHistogram
 from trt_bisect.analyzer.tensors import Moments, Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
@@ -111,6 +111,7 @@ class ExplainedTensor:
             "clipped": compared.rounding.clipped if compared.rounding else None,
             "histogram": asdict(self.histogram) if self.histogram else None,
             "channels": asdict(self.channels) if self.channels else None,
+            "map": asdict(compared.map) if compared.map else None,
         }
 
 
@@ -134,6 +135,7 @@ class ExplainedLayer:
         sensitivity: its losses alone; None where they were not measured.
         outputs: the floating-point tensors that it makes.
         weights: those that INT8 would round.
+        biases: its constant biases, which are not rounded.
     """
 
     macs: int
@@ -141,6 +143,7 @@ class ExplainedLayer:
     sensitivity: LossAlone | None
     outputs: tuple[ExplainedTensor, ...]
     weights: tuple[ExplainedTensor, ...]
+    biases: tuple[ExplainedTensor, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the entry of ``explanation.json``."""
@@ -150,6 +153,7 @@ class ExplainedLayer:
             "sensitivity": asdict(self.sensitivity) if self.sensitivity else None,
             "outputs": [tensor.to_json() for tensor in self.outputs],
             "weights": [tensor.to_json() for tensor in self.weights],
+            "biases": [tensor.to_json() for tensor in self.biases],
         }
 
 

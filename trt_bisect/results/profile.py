@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trt_bisect.analyzer.channel_map import ChannelMap
+from trt_bisect.analyzer.tensor_histogram import TensorHistogram
 from trt_bisect.analyzer.tensors import Spread
-from trt_bisect.results.saving import Tabular
+from trt_bisect.results.saving import SCHEMA, WithTablePage, pictures
+from trt_bisect.support.from_json import built
 
-SCHEMA = 1
 PROFILE, TENSORS = "profile.json", "profile.csv"
+_APART = ("spread", "histogram", "map")
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class ProfiledTensor:
         scale: of that rounding, the largest of a per-channel scale; None where it is not rounded.
         shape: on the first sample.
         spread: None where no data was given.
+        histogram: of the finite values; None where there are none.
+        map: the channels of a weight; None where there are none.
     """
 
     index: int
@@ -36,16 +42,24 @@ class ProfiledTensor:
     scale: float | None
     shape: tuple[int | str | None, ...]
     spread: Spread | None
+    histogram: TensorHistogram | None = None
+    map: ChannelMap | None = None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ProfiledTensor:
+        """Returns the tensor of a row of ``profile.json``."""
+        shape = tuple(record["shape"])
+        return built(cls, record, shape=shape, spread=None if record["count"] is None else built(Spread, record))
 
     def record(self) -> dict[str, Any]:
         """Returns the values by column."""
-        columns = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "spread"}
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _APART}
         known = asdict(self.spread) if self.spread else dict.fromkeys(Spread.__dataclass_fields__)
         return {**columns, **known}
 
 
 @dataclass(frozen=True)
-class Profile(Tabular):
+class Profile(WithTablePage):
     """The tensors of the selected layers, in execution order.
 
     Attributes:
@@ -74,6 +88,6 @@ class Profile(Tabular):
             "model": self.model,
             "source": self.source,
             "samples": self.samples,
-            "tensors": self.records(),
+            "tensors": [{**each.record(), **pictures(each)} for each in self.tensors],
             "notes": list(self.notes),
         }

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trt_bisect.errors import BadInput
 from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.presentable import Plottable
+from trt_bisect.results.presentable import Plottable, Presentable
 from trt_bisect.results.recipe_files import FOLDER, RecipeFiles
 from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.from_json import built
 from trt_bisect.support.plain_json import csv_text, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
+
+SCHEMA = 1
 
 
 class Saved(ABC):
@@ -76,6 +83,36 @@ class Tabular(Saved):
         table: pd.DataFrame = pd.DataFrame(self.records(), columns=list(self.COLUMNS) or None)
         return table
 
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Returns the result that ``save`` wrote.
+
+        Args:
+            folder: that was saved into.
+
+        Raises:
+            BadInput: the folder holds no such result, or one that this version cannot read.
+        """
+        path = Path(folder) / cls.JSON
+        try:
+            return cls.from_json(json.loads(path.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadInput(
+                f"'{path}' cannot be read as a {cls.__name__}: {type(error).__name__}: {error}",
+                "Give the folder that was the --output of the command.",
+            ) from error
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Returns the result of the content of its JSON file.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record is none.
+        """
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"schema {record['schema']}, this version reads {SCHEMA}")
+        return built(cls, record)
+
     def to_csv(self) -> str:
         """Returns the rows as CSV, with a header."""
         return csv_text(self.records(), self.COLUMNS)
@@ -83,6 +120,22 @@ class Tabular(Saved):
     def csv_files(self) -> Mapping[str, str]:
         """Returns the table's CSV file, by its name."""
         return {self.CSV: self.to_csv()}
+
+
+class WithTablePage(Tabular, Presentable):
+    """Base of results whose page is one or more tables with their plots."""
+
+    PRESENTER = "table_page"
+
+    @classmethod
+    def page_name(cls) -> str:
+        """Returns the name of the page's file, such as ``compare.html``."""
+        return f"{Path(cls.JSON).stem}.html"
+
+    def _write_files(self, folder: Path) -> None:
+        """Writes the CSV files, the JSON file and the page."""
+        super()._write_files(folder)
+        self._present("write_page", folder)
 
 
 class WithRecipe(Tabular, Plottable):
@@ -102,3 +155,8 @@ class WithRecipe(Tabular, Plottable):
             write_json(folder / NETWORK, graph)
         super()._write_files(folder)
         self._present("write_page", folder)
+
+
+def pictures(row: Any) -> dict[str, Any]:
+    """Returns the ``histogram`` and the ``map`` of a row as objects, None for one that it does not have."""
+    return {name: None if (value := getattr(row, name)) is None else asdict(value) for name in ("histogram", "map")}

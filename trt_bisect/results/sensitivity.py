@@ -8,7 +8,7 @@ from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.results.saving import Tabular
+from trt_bisect.results.saving import SCHEMA, WithTablePage
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
@@ -53,7 +53,7 @@ class SensitiveOp:
 
 
 @dataclass(frozen=True)
-class Sensitivity(Tabular):
+class Sensitivity(WithTablePage):
     """The layers of a network, ordered by their losses in a low precision.
 
     Attributes:
@@ -102,7 +102,7 @@ class Sensitivity(Tabular):
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``sensitivity.json``."""
         return {
-            "schema": 1,
+            "schema": SCHEMA,
             "model": self.model,
             "metric": self.metric,
             "arithmetic": self.arithmetic,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.distribution import Distribution, distribution_of, verdict
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
-from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.results.saving import Tabular
+from trt_bisect.results.saving import SCHEMA, WithTablePage
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
 
-SCHEMA = 1
 WORST_JSON, WORST_CSV, WORST = "worst.json", "worst.csv", "worst"
 
 
 @dataclass(frozen=True)
-class WorstReport(Tabular):
+class WorstReport(WithTablePage):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
@@ -115,29 +113,13 @@ class WorstReport(Tabular):
         return save_samples(super().save(folder), WORST, self.inputs)
 
     @classmethod
-    def load(cls, folder: str | Path) -> WorstReport:
+    def load(cls, folder: str | Path) -> Self:
         """Returns the report that ``save`` wrote, with its samples.
 
         Raises:
-            BadInput: there is none in the folder, or it cannot be read.
+            BadInput: the folder holds none, or one that this version cannot read.
         """
-        path = Path(folder) / WORST_JSON
-        try:
-            record = json.loads(path.read_bytes())
-            if record["schema"] != SCHEMA:
-                raise ValueError(f"schema {record['schema']}, this version reads {SCHEMA}")
-            record.setdefault("low", str(Precision.INT8))
-            fields = {name: _tupled(record[name]) for name in cls.__dataclass_fields__ if name != "inputs"}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise BadInput(
-                f"'{path}' is no report of 'trt-bisect worst': {type(error).__name__}: {error}",
-                "Give the folder that was its --output.",
-            ) from error
-        return cls(**fields, inputs=tuple(load_samples(Path(folder), WORST)))
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+        return replace(super().load(folder), inputs=tuple(load_samples(Path(folder), WORST)))
 
 
 def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:

@@ -29,7 +29,7 @@ def make_app(folder: Path) -> Starlette:
     """
     if is_run_folder(folder):
         state = Throttled(LiveRun(folder).state)
-        routes = _run_routes("/", lambda _: state())
+        routes = [*_run_routes("/", lambda _: state()), _result_route("/{path}", Runs(folder))]
     else:
         routes = _index_routes(Runs(folder))
     app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing, Gone: _nothing, Exception: _fault})
@@ -72,7 +72,19 @@ def _index_routes(runs: Runs) -> list[Route]:
         body = rows()
         return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
 
-    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name:path}/", state)]
+    pages = _result_route("/result/{path:path}", runs)
+    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name:path}/", state), pages]
+
+
+def _result_route(path: str, runs: Runs) -> Route:
+    async def result(request: Request) -> Response:
+        found = runs.result(request.path_params["path"])
+        html = None if found is None else found.html()
+        if html is None:
+            raise Gone
+        return HTMLResponse(html, headers={"content-security-policy": "frame-ancestors 'none'"})
+
+    return Route(path, result)
 
 
 def _unless_cached(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +21,7 @@ from trt_bisect.results.recovery import ACCURACY, RECOVERY
 from trt_bisect.results.run_report import RECOVER, REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
+from trt_bisect.view.result_pages import ResultPage, pages_in, time_text
 from trt_bisect.view.snapshot import Gone, Snapshot
 from trt_bisect.view.throttle import Throttled
 
@@ -44,6 +45,14 @@ _DEEPEST = 3
 """Run folders are looked for so many levels below the folder that is listed,"""
 _MOST_FOLDERS = 5000
 """and in so many folders at most."""
+
+
+class Listed(Protocol):
+    """A row of the list: a run, or the result of another command."""
+
+    @property
+    def when(self) -> float:
+        """The time that rows are sorted by, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +80,39 @@ class Entry:
         return RECOVER if strategy == RECOVER else "run" if strategy else ""
 
     @property
+    def model_path(self) -> str:
+        """The network's file as it was given."""
+        return self.snapshot.report.model
+
+    @property
     def model(self) -> str:
         """The name of the network's file."""
-        return Path(self.snapshot.report.model).name
+        return Path(self.model_path).name
+
+    @property
+    def when(self) -> float:
+        """The start, in seconds since the epoch; 0 if not known."""
+        return self.snapshot.when
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``running`` or ``interrupted``."""
+        return self.snapshot.status
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides."""
+        return self.snapshot.report.metric
+
+    @property
+    def culprits(self) -> tuple[str, ...] | None:
+        """The names of the culprits; None for a command that names none."""
+        return self.snapshot.report.culprits if self.command == "run" else None
 
     @property
     def began(self) -> str:
-        """The start in UTC, in ISO 8601; empty if not known. The page shows it in the reader's own time."""
-        try:
-            when = self.snapshot.when
-            return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="seconds") if when else ""
-        except (OSError, OverflowError, ValueError):
-            return ""
+        """The start as ``time_text`` writes it."""
+        return time_text(self.when)
 
     @property
     def seconds(self) -> float | None:
@@ -177,19 +207,28 @@ def is_run_folder(folder: Path) -> bool:
 
 
 class Runs:
-    """The run folders under ``folder``, without links, hidden folders and names that are not valid text."""
+    """The run folders under ``folder``, without links, hidden folders and names that are not valid text.
+
+    The pages of results, such as ``compare.html``, are found there too, and in ``folder`` itself.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._found: dict[str, LiveRun] = {}
+        self._results: dict[str, ResultPage] = {}
         self._search = Throttled(self._find)
 
     def named(self, name: str) -> LiveRun | None:
         """Returns the run in the folder ``name``, None if there is none."""
         return self._search().get(name)
 
-    def entries(self) -> list[Entry]:
-        """Returns the runs, the latest first; a ``recover`` in the folder of a ``run`` is one of its own."""
+    def result(self, path: str) -> ResultPage | None:
+        """Returns the page of a result by its path below the folder, None if there is none."""
+        self._search()
+        return self._results.get(path)
+
+    def entries(self) -> list[Listed]:
+        """Returns the runs and the results, the latest first; a ``recover`` in the folder of a ``run`` is one too."""
         snapshots: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
             try:
@@ -199,7 +238,7 @@ class Runs:
             snapshots += [(name, snapshot) for snapshot in found if snapshot is not None]
         snapshots.sort(key=lambda found: found[1].when)
         histories: dict[tuple[str, str, bool], list[float]] = {}
-        entries = []
+        entries: list[Listed] = [entry for page in self._results.values() if (entry := page.entry()) is not None]
         for name, snapshot in snapshots:
             report = snapshot.report
             history = histories.setdefault((report.model, report.metric, report.strategy == RECOVER), [])
@@ -207,10 +246,13 @@ class Runs:
             if figure is not None:
                 history.append(figure)
             entries.append(Entry(name, snapshot, tuple(history)))
-        return entries[::-1]
+        return sorted(entries, key=lambda entry: entry.when, reverse=True)
 
     def _find(self) -> dict[str, LiveRun]:
-        kept = sorted(name for name in _folders_under(self.folder) if is_run_folder(self.folder / name))
+        names = list(_folders_under(self.folder))
+        kept = sorted(name for name in names if is_run_folder(self.folder / name))
+        pages = {path: place for name in ("", *names) for path, place in pages_in(self.folder, name)}
+        self._results = {path: self._results.get(path) or ResultPage(path, *place) for path, place in pages.items()}
         self._found = {name: self._found.get(name) or LiveRun(self.folder / name) for name in kept}
         return self._found
 

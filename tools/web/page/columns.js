@@ -1,6 +1,7 @@
 // The columns of the table of layers: where a cell's value comes from, how it is written, how wide it is.
 
 import { NOTHING, dropText, fixed, isNumber, number } from "./format.js";
+import { filled } from "./grid.js";
 import { rankOf, verdictWord } from "./model.js";
 
 const figure = (key, title, help, width = 92) => ({
@@ -11,6 +12,7 @@ const figure = (key, title, help, width = 92) => ({
   value: (row) => row[key],
   text: (row) => number(row[key]),
   numeric: true,
+  kind: "number",
 });
 
 const word = (key, title, help, width) => ({
@@ -28,7 +30,7 @@ const optional = (column) => ({ ...column, optional: true });
 export function columnsFor(model) {
   const { metric, rows, report } = model;
   const columns = [
-    { ...figure("index", "#", "Place in execution order", 56), text: (row) => String(row.index) },
+    { ...figure("index", "#", "Place in execution order", 56), kind: "index", text: (row) => String(row.index) },
     {
       key: "name",
       title: "Layer",
@@ -36,6 +38,7 @@ export function columnsFor(model) {
       width: 0,
       value: (row) => row.name,
       text: (row) => row.name,
+      kind: "name",
       phone: true,
     },
     {
@@ -45,6 +48,7 @@ export function columnsFor(model) {
       width: 108,
       value: rankOf,
       text: verdictWord,
+      kind: "verdict",
       numeric: true,
       phone: true,
     },
@@ -76,6 +80,7 @@ export function columnsFor(model) {
       width: 148,
       value: values,
       text: (row) => row.shapeText,
+      kind: "number",
       numeric: true,
     },
     {
@@ -107,17 +112,13 @@ export function columnsFor(model) {
     optional(figure("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe")),
     word("suspect", "Why no culprit", "The reason why a layer with a large drop is no culprit", 240),
     word("asked", "Asked", "Precision that the trial asked for", 68),
-    word("ran", "Ran", "Precision that the engine says it ran in", 68),
+    word("ran", "Ran", "Precision that the engine says it ran in; unproven where it does not say", 68),
     word("recipe", "Recipe", "Precision in the recipe", 72),
   ];
   const known = (column) => !column.optional || rows.some((row) => filled(column.value(row)));
   return report.metric === "sqnr"
     ? columns.filter((column) => column.key !== "sqnr" && known(column))
     : columns.filter(known);
-}
-
-function filled(value) {
-  return isNumber(value) || (typeof value === "string" && value !== "");
 }
 
 function metricTitle({ name }) {
@@ -128,17 +129,4 @@ function metricTitle({ name }) {
 function values(row) {
   const sizes = (row.shape ?? []).filter(isNumber);
   return row.shape ? sizes.reduce((product, size) => product * size, 1) : null;
-}
-
-// Sorted by a column; rows without a value stand last whichever way it goes, equal ones by their drop.
-export function sorted(rows, column, descending) {
-  const way = descending ? -1 : 1;
-  const compare = (one, other) => {
-    const [a, b] = [column.value(one), column.value(other)];
-    const [hasA, hasB] = [filled(a), filled(b)];
-    if (!hasA || !hasB) return hasA === hasB ? one.index - other.index : hasA ? -1 : 1;
-    if (a === b) return (other.drop ?? -Infinity) - (one.drop ?? -Infinity) || one.index - other.index;
-    return way * (column.numeric ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
-  };
-  return [...rows].sort(compare);
 }

@@ -2,6 +2,7 @@
 
 import { byId, h, show, whenIdle } from "./dom.js";
 import { NOTHING, decibels, isNumber, number, percent, shapeText } from "./format.js";
+import { drawMap, mapBox } from "./channel_map.js";
 import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
 
@@ -93,7 +94,7 @@ function figures(row, { metric }) {
     ["No culprit", row.suspect ?? ""],
     ["Deciding output", row.output],
     ["On whole engines", whole],
-    ["Asked, ran", [row.asked, row.ran].filter(Boolean).join(", ")],
+    ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
     ["Cost", isNumber(row.share) ? `${percent(row.share, 2)} of the multiply-adds` : ""],
     ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in INT8` : ""],
@@ -156,6 +157,7 @@ function tensorsOf(row, { explainedTensors }) {
   return [
     ...titled("Reads", read.slice(0, MOST_READ)),
     ...titled("Weight", row.explained?.weights ?? []),
+    ...titled("Bias", row.explained?.biases ?? []),
     ...titled("Makes", row.explained?.outputs ?? []),
   ];
 }
@@ -163,10 +165,11 @@ function tensorsOf(row, { explainedTensors }) {
 function tensorCard(title, tensor) {
   const histogram = tensor.histogram ? h("div", { class: "plot small" }) : null;
   const channels = tensor.channels?.min?.length > 1 ? h("div", { class: "plot small" }) : null;
+  const map = tensor.map ? mapBox(tensor.map) : null;
   const element = h(
     "section",
     { class: "tensor" },
-    h("h4", {}, `${tensor.kind === "bias" ? "Bias" : title} `, h("code", {}, tensor.tensor)),
+    h("h4", {}, `${title} `, h("code", {}, tensor.tensor)),
     pairs([
       ["Shape", shapeText(tensor.shape)],
       ["INT8 scale", number(tensor.scale)],
@@ -183,11 +186,13 @@ function tensorCard(title, tensor) {
     ]),
     histogram,
     channels,
+    map,
     outlier(tensor.channels),
   );
   const draw = () => {
     if (histogram?.isConnected) drawHistogram(histogram, tensor);
     if (channels?.isConnected) drawChannels(channels, tensor.channels);
+    if (map?.isConnected) drawMap(map, tensor.map);
   };
   return { element, draw };
 }

@@ -20,24 +20,18 @@ export function drawHistogram(element, tensor) {
     opacity: 0.6,
     hovertemplate: `%{x:.4g}: %{y} values<extra>${name}</extra>`,
   });
-  draw(
-    element,
-    [
-      steps(fp32, "FP32", colour("high")),
-      steps(int8, tensor.scale === null ? "INT8" : "INT8, rounded", colour("int8")),
-    ],
-    {
-      height: 190,
-      barmode: "overlay",
-      bargap: 0,
-      margin: { l: 58, t: 26, b: 34, r: 8 },
-      showlegend: true,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
-      xaxis: axis("value", { nticks: 6 }),
-      yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
-      shapes: limits(tensor),
-    },
-  );
+  const rounded = int8.length ? [steps(int8, tensor.scale === null ? "INT8" : "INT8, rounded", colour("int8"))] : [];
+  draw(element, [steps(fp32, "FP32", colour("high")), ...rounded], {
+    height: 190,
+    barmode: "overlay",
+    bargap: 0,
+    margin: { l: 58, t: 26, b: 34, r: 8 },
+    showlegend: true,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+    xaxis: axis("value", { nticks: 6 }),
+    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
+    shapes: limits(tensor),
+  });
 }
 
 // Where INT8's range ends, if that is in sight.

@@ -1,9 +1,10 @@
 // The verdict, the three figures, what they rest on; and at the foot what the run was.
 
 import { byId, copyButton, h, show } from "./dom.js";
-import { bytes, count, duration, inShort, isNumber, number, plural, similarityText } from "./format.js";
+import { bytes, count, duration, inShort, isNumber, number, percent, plural, similarityText } from "./format.js";
 
 const NOTES_SHOWN = 5;
+const ACCURACY = "accuracy";
 
 export function showVerdict({ model }) {
   const { data, report, metric } = model;
@@ -45,13 +46,14 @@ function card(model, plan) {
   const { report, metric } = model;
   const value = report.similarity?.[plan];
   const reference = plan === "fp32";
-  const figure = reference ? (isNumber(metric.perfect) ? metric.text(metric.perfect) : "exact") : metric.text(value);
+  const figure = metric.text(reference ? (metric.perfect ?? report.accuracy?.fp32) : value);
   return h(
     "div",
     { class: `card ${standing(model, plan)}`, "data-plan": plan },
     h("h2", {}, TITLES[plan]),
     h("p", { class: "figure" }, figure),
     h("p", { class: "under" }, under(model, plan)),
+    accuracy(report, plan),
     speed(report, plan),
   );
 }
@@ -87,6 +89,16 @@ function overInputs({ by_input: byInput }, plan) {
   if (!facts) return "";
   const inputs = plural(facts.inputs, "input");
   return facts.together ? `; over ${inputs} together` : `; on the worst of ${inputs}`;
+}
+
+// On labelled data, where there are such, and its ratio to FP32's.
+function accuracy({ accuracy: measured, metric }, plan) {
+  if (!measured || metric === ACCURACY) return null;
+  const value = measured[plan];
+  if (!isNumber(value)) return h("p", { class: "speed" }, "accuracy not measured");
+  const text = value >= 0 && value <= 1 ? percent(value, 2) : number(value);
+  const ratio = plan !== "fp32" && measured.fp32 ? ` · ${(value / measured.fp32).toFixed(4)} of FP32's` : "";
+  return h("p", { class: "speed" }, `accuracy ${text}${ratio}`);
 }
 
 function speed(report, plan) {

@@ -17,7 +17,7 @@ from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
 from trt_bisect.analyzer.both_runs import BothRuns
 from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors, compare_weight
 from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
-from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, weight_origins
+from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
@@ -99,7 +99,8 @@ def _explanation(
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
     structure, said = _structure(experiment.network) if culprits else ((), [])
     notes += said
-    layers = _layers(experiment, tensors, weights, alone)
+    biases = [_weight(experiment.network, origin) for origin in bias_origins(experiment.network)]
+    layers = _layers(experiment, tensors, weights, biases, alone)
     rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
     evidence = [
         evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low.title)
@@ -203,12 +204,13 @@ def _layers(
     experiment: Experiment,
     tensors: Sequence[ExplainedTensor],
     weights: Sequence[ExplainedTensor],
+    biases: Sequence[ExplainedTensor],
     alone: Mapping[str, LossAlone],
 ) -> dict[str, ExplainedLayer]:
     network = experiment.network
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
-    outputs, held = _by_layer(tensors), _by_layer(weights)
+    outputs, held, added = _by_layer(tensors), _by_layer(weights), _by_layer(biases)
     return {
         layer.name: ExplainedLayer(
             macs=cost[layer.index],
@@ -216,6 +218,7 @@ def _layers(
             sensitivity=alone.get(layer.name),
             outputs=tuple(outputs.get(layer.name, ())),
             weights=tuple(held.get(layer.name, ())),
+            biases=tuple(added.get(layer.name, ())),
         )
         for layer in network.layers
         if layer.name in outputs or layer.name in held

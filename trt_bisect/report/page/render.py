@@ -16,11 +16,11 @@ from markupsafe import Markup
 
 PAGE = "report.html"
 ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("page.js", "plotly.js")
-"""The scripts in the order in which they run: the text of the page appears before Plotly is loaded."""
+_LAST = "plotly.js"
+"""The script that runs last: the text of the page appears before Plotly is loaded."""
 _WORKER = "layout.js"
-_OWN, _LOW = "page.js", "INT8"
-"""The page's own script, and the word in its texts that stands for the low precision; it has it nowhere else."""
+_LOW = "INT8"
+"""The word in the texts of the page's own scripts that stands for the low precision; they have it nowhere else."""
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
     '<path d="M2 4h5l2 7h5" fill="none" stroke="#fff" stroke-width="2"/>'
@@ -29,29 +29,53 @@ _ICON = (
 
 
 def render_page(data: Mapping[str, Any], live: str = "") -> str:
-    """Returns the page as HTML.
+    """Returns the page of a run as HTML.
 
     Args:
         data: the value of ``page_data``.
         live: the relative address of newer data; empty for a page that does not change.
     """
-    low = str(data["report"].get("low") or "int8").upper()
-    scripts = [asset(name).replace(_LOW, low) if name == _OWN else asset(name) for name in _SCRIPTS]
+    report = data["report"]
+    return _rendered(
+        "page.html.j2",
+        "page.js",
+        data,
+        live,
+        report=report,
+        model=report["model"],
+        low=str(report.get("low") or "int8").upper(),
+        version=report["versions"].get("trt_bisect", ""),
+        headline=data["headline"],
+        selected="Selected layer",
+        worker=Markup(asset(_WORKER)),
+    )
+
+
+def render_tables(data: Mapping[str, Any]) -> str:
+    """Returns a page of tables as HTML.
+
+    Args:
+        data: the value of ``TablePage.data``.
+    """
+    return _rendered(
+        "tables.html.j2", "tables.js", data, selected="Selected row", **{**data, "low": data["low"].upper()}
+    )
+
+
+def _rendered(template: str, script: str, page: Mapping[str, Any], live: str = "", **texts: Any) -> str:
+    scripts = [asset(script).replace(_LOW, texts["low"]), asset(_LAST)]
     return (
         environment()
-        .get_template("page.html.j2")
+        .get_template(template)
         .render(
-            report=data["report"],
-            low=low,
-            headline=data["headline"],
             icon=icon(),
             policy=_policy(scripts, live),
             live=live,
             style=Markup(asset("page.css")),
             licences=asset("LICENSES.txt"),
-            data=json_in_html(data),
-            worker=Markup(asset(_WORKER)),
-            scripts=[Markup(script) for script in scripts],
+            data=json_in_html(page),
+            scripts=[Markup(each) for each in scripts],
+            **texts,
         )
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from trt_bisect.analyzer.origins import bias_names
 from trt_bisect.model.layers import TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
@@ -19,7 +20,7 @@ class Weight:
     """A weight of a layer.
 
     Attributes:
-        tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second.
+        tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias.
         quantizers: of its INT8 rounding; empty where it is not rounded.
         axis: of its channels; None where there are none.
     """
@@ -32,7 +33,7 @@ class Weight:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
-    """Returns the floating-point constants of each layer that INT8 can round, or that have at least two axes.
+    """Returns the floating-point constants of each layer that INT8 can round, or with at least two axes, and biases.
 
     Args:
         network: in FP32.
@@ -43,16 +44,20 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     for layer in network.layers:
         node, number = network.skeleton.graph.node[layer.index], 0
         roundings = {each.slot: each for each in layer.roundings if each.is_weight}
+        biases = bias_names(network, layer, types) if layer.name in layers else []
         for slot, name in enumerate(node.input if layer.name in layers else ()):
             if not writer.is_constant(name) or types.dtypes[name].kind != "f":
                 continue
-            if slot not in roundings and len(types.shapes[name]) < 2:
+            if slot not in roundings and (len(types.shapes[name]) < 2 or name in biases):
                 continue
             rounding = roundings.get(slot)
             quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
             axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
             found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
             number += 1
+        for place, name in enumerate(biases):
+            if types.dtypes[name].kind == "f":
+                found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", place), (), None))
     return found
 
 

@@ -1,0 +1,64 @@
+"""Results that were saved are loaded with all their figures."""
+
+from __future__ import annotations
+
+import json
+
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import BadInput
+from trt_bisect.report.page.tables.pages import RESULTS
+from trt_bisect.support.plain_json import plain
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with one result of each kind, and the results by kind."""
+    place = tmp_path_factory.mktemp("saved")
+    model = networks.residual(blocks=2)
+    onnx.save(model, str(place / "network.onnx"))
+    data, path = networks.samples(model), place / "network.onnx"
+    found = (
+        trt_bisect.compare(path, data),
+        trt_bisect.sensitivity(path, data),
+        trt_bisect.worst(path, data, calibration=data),
+        trt_bisect.profile(path, data),
+        trt_bisect.check(path),
+    )
+    for each in found:
+        each.save(place)
+    return place, {type(each): each for each in found}
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_all_is_as_it_was_saved(saved, kind):
+    place, found = saved
+    loaded = kind.load(place)
+    assert plain(loaded.to_json()) == plain(found[kind].to_json())
+    assert loaded.csv_files() == found[kind].csv_files()
+    assert len(loaded.table()) == len(found[kind].table())
+
+
+def test_the_loaded_can_be_used(saved):
+    place, found = saved
+    sensitivity = trt_bisect.Sensitivity.load(place)
+    assert sensitivity == found[trt_bisect.Sensitivity]
+    assert sensitivity.sorted_by("gain") == found[trt_bisect.Sensitivity].sorted_by("gain")
+    comparison = trt_bisect.Comparison.load(place)
+    names = [row.origin.tensor for row in comparison.sorted_by("mse")]
+    assert names == [row.origin.tensor for row in found[trt_bisect.Comparison].sorted_by("mse")]
+
+
+def test_a_report_and_a_recovery_are_loaded_likewise(finished):
+    report = trt_bisect.Report.load(finished)
+    assert report.to_json() == json.loads((finished / "report.json").read_text())
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "model": 3, "ops": 4}'])
+def test_a_damaged_file_is_named(tmp_path, text):
+    (tmp_path / "sensitivity.json").write_text(text)
+    with pytest.raises(BadInput, match=r"sensitivity\.json"):
+        trt_bisect.Sensitivity.load(tmp_path)
