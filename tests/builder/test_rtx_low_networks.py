@@ -7,10 +7,11 @@ import pytest
 
 from tests.model.test_existing_types import fp8_network, typed
 from tests.support.fp16_networks import NETWORKS, encoder, restorer, written
-from tests.support.networks import residual, samples, save
+from tests.support.networks import Sketch, residual, samples, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
+from trt_bisect.model.decomposed import parts_of
 from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
@@ -77,3 +78,25 @@ def test_low_base_and_raised_layers_are_parsed_and_built(low, kind, base, tmp_pa
         assert made[wide] == ("FLOAT" if raised else own)
         assert (kind in made.values()) is bool(plan.lowered)
         assert builder.serialize(plan).data
+
+
+@pytest.mark.parametrize(("op", "layers"), [
+    ("ReduceL2", ["ELEMENTWISE", "REDUCE", "UNARY"]), ("ReduceSumSquare", ["ELEMENTWISE", "REDUCE"]),
+    ("ReduceLogSum", ["REDUCE", "UNARY"]), ("ReduceL1", ["UNARY", "REDUCE"]), ("ReduceMean", ["REDUCE"]),
+    ("Softmax", ["SOFTMAX"]), ("LayerNormalization", ["NORMALIZATION"]), ("InstanceNormalization", ["NORMALIZATION"]),
+])  # fmt: skip
+def test_the_emulation_takes_apart_what_the_parser_takes_apart(op, layers, tmp_path):
+    """In FP16 each of these layers rounds: so many parts the emulation has, with a rounding after each."""
+    sketch, shape = Sketch(), [3, 8, 4] if "Norm" in op else [3, 8]
+    constants = {"LayerNormalization": [(4,)], "InstanceNormalization": [(8,), (8,)]}.get(op, [])
+    reads = [sketch.constant(f"c{place}", np.ones(size)) for place, size in enumerate(constants)]
+    reads += [sketch.constant("axes", [-1], np.int64)] if op.startswith("Reduce") else []
+    out = sketch.node(op, ["x", *reads], "node")
+    network = load_network(save(sketch.model({"x": shape}, {out: [None] * len(shape)}, 18), tmp_path), low=FP16)
+    builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
+    definition = builder.network_definition(network.free_plan(network.quantizable)).network
+    kinds = [definition.get_layer(i).type.name for i in range(definition.num_layers)]
+    moving = ("CONSTANT", "SHUFFLE", "CAST", "SQUEEZE", "UNSQUEEZE")
+    assert [kind for kind in kinds if kind not in moving] == layers
+    node = network.skeleton.graph.node[0]
+    assert len(parts_of(node, out)[0]) == len(layers)
