@@ -18,7 +18,8 @@ import numpy as np
 from trt_bisect.builder.base import BuildOptions, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.data.datasets import Feeds, open_dataset
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.low import LOWS
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision

@@ -28,7 +28,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.cluster.ray_workers import RayCluster
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.evaluator.attempt import attempt
 from trt_bisect.evaluator.workers import TrialSpec, WorkerPool
 from trt_bisect.model.network import load_network
@@ -60,7 +60,7 @@ Turn = dict[str, float]
 
 def measure(name: str, count: int, inputs: int, repeat: int, folder: Path) -> list[Turn]:
     """The turns."""
-    from ray.cluster_utils import ClusterOptions as NodeProcesses
+    from ray.cluster_utils import ClusterSettings as NodeProcesses
 
     subject, plans = prepared(name, count, inputs, folder)
     own = subject.make(subject.options)
@@ -97,7 +97,7 @@ def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpe
 
 def tried(address: str, spec: TrialSpec, plans: Sequence[PrecisionPlan]) -> float:
     """The seconds that the workers of a cluster take for plans, once they all have started."""
-    with RayCluster(ClusterOptions(address), print) as cluster:
+    with RayCluster(ClusterSettings(address), print) as cluster:
         pool = cluster.pool(spec, spec.make(spec.options))
         for _ in range(3):
             seconds_of(pool, plans[: pool.size])

@@ -20,7 +20,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.ray_workers import RayCluster
-from trt_bisect.cluster.settings import GOES_ON, ClusterOptions
+from trt_bisect.cluster.settings import GOES_ON, ClusterSettings
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, FailedAttempt
 from trt_bisect.evaluator.trial import LOST
@@ -55,7 +55,7 @@ def cluster(ray_nodes):
 
     def open_cluster(address=ray_nodes.address, cpus=1, retries=2):
         said = []
-        made = RayCluster(ClusterOptions(address, cpus, retries), said.append)
+        made = RayCluster(ClusterSettings(address, cpus, retries), said.append)
         made.said = said
         opened.append(made)
         return made
@@ -324,7 +324,7 @@ def test_where_nobody_listens(command, lenet, tmp_path, address):
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="needs Ray") as error:
-        RayCluster(ClusterOptions("auto"), print)
+        RayCluster(ClusterSettings("auto"), print)
     assert "trt-bisect[cluster]" in error.value.remedy
 
 

@@ -15,7 +15,7 @@ import trt_bisect
 from tests.support.ray_nodes import MEETING
 from tests.support.waiting import LIMIT, wait_until
 from tests.support.worker_runs import journaled, without_times
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere
@@ -48,7 +48,7 @@ def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path
         WantedRun(root / "planted", {"model": lenet / "lenet_planted.onnx", "calibration": str(data)}),
         WantedRun(root / "sound", {"model": lenet / "lenet.onnx", "calibration": data, "strategy": "bisect"}),
     ]
-    found = done(ClusterOptions(ray_nodes.address), jobs)
+    found = done(ClusterSettings(ray_nodes.address), jobs)
     there = {job.folder: texts(job.folder) for job in jobs}
     with History(root / HISTORY) as history:
         assert sorted(Path(model).name for model in history.reports()["model"]) == ["lenet.onnx", "lenet_planted.onnx"]
@@ -67,7 +67,7 @@ def test_a_calibration_cache_and_inputs_travel_by_their_names(lenet, tmp_path, r
     trt_bisect.run(lenet / "lenet_planted.onnx", data, output=tmp_path / "first")
     shutil.copy(tmp_path / "first" / "recipe" / "calibration.cache", cache)
     asked = {"model": lenet / "lenet_planted.onnx", "calibration": cache, "inputs": data, "samples": 2}
-    found = done(ClusterOptions(ray_nodes.address), [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
+    found = done(ClusterSettings(ray_nodes.address), [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
     here = trt_bisect.run(**asked, output=tmp_path / "here")
     assert without_times(found) == without_times(here)
     assert str(cache) in json.dumps(found.explanation.to_json())
@@ -84,8 +84,8 @@ def test_errors_are_those_of_a_run_here(lenet, tmp_path, ray_nodes):
             tmp_path / "lambda", {"model": lenet / "lenet.onnx", "calibration": data, "metric": lambda r, o: 1.0}
         ),
     ]
-    found = done(ClusterOptions(ray_nodes.address), jobs)
-    said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot travel"]
+    found = done(ClusterSettings(ray_nodes.address), jobs)
+    said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot be sent"]
     for job, text in zip(jobs, said, strict=True):
         assert isinstance(found[job.folder], BadInput)
         assert text in str(found[job.folder])
@@ -109,7 +109,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
         "explain": "none",
     }
     folder, said, found = tmp_path / "run", [], {}
-    cluster = ClusterOptions(ray_nodes.address, cpus=2)
+    cluster = ClusterSettings(ray_nodes.address, cpus=2)
     run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)], said.append)))
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
@@ -132,4 +132,4 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
 
 def test_whole_runs_need_a_cluster(tmp_path):
     with pytest.raises(BadInput, match="cannot be sent to 'local:2'"):
-        done(ClusterOptions("local:2"), [])
+        done(ClusterSettings("local:2"), [])

@@ -20,7 +20,7 @@ from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.cluster.open import STAYS_HERE
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
@@ -303,16 +303,16 @@ def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monke
 )
 def test_an_address_that_is_none(address):
     with pytest.raises(BadInput, match="There is no cluster"):
-        ClusterOptions(address)
+        ClusterSettings(address)
 
 
 @pytest.mark.parametrize("address", ["", "auto", "local:3", "ray://head:10001", "10.0.0.1:6379", "[::1]:6379"])
 def test_an_address(address):
-    assert ClusterOptions(address).is_local == (address == "local:3")
+    assert ClusterSettings(address).is_local == (address == "local:3")
 
 
 def test_counts_that_make_no_sense():
     with pytest.raises(BadInput, match="processors"):
-        ClusterOptions("auto", cpus=0)
+        ClusterSettings("auto", cpus=0)
     with pytest.raises(BadInput, match="again"):
-        ClusterOptions("auto", retries=-1)
+        ClusterSettings("auto", retries=-1)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.networks import Sketch
 
-DEPTH, CHANNELS, SIZE = 12, 16, 512
+DEPTH, CHANNELS, SIZE = 10, 16, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4
 MEMORY = 64
 ALLOWED_TENSORS = 14
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason=
 
 @pytest.fixture
 def large(tmp_path):
-    """A folder with a network of twelve activations of 16 MiB each, and a sample."""
+    """A folder with a network of ten activations of 16 MiB each, and a sample."""
     sketch = Sketch(5)
     x = "x"
     for number in range(DEPTH):

@@ -49,6 +49,7 @@ def test_planted_culprits(case, way, tmp_path):
         engine="onnxruntime",
         metric="sqnr",
         threshold=20.0,
+        explain="none",
     )
     assert report.culprits == tuple(reader for _, reader in pairs)
     assert report.exit_code == 1

@@ -16,7 +16,7 @@ import time_machine
 import trt_bisect
 from tests.support import networks
 from tests.support.waiting import wait_until
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.regress.regress import regress, run_network
@@ -522,7 +522,7 @@ def test_a_night_says_what_it_is_compared_with_and_why(suite, report):
 
 def test_the_suite_says_where_its_networks_are_measured(suite):
     suite.write_text('cluster = "local:2"\nretries = 5\n' + SUITE)
-    assert read_suite(suite).cluster == ClusterOptions("local:2", 1, 5)
+    assert read_suite(suite).cluster == ClusterSettings("local:2", 1, 5)
     suite.write_text('cluster = "nowhere"\n' + SUITE)
     with pytest.raises(BadInput, match=r"trt-bisect\.toml: There is no cluster 'nowhere'"):
         regress(suite)

@@ -15,6 +15,8 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.two_networks import TwoNetworks
+from trt_bisect.report.page.tables.comparison import page
+from trt_bisect.results.comparison import Comparison
 
 EXPORTS = Path(__file__).parents[1] / "files" / "quantized"
 FLOAT = EXPORTS / "fp32.onnx"
@@ -138,7 +140,7 @@ def test_a_network_is_judged_by_the_float_one(tmp_path):
     wanted = [10 * np.log10(np.sum(r**2) / np.sum((r - s) ** 2)) for r, s in zip(right, spoiled, strict=True)]
     options = {**FAST, "metric": "sqnr", "threshold": 30.0}
     alone = trt_bisect.run(other, samples, **options)
-    judged = trt_bisect.run(other, samples, samples, reference=own, **options)
+    judged = trt_bisect.run(other, samples, samples, reference=own, high=["n0"], **options)  # own has no such layer
     assert alone.similarity["int8"] >= 30.0
     assert not judged.recipe["meets"]
     assert judged.exit_code == 1
@@ -189,3 +191,13 @@ def test_in_little_memory_the_tensors_are_the_same():
     for name, runs in found[1].items():
         for one, other in zip(found[0][name], runs, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_comparison_of_two_networks_is_loaded_again_and_its_page_has_the_layers(tmp_path):
+    found = trt_bisect.compare(FLOAT, other=EXPORTS / "brevitas-layers.onnx", inputs=X, output=tmp_path)
+    again = Comparison.load(tmp_path)
+    assert again.matched == found.matched
+    assert again.other == str(EXPORTS / "brevitas-layers.onnx")
+    sections = {section.id: section for section in page(found).sections}
+    assert [row["layer"] for row in sections["matched"].rows] == [each.layer or "(none)" for each in found.matched]
+    assert "matched" not in {section.id for section in page(trt_bisect.compare(FLOAT, X)).sections}

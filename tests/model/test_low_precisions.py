@@ -224,3 +224,38 @@ def test_an_activation_before_fp8_is_not_optimised_away(activation, tmp_path):
     plan = network.free_plan(network.quantizable)
     found = OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan).infer({"x": values})[out]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def reduced_in_parts(op, x, dtype):
+    """By hand: each step that TensorRT's parser makes a layer of is rounded."""
+    first = {"ReduceL2": np.square, "ReduceSumSquare": np.square, "ReduceLogSumExp": np.exp, "ReduceL1": np.abs}
+    last = {"ReduceL2": np.sqrt, "ReduceLogSumExp": np.log, "ReduceLogSum": np.log}
+    x = rounded_by(dtype, x)
+    with np.errstate(over="ignore"):
+        x = rounded_by(dtype, first[op](x)) if op in first else x
+        x = rounded_by(dtype, x.sum(axis=-1, keepdims=True))
+        return rounded_by(dtype, last[op](x)) if op in last else x
+
+
+@pytest.mark.parametrize("low", ["fp16", "bf16"])
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum", "ReduceL1"])
+def test_reductions_that_tensorrt_takes_apart_round_in_between(op, opset, low, tmp_path):
+    """The last row overflows FP16 inside: squares of 300, exponentials of 12."""
+    sketch = Sketch()
+    axes = {"axes": [-1]} if opset == 17 else {}
+    reads = ["x"] if opset == 17 else ["x", sketch.constant("axes", [-1], np.int64)]
+    out = sketch.node(op, reads, "node", **axes)
+    network = load_network(save(sketch.model({"x": [3, 8]}, {out: [3, 1]}, opset), tmp_path), low=find_low(low))
+    values = np.abs(np.random.default_rng(1).normal(1, 0.5, (3, 8))).astype(np.float32)
+    values[2] *= 300 if "Exp" not in op else 12
+    plan, builder = network.free_plan(network.quantizable), OnnxRuntimeBuilder(network, {}, BuildOptions())
+    expected = reduced_in_parts(op, values, DTYPES[low])
+    for found in (builder.build(plan).infer({"x": values})[out], builder.switch(1).infer(plan, {"x": values})[out]):
+        np.testing.assert_allclose(found, expected, rtol=2 * float(ml_dtypes.finfo(DTYPES[low]).eps))
+    assert np.isinf(expected[2]).all() or low == "bf16" or op in ("ReduceL1", "ReduceLogSum")
+    np.testing.assert_allclose(
+        builder.reference().infer({"x": values})[out],
+        float_session(sketch.model({"x": [3, 8]}, {out: [3, 1]}, opset)).run(None, {"x": values})[0],
+        rtol=1e-6,
+    )

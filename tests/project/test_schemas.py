@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file of each kind that has a schema."""
     place = tmp_path_factory.mktemp("files")
     with np.load(CALIBRATION) as data:
-        few = {"data": data["data"][:24]}
+        few = {"data": data["data"][:8]}
     run = {"calibration": few, "engine": "onnxruntime", "output": place, "history": "none"}
     trt_bisect.run(LENET, **run, samples=2, try_remedies=True, explain="full")
     trt_bisect.recover(LENET, **run)

@@ -222,13 +222,17 @@ def test_what_a_gpu_measured(browser, folder, report, tmp_path):
         arithmetic="measured",
         versions={"trt_bisect": "1", "tensorrt": "10.9.0", "device": "NVIDIA L4 (compute capability 8.9)"},
         latency=timed,
+        layers=tuple(replace(row, ran="region") if row.culprit else row for row in report.layers),
     )
     with shown(browser, pages.written(copied(folder, tmp_path), measured)) as page:
         speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in ("fp32", "int8", "recipe")]
         assert speeds == ["8 ms (p99 9)", "2 ms (p99 2.5) · 4.00× FP32", "2.5 ms (p99 2.75) · 3.20× FP32"]
         said = page.locator("#basis").inner_text()
         assert "measured on NVIDIA L4 (compute capability 8.9) with tensorrt 10.9.0, weak typing" in said
-        assert "0.125 ms in INT8" in page.locator("#details-body").inner_text()
+        details = page.locator("#details-body").inner_text()
+        assert "0.125 ms in INT8" in details
+        assert "int8, unproven, in a region" in details
+        assert "unproven" in row_of(page, culprit).inner_text()
         assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
 
 

@@ -51,6 +51,19 @@ def run(request, network, tmp_path_factory):
     return folder, trt_bisect.run(*network, output=folder, threshold=0.999, **WAYS[request.param])
 
 
+@pytest.fixture(scope="module")
+def whole(network, tmp_path_factory):
+    """A finished run by ``exhaustive``: its folder and its report."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, trt_bisect.run(*network, output=folder, threshold=0.999, strategy="exhaustive")
+
+
+@pytest.fixture
+def swept(whole, tmp_path):
+    """A copy of its folder, which may be changed, and its report."""
+    return shutil.copytree(whole[0], tmp_path / "run"), whole[1]
+
+
 class Growing:
     """A copy of a run's folder in which the journal grows."""
 
@@ -120,9 +133,8 @@ def test_fed_line_by_line_it_shows_what_the_journal_holds_and_ends_as_the_report
     assert report.plans == final.plans
 
 
-def test_the_exhaustive_curve_grows_by_a_layer_a_trial(network, tmp_path):
-    run = tmp_path / "run"
-    trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
+def test_the_exhaustive_curve_grows_by_a_layer_a_trial(swept, tmp_path):
+    run, _ = swept
     (tmp_path / "copy").mkdir()
     growing = Growing(run, tmp_path / "copy")
     growing.append(b"".join(growing.curve[:2]))  # full INT8, and nothing in INT8
@@ -133,9 +145,8 @@ def test_the_exhaustive_curve_grows_by_a_layer_a_trial(network, tmp_path):
         assert list(measured(growing.report())) == asked[:count]
 
 
-def test_a_line_that_is_half_written_is_left_for_the_next_time(network, tmp_path):
-    run = tmp_path / "run"
-    trt_bisect.run(*network, output=run, strategy="exhaustive")
+def test_a_line_that_is_half_written_is_left_for_the_next_time(swept, tmp_path):
+    run, _ = swept
     (tmp_path / "copy").mkdir()
     growing = Growing(run, tmp_path / "copy")
     growing.append(b"".join(growing.curve[:7]) + growing.curve[7][:40])
@@ -148,11 +159,10 @@ def test_a_line_that_is_half_written_is_left_for_the_next_time(network, tmp_path
     assert growing.report().plans == 8
 
 
-def test_trials_of_another_fingerprint_are_not_mixed_in(network, tmp_path):
-    run = tmp_path / "run"
-    trt_bisect.run(*network, output=run, strategy="exhaustive", calibrator="minmax")
+def test_trials_of_another_fingerprint_are_not_mixed_in(network, swept):
+    run, _ = swept
     other = (run / JOURNAL).read_bytes()
-    final = trt_bisect.run(*network, output=run, strategy="exhaustive")
+    final = trt_bisect.run(*network, output=run, strategy="exhaustive", calibrator="minmax")
     (run / "report.json").unlink()
     assert (run / JOURNAL).read_bytes().startswith(other)
     report = RunFolder(run).snapshot().report
@@ -164,9 +174,8 @@ def test_trials_of_another_fingerprint_are_not_mixed_in(network, tmp_path):
     assert [row.similarity for row in report.layers] == [row.similarity for row in final.layers]
 
 
-def test_lines_that_are_no_trials_are_passed_over(network, tmp_path):
-    run = tmp_path / "run"
-    final = trt_bisect.run(*network, output=run, strategy="exhaustive")
+def test_lines_that_are_no_trials_are_passed_over(swept, tmp_path):
+    run, final = swept
     key = final.fingerprint
     with (run / JOURNAL).open("ab") as file:
         file.write(b"\xff\xfe\n[1, 2]\n{}\nnull\n")
@@ -192,9 +201,8 @@ def test_a_trial_that_was_tried_again_replaces_the_first(network, tmp_path):
     assert growing.report().layers[layer].outcome == "measured"
 
 
-def test_a_journal_that_was_begun_anew_is_read_anew(network, tmp_path):
-    run = tmp_path / "run"
-    final = trt_bisect.run(*network, output=run, strategy="exhaustive")
+def test_a_journal_that_was_begun_anew_is_read_anew(swept, tmp_path):
+    run, final = swept
     tail = JournalTail(run, final.fingerprint)
     tail.read()
     assert len(tail.trials) > 3
@@ -205,9 +213,8 @@ def test_a_journal_that_was_begun_anew_is_read_anew(network, tmp_path):
     assert tail.read() is False
 
 
-def test_the_curve_is_shown_before_full_int8_is_measured(network, tmp_path):
-    run = tmp_path / "run"
-    final = trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
+def test_the_curve_is_shown_before_full_int8_is_measured(swept, tmp_path):
+    run, final = swept
     tail = JournalTail(run, final.fingerprint)
     tail.read()
     asked = RunManifest.from_json(json.loads((run / MANIFEST).read_bytes()))
@@ -220,9 +227,8 @@ def test_the_curve_is_shown_before_full_int8_is_measured(network, tmp_path):
     assert replay.report(tail.trials).culprits == final.culprits
 
 
-def test_a_threshold_that_full_int8_meets_convicts_nobody_once_it_is_known(network, tmp_path):
-    run = tmp_path / "run"
-    trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
+def test_a_threshold_that_full_int8_meets_convicts_nobody_once_it_is_known(network, swept):
+    run, _ = swept
     lenient = trt_bisect.run(*network, output=run, threshold=0.01, strategy="exhaustive")
     (run / "report.json").unlink()
     assert lenient.culprits == () == RunFolder(run).snapshot().report.culprits

@@ -263,7 +263,7 @@ def _class_notes(name: str, shape: list[int], classes: Classes, metric: str) -> 
     """A note if the class axis was guessed; raises BadInput if the metric needs one that is not known."""
     if not classes.serves(metric):
         raise BadInput(
-            f"The class axis of output '{name}', of shape {shape}, cannot be told.",
+            f"The class axis of output '{name}', of shape {shape}, is not clear.",
             f"Give --class-axis, which '{metric}' needs, or another --metric.",
         )
     needs_axis = metric == "top1" or (metric == "kl" and classes.kind != OWN)

@@ -68,7 +68,7 @@ def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
 
     Args:
         seen: the magnitudes of the activations over the calibration data.
-        samples: the number of samples; None if it is not known: then nothing can be told.
+        samples: the number of samples; None if it is not known.
     """
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {_counted(samples)}: too few to tell how far activations go. {_GIVE_MORE}"

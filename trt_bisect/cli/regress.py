@@ -1,4 +1,4 @@
-"""``trt-bisect regress``: a suite of networks against a baseline, night after night."""
+"""``trt-bisect regress``: measures a suite of networks and compares it with a baseline."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def regress_command(
 
 
 def _append(target: Path, source: Path) -> None:
-    """Appends a file to another; if that cannot be written, a line on stderr says so and the night goes on."""
+    """Appends a file to another; if that cannot be written, a line on stderr says so and the command goes on."""
     try:
         with target.open("ab") as file:
             file.write(source.read_bytes())

@@ -55,7 +55,7 @@ def view_command(
         raise BadInput(f"The package '{error.name}' is not installed.", "pip install 'trt-bisect[view]'") from error
 
     if token is not None and not token.strip():
-        raise BadInput("An empty token keeps nobody out.", "Give --token some text, or leave it out for a new one.")
+        raise BadInput("An empty token protects nothing.", "Give --token some text, or leave it out for a new one.")
     if key is not None and certificate is None:
         raise BadInput("There is a --key and no --certificate.", "Give both, or --tls alone.")
     check_folder(folder)

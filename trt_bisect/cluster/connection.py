@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from trt_bisect.builder.isolation import Worker
-from trt_bisect.cluster.settings import AUTO, GOES_ON, ClusterOptions
+from trt_bisect.cluster.settings import AUTO, GOES_ON, ClusterSettings
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 
 _SCHEME = "ray://"
@@ -22,7 +22,7 @@ _ANSWER_SECONDS = 90.0
 class Connection:
     """A Ray cluster that was joined; see ``ray_process``."""
 
-    def __init__(self, cluster: ClusterOptions, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: ClusterSettings, say: Callable[[str], None]) -> None:
         """Joins the cluster.
 
         Raises:
@@ -41,7 +41,7 @@ class Connection:
             self._worker.ask(("connect", address), _JOIN_SECONDS)
         except TrialFailed as failure:
             raise BadInput(
-                f"What answers at '{address}' cannot be joined as a Ray cluster: {first_line(failure)}",
+                f"'{address}' answers, but cannot be joined as a Ray cluster: {first_line(failure)}",
                 "Give the address that 'ray start --head' printed, or ray://HOST:10001 for its client server.",
             ) from failure
 

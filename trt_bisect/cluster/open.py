@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trt_bisect.cluster.settings import _LOCAL, ClusterOptions
+from trt_bisect.cluster.settings import _LOCAL, ClusterSettings
 from trt_bisect.evaluator.local_workers import LocalCluster
 from trt_bisect.evaluator.workers import Cluster
 
@@ -14,7 +14,7 @@ STAYS_HERE = (
 )
 
 
-def open_cluster(cluster: ClusterOptions, say: Callable[[str], None]) -> Cluster:
+def open_cluster(cluster: ClusterSettings, say: Callable[[str], None]) -> Cluster:
     """Opens a cluster; the caller closes it.
 
     Args:

@@ -16,7 +16,7 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Raised, Tried
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.evaluator.attempt import Attempt, FailedAttempt
 from trt_bisect.evaluator.trial import LOST
@@ -27,7 +27,7 @@ from trt_bisect.precision import PrecisionPlan
 class RayCluster:
     """A Ray cluster."""
 
-    def __init__(self, cluster: ClusterOptions, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: ClusterSettings, say: Callable[[str], None]) -> None:
         """Joins the cluster; see ``Connection`` for what it raises."""
         self._connection = Connection(cluster, say)
         self._made = count()
@@ -61,7 +61,7 @@ class RayCluster:
         self._connection.close()
 
 
-def needs(engine: str, cluster: ClusterOptions) -> dict[str, float]:
+def needs(engine: str, cluster: ClusterSettings) -> dict[str, float]:
     """Returns the resources of a task, as Ray names them, for an engine."""
     return {"num_cpus": cluster.cpus} if engine == ONNXRUNTIME else {"num_gpus": 1, "num_cpus": 0}
 

@@ -17,7 +17,7 @@ _RAY = re.compile(r"(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
+class ClusterSettings:
     """The options of the cluster that tries plans.
 
     Attributes:

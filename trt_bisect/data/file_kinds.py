@@ -1,4 +1,4 @@
-"""Recognises files by their first bytes, so that a file given for another kind is told by its name."""
+"""Files by their first bytes: a message can name the kind of a file that was given in place of another."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _CHANNELS = (1, 3, 4)
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
-    """Returns what an input takes, and how an array of another shape becomes it, if that can be told."""
+    """Returns what an input takes, and how an array of another shape becomes it, if that is clear."""
     takes = f"The network takes {spec}."
     missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
     if missing is not None:

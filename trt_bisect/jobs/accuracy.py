@@ -42,7 +42,7 @@ def asked_accuracy(
     classes = experiment.classes[output]
     if classes.axis is None:
         raise BadInput(
-            f"Which axis of output '{output}' holds its classes cannot be told.",
+            f"The axis of output '{output}' that holds its classes is not clear.",
             "Give --class-axis, or --accuracy with a function of yours.",
         )
     samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)

@@ -15,7 +15,6 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.saved_tensors import inferences, match_names
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import MeasuringOptions
-from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.jobs.two_networks import AsInFile, renamed_feeds
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
@@ -29,7 +28,7 @@ _BOTH = "Give with --load-outputs what the network gave for the samples of --inp
 
 
 class _Reference:
-    """What the engines of this module have in common: they say nothing of layers, and stay open."""
+    """The base of the engines of this module: they report nothing on layers, and stay open."""
 
     ran: Mapping[int, str] = MappingProxyType({})
     messages: tuple[str, ...] = ()
@@ -169,4 +168,4 @@ def other_reference(
         return SavedOutputs(network, samples, Path(options.load_outputs))
     if options.reference is None:
         return None
-    return ReferenceNetwork(network, OperatorOptions.network(options, options.reference, None), on_notes)
+    return ReferenceNetwork(network, options.read(options.reference, None), on_notes)

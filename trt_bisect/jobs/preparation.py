@@ -393,5 +393,9 @@ class Preparation:
 def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
     """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
     if network.low is FP8:
-        return {"typed": "by the operators' schemas, no Relu removed before FP8"}
-    return {"typed": "by the operators' schemas"} if {network.low.precision, *others} & FLOAT_TYPES.keys() else {}
+        return {"typed": "by the operators' schemas, no Relu removed before FP8, reductions in parts"}
+    return (
+        {"typed": "by the operators' schemas, reductions in parts"}
+        if {network.low.precision, *others} & FLOAT_TYPES.keys()
+        else {}
+    )

@@ -16,7 +16,7 @@ def expects_small_values(network: Network, name: str) -> bool:
     """Returns true if the first convolution that reads an input has weights for values of about 1, not for pixels.
 
     Nodes that only move values may stand between. If the network scales its input itself (with Mul, Sub or Div), or
-    begins with another layer, nothing can be told.
+    begins with another layer, the result is false.
 
     Args:
         network: as it was read, batch normalisation folded.

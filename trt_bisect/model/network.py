@@ -28,8 +28,8 @@ from trt_bisect.model.existing_types import (
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
-from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
-from trt_bisect.model.pair_notes import pair_notes, switch_notes
+from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
+from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
@@ -340,7 +340,7 @@ def _prepared(
     graph, cut = prepare(model, shapes, source, part, low.oldest_opset(base))
     refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
-    low = _low_of_pairs(pairs, low, source)
+    low = low_of_pairs(pairs, low, source)
     in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
     in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
     skeleton = _export(graph, source)
@@ -368,25 +368,6 @@ def _prepared(
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
     )
-
-
-def _low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of a network: that of the pairs in its file, if there are any.
-
-    Raises:
-        BadInput: another one than that of the pairs is asked for.
-    """
-    every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
-    if not every:
-        return low
-    kinds = {FP8 if quantizer.in_fp8 else INT8 for quantizer in every}
-    if low is not INT8 and kinds != {low}:
-        raise BadInput(
-            f"'{source}' came with Q/DQ pairs of {' and '.join(sorted(kind.title for kind in kinds))}: it cannot be "
-            f"measured in {low.title}.",
-            "Give the network without pairs, or leave out --low.",
-        )
-    return FP8 if kinds == {FP8} else INT8
 
 
 def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:

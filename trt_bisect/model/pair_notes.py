@@ -1,4 +1,4 @@
-"""Notes on the Q/DQ pairs that a network came with."""
+"""Notes on the Q/DQ pairs that a network came with, and the low precision that they are of."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.layers import Layer
-from trt_bisect.model.low import LowPrecision
+from trt_bisect.model.low import FP8, INT8, LowPrecision
 
 
 def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecision) -> Iterator[str]:
@@ -43,3 +44,22 @@ def switch_notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
         f"{len(left)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
         f"parameters in Q than in DQ) and stay in every plan, including FP32: '{left[0]}' is the first",
     )
+
+
+def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
+    """Returns the low precision of a network: that of the pairs in its file, if there are any.
+
+    Raises:
+        BadInput: another one than that of the pairs is asked for.
+    """
+    every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
+    if not every:
+        return low
+    kinds = {FP8 if quantizer.in_fp8 else INT8 for quantizer in every}
+    if low is not INT8 and kinds != {low}:
+        raise BadInput(
+            f"'{source}' came with Q/DQ pairs of {' and '.join(sorted(kind.title for kind in kinds))}: it cannot be "
+            f"measured in {low.title}.",
+            "Give the network without pairs, or leave out --low.",
+        )
+    return FP8 if kinds == {FP8} else INT8

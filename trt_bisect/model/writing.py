@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from trt_bisect.model.decomposed import parts_of
 from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.low import FLOAT_TYPES, FloatType
@@ -227,7 +228,7 @@ class GraphWriting:
             self.nodes.append(node)
             return
         raws = [self._rename_output(node, original, slot, kind) for slot in slots.outputs]
-        self.nodes.append(node)
+        self._add_rounded_parts(node, kind)
         for final, raw in raws:
             if self._context.emulates:
                 self._round_trip(raw, kind, final)
@@ -236,6 +237,17 @@ class GraphWriting:
                 self._typed_names[final, kind.name] = raw
                 self._spare.add(final)
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
+
+    def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
+        """Adds a node; emulated, as the layers that TensorRT makes of it, with a rounding after each but the last."""
+        parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
+        self._small += constants
+        for part in parts[:-1]:
+            final = part.output[0]
+            part.output[0] = f"{final}_unrounded"
+            self.nodes.append(part)
+            self._round_trip(part.output[0], kind, final)
+        self.nodes.append(parts[-1])
 
     def _rename_output(
         self, node: onnx.NodeProto, original: onnx.NodeProto, slot: int, kind: FloatType

@@ -225,8 +225,8 @@ def _too_dear(answer: AnswerFacts, low: str) -> Iterator[str]:
     """Yields a line on what to do if the recipe gives up more than half of the low precision's gain."""
     if answer.cost > TOO_DEAR:
         yield (
-            f"TOO DEAR: That is more than half: {low} does not suit this network as it is. 'trt-bisect recover' lists "
-            "plans that cost less and what they lose."
+            f"TOO EXPENSIVE: That is more than half: {low} does not suit this network as it is. 'trt-bisect recover' "
+            "lists plans that cost less and what they lose."
         )
 
 

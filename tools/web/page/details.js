@@ -94,7 +94,7 @@ function figures(row, { metric }) {
     ["No culprit", row.suspect ?? ""],
     ["Deciding output", row.output],
     ["On whole engines", whole],
-    ["Asked, ran", [row.asked, row.ran].filter(Boolean).join(", ")],
+    ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
     ["Cost", isNumber(row.share) ? `${percent(row.share, 2)} of the multiply-adds` : ""],
     ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in INT8` : ""],

@@ -2,6 +2,8 @@
 
 import { isNumber, metricOf, shapeText } from "./format.js";
 
+// Where the report has one of these in place of a precision, nothing shows in which precision the layer ran.
+const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: "on the DLA, in INT8 or FP16" };
 const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
 
 export function modelOf(data) {
@@ -44,6 +46,8 @@ function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
     measured: layer.quantizable && isNumber(layer.similarity) && layer.outcome !== "follows",
     high: high.has(layer.name),
     added: added.has(layer.name),
+    ran: layer.ran in UNPROVEN ? "unproven" : layer.ran,
+    ranWhere: UNPROVEN[layer.ran] ?? "",
     precision: precisionOf(layer),
     isLow: layer.quantizable && layer.recipe === (report.low ?? "int8"),
     activation: alone?.activation,

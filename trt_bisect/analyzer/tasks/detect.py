@@ -17,7 +17,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     The agreement is ``kept / (kept + lost + invented)``.
 
     Raises:
-        BadInput: the head cannot be told.
+        BadInput: the kind of head cannot be found from the outputs.
     """
     head = find_head(reference)
     if head is None:

@@ -1,4 +1,4 @@
-"""The heads of detectors: how outputs are read as detections, told from shapes and FP32 values."""
+"""The heads of detectors: how outputs are read as detections, found from their shapes and FP32 values."""
 
 from __future__ import annotations
 

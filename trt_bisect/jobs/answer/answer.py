@@ -225,51 +225,62 @@ class AnswerSearch:
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
-        own = self.experiment
+        new = True
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             mended = before if number >= _ROUNDS else frozenset()
             search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
-            found = search(partial(target.losses, ranges=own.ranges), dearest=dearest)
-            if number == 0 and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
-                found, own = self._by_other_ranges(search, space, found, dearest)
-            experiment, before = own, before | found.kept
+            found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
+            if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
+                found = self._by_other_ranges(search, space, found, dearest)
+            before |= found.kept
             if space.cost(found.kept) > dearest:
-                return found, experiment, _NOT_CHECKED, aim
-            if found.meets and found.kept and self._retunes:
-                kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
-                if kept != found.kept:
-                    found = replace(found, kept=kept, equals=())
-                    experiment = plans.preparation.with_ranges(experiment, ranges)
-            checked = target.check(experiment, space.plan(found.kept))
+                return found, self.experiment, _NOT_CHECKED, aim
+            checked = target.check(self.experiment, space.plan(found.kept))
             if checked.meets(budget) or not found.meets:
                 break
-            if not plans.join(checked.missed):
+            new = plans.join(checked.missed)
+            if not new:
                 aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
                 if plans.switches and self._by_similarity:
-                    plans.join(plans.missed(space.plan(found.kept), experiment.ranges, aim))
-        return found, experiment, checked, aim
+                    plans.join(plans.missed(space.plan(found.kept), self.experiment.ranges, aim))
+        return self._with_single_scales(found, checked, aim)
 
     def _by_other_ranges(
         self, search: Callable[..., Cheapest], space: Space, found: Cheapest, dearest: float
-    ) -> tuple[Cheapest, Experiment]:
-        """Searches with each other promising calibrator too: one order does not tell which of them is cheapest.
+    ) -> Cheapest:
+        """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
+
+        One order does not tell which of them it is, and it can be another one on more inputs.
 
         Args:
             search: takes the function that measures plans, and ``dearest``.
             space: the plans.
-            found: with the first ranges.
+            found: with the ranges in use.
             dearest: recipes that cost more are given up, and so are those that cost more than ``found``.
         """
-        own = self.experiment
+        in_use = self.experiment.ranges.digest()
         for one in self.tried:
-            if one.ranges.origin in PROMISING and one.ranges.digest() != self.experiment.ranges.digest():
+            if one.ranges.origin in PROMISING and one.ranges.digest() != in_use:
                 bound = min(dearest, space.cost(found.kept))
                 other = search(partial(self.target.losses, ranges=one.ranges), dearest=bound)
                 if other.meets and space.price(other.kept) < space.price(found.kept):
-                    found, own = other, self.plans.with_ranges(one.ranges)
-        return found, own
+                    found, self.experiment = other, self.plans.with_ranges(one.ranges)
+        return found
+
+    def _with_single_scales(self, found: Cheapest, checked: Checked, aim: float) -> Searched:
+        """Gives single tensors the scales of other calibrators where that lowers members of a recipe that holds."""
+        plans, experiment, space = self.plans, self.experiment, replace(self.space, budget=aim)
+        if not (found.meets and found.kept and checked.meets(self.target.budget) and self._retunes):
+            return found, experiment, checked, aim
+        kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
+        if kept != found.kept:
+            changed = plans.preparation.with_ranges(experiment, ranges)
+            again = self.target.check(changed, space.plan(kept))
+            if again.meets(self.target.budget):
+                return replace(found, kept=kept, equals=()), changed, again, aim
+        return found, experiment, checked, aim
 
     @property
     def _retunes(self) -> bool:

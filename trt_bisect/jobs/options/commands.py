@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trt_bisect.cluster.settings import RETRIES
 from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import (
-    AUTO,
     BRANCH,
     ENGINE_CHOICES,
     EXPLAIN_NOTHING,
@@ -19,7 +19,6 @@ from trt_bisect.jobs.options.concerns import (
     NONE,
     PER_TENSOR,
     CalibrationOptions,
-    ClusterOptions,
     DataOptions,
     EngineOptions,
     ExplainOptions,
@@ -30,8 +29,9 @@ from trt_bisect.jobs.options.concerns import (
 )
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.fixing import FixedLayerOptions
+from trt_bisect.jobs.options.goal import TargetOptions
 from trt_bisect.jobs.options.judging import DIRECTIONS, AccuracyOptions, JudgeOptions
-from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, SHARE, SWITCH, TEXTS, WHOLE, WORD_OR_FILE
+from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, TEXTS, WHOLE
 from trt_bisect.jobs.options.low import LowOptions
 from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.jobs.options.pictures import PictureOptions
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.source import Calibrating
     from trt_bisect.model.network import Network
+
+MIXED = "mixed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,55 +122,6 @@ class WithoutRecipeOptions(FixedSearchOptions):
     retries: int = fixed(0)
     history: str | Path = fixed(NONE)
     accept: bool = fixed(False)
-
-
-MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
-LAYERS, FUSED = "layers", "fused"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetOptions(Options):
-    """The goal of ``recover``."""
-
-    panel: ClassVar[str] = "Goal"
-
-    target: float | None = option(None, kind=NUMBER, help="The least accuracy that is still good.")
-    drop: str | float | None = option(
-        None,
-        kind=SHARE,
-        help="Or how much of FP32's accuracy may be lost: 0.01, or 1% of it. Without both nothing may be lost.",
-    )
-    budget: str | float | None = option(
-        None,
-        kind=SHARE,
-        help="The most accurate plan that gives up at most this share of INT8's gain in speed, 0.05 or 5%, is found.",
-    )
-    cost: str | Path = option(
-        AUTO,
-        kind=WORD_OR_FILE,
-        choices=(AUTO, MACS, MEASURED_TIME),
-        help="The cost of a layer that stays high: of its multiply-adds (macs), measured on the engine, the better of "
-        "these (auto), or a CSV with layer, int8, fp16, fp32.",
-    )
-    together: str = option(
-        LAYERS,
-        choices=(LAYERS, FUSED),
-        noun="way of moving together",
-        help="fused: layers that TensorRT fuses, or that share an input, move together.",
-    )
-    plans: int | None = option(
-        None,
-        kind=WHOLE,
-        least=1,
-        help="By so many plans the first recipe may be made cheaper.",
-        otherwise="400, or 60 where each takes an engine or an accuracy",
-    )
-    remedies: bool = option(
-        True,
-        kind=SWITCH,
-        flag="--remedies/--no-remedies",
-        help="Single tensors may get the scales of other calibrators, so that fewer layers stay high.",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trt_bisect.cluster import settings
 from trt_bisect.data.staged import StagedFile
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
@@ -343,37 +342,6 @@ class ExplainOptions(Options):
         help="Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors, equalised "
         "channels, corrected biases, FP16 for the culprits.",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions(Options):
-    """The workers that try plans."""
-
-    panel: ClassVar[str] = "Cluster"
-
-    cluster: str = option(
-        "",
-        help="Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).",
-        otherwise="in this process",
-    )
-    cluster_cpus: int = option(
-        1,
-        kind=WHOLE,
-        help="Of a Ray task, where the engine needs no GPU.",
-    )
-    retries: int = option(
-        settings.RETRIES,
-        kind=WHOLE,
-        help="A plan whose worker was lost is tried again so often; then its trial is 'lost'.",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.cluster_settings()
-
-    def cluster_settings(self) -> settings.ClusterOptions:
-        """The options as the cluster takes them."""
-        return settings.ClusterOptions(self.cluster, self.cluster_cpus, self.retries)
 
 
 @dataclass(frozen=True, kw_only=True)

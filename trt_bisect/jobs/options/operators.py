@@ -15,7 +15,9 @@ from trt_bisect.jobs.options.declare import option
 from trt_bisect.jobs.options.kinds import TEXTS
 
 if TYPE_CHECKING:
+    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
+    from trt_bisect.precision import Precision
 
 BEFORE, AFTER = "before", "after"
 PARTS = (BEFORE, AFTER)
@@ -44,22 +46,38 @@ class OperatorOptions(AdaptingOptions):
         """Returns a network with what the options ask of it.
 
         Args:
-            model: its file, or one that is read already; it keeps its own low precision unless another than INT8 is
-                asked for.
+            model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
             shapes: of dynamic inputs, for a file.
 
         Raises:
             BadInput: a library or the file cannot be used, or an option does not fit the network.
+        """
+        return self.adapted(self.read(model, shapes, self.low_precision, self.base_precision))
+
+    def read(
+        self,
+        model: str | Path | Network,
+        shapes: Mapping[str, tuple[int, ...]] | None,
+        low: LowPrecision | None = None,
+        base: Precision | None = None,
+    ) -> Network:
+        """Returns a network with these operators and nothing else that the options ask for.
+
+        Args:
+            model: its file, or one that is read already.
+            shapes: of dynamic inputs, for a file.
+            low: the low precision; None for INT8, or that of a network that is read already.
+            base: see ``Network``; None for that of each plan.
+
+        Raises:
+            BadInput: a library or the file cannot be used.
         """
         from trt_bisect.model.low import INT8
         from trt_bisect.model.network import Network, load_network
         from trt_bisect.model.operators import use_libraries
 
         use_libraries(self.ort_ops)
-        low, base = self.low_precision, self.base_precision
-        if not isinstance(model, Network):
-            model = load_network(model, shapes, self.unknown_ops, low, base)
-        elif low not in (INT8, model.low):
-            model = model.with_low(low)
-        model = model if base is None else model.with_base(base)
-        return self.adapted(model)
+        if isinstance(model, Network):
+            found = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
+            return found if base is None else found.with_base(base)
+        return load_network(model, shapes, self.unknown_ops, low or INT8, base)

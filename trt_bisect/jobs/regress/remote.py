@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.history.record_on_exit import NONE
 from trt_bisect.jobs.regress.suite import NetworkTask
@@ -17,7 +17,7 @@ from trt_bisect.support.progress import Progress
 class ClusterRunner:
     """Measures networks on a cluster, several at once with ``measure_all`` or one when it is called."""
 
-    def __init__(self, cluster: ClusterOptions) -> None:
+    def __init__(self, cluster: ClusterSettings) -> None:
         self._cluster = cluster
         self._results: dict[Path, Report | TrtBisectError] = {}
 

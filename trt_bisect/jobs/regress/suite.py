@@ -16,10 +16,10 @@ from trt_bisect.analyzer.changes import Tolerances
 from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, TrtBisectError
+from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
-from trt_bisect.jobs.options.concerns import ClusterOptions as ConcernOptions
 from trt_bisect.jobs.options.tables import OTHER_NAMES, renamed
 from trt_bisect.jobs.options.toml import read_toml, read_value, refuse_unknown, text
 from trt_bisect.jobs.regress.suite_schema import CLUSTER_KEYS, NETWORK_KEYS, NIGHT_KEYS
@@ -71,7 +71,7 @@ class Suite:
     path: Path
     output: Path
     networks: tuple[NetworkTask, ...]
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
 
     def digest(self) -> str:
         """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
@@ -104,10 +104,10 @@ def read_suite(path: str | Path) -> Suite:
     return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
 
 
-def _cluster(file: Path, table: Mapping[str, Any]) -> ClusterOptions:
+def _cluster(file: Path, table: Mapping[str, Any]) -> ClusterSettings:
     given = {key: read_value(file, "", key, table[key], read) for key, read in CLUSTER_KEYS.items() if key in table}
     try:
-        return ConcernOptions(**given).cluster_settings()
+        return ClusterOptions(**given).cluster_settings()
     except TrtBisectError as error:
         raise BadInput(f"{file}: {error.problem}", error.remedy) from error
 

@@ -25,7 +25,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
 from trt_bisect.cluster.ray_workers import needs
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
@@ -63,7 +63,7 @@ class WantedRun:
 
 
 def run_elsewhere(
-    cluster: ClusterOptions, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
+    cluster: ClusterSettings, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Does runs on a Ray cluster, as many at once as it has places; each folder ends as after a run here.
 
@@ -71,7 +71,7 @@ def run_elsewhere(
         cluster: a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, ``cpus`` processors; a run
             whose node dies is done again at most ``retries`` times, from where its journal is.
         jobs: what is wanted.
-        say: is told of nodes and workers that are lost.
+        say: is called with a sentence on each node and worker that is lost.
 
     Yields:
         Each job, as it ends, with its report, or the error that a run here would have raised.
@@ -153,7 +153,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         asked[name] = _carried(asked.get(name), network, pictures, keep_masks=asked.get("keep_mask_ranges", False))
     engine = _engine(job)
     processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
-    parcel = RunRequest(
+    request = RunRequest(
         replace(network, has_file=False),
         {**asked, "history": history},
         engine,
@@ -162,19 +162,19 @@ def _task(connection: Connection, job: WantedRun) -> Task:
         processors,
         fixing,
     )
-    content = _pickled(parcel)
+    content = _pickled(request)
     folder = _Folder(job, history, connection.say)
     key = str(job.folder)
     connection.ask("put", key, content)
     return Task(f"the run '{job.folder}'", folder, key, folder.so_far, folder.post)
 
 
-def _pickled(parcel: RunRequest) -> bytes:
+def _pickled(request: RunRequest) -> bytes:
     try:
-        return pickle.dumps(parcel, protocol=5)
+        return pickle.dumps(request, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise BadInput(
-            f"What the run '{parcel.folder}' is given cannot travel: {first_line(error)}",
+            f"The arguments of the run '{request.folder}' cannot be sent to the cluster: {first_line(error)}",
             "Name functions as module:function, and give data as files.",
         ) from error
 

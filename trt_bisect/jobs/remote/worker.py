@@ -34,12 +34,12 @@ class RunRequest:
     """A run that is to be done elsewhere.
 
     Attributes:
-        network: which, by the name of its file.
+        network: the network.
         asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
         engine: the one that runs there.
         folder: the name of the run folder.
-        facts: the versions of the machine that sends it.
-        processors: that the run may take; None where it has a GPU.
+        facts: the versions on the machine that asks for it.
+        processors: the number that the run may use; None where it has a GPU.
         fixing: what the user fixed of the layers, for the commands that are suggested; the network has it already.
     """
 
@@ -56,27 +56,27 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
     """Does a run.
 
     Args:
-        node: where this is.
-        fetch: gives the parcel, pickled.
-        send: takes what the journal has gained, in whole lines, and the progress.
-        files: what the run folder holds already: the journal so far, and what was found before there were trials.
+        node: the name of this node.
+        fetch: returns the ``RunRequest``, pickled.
+        send: is called with the new lines of the journal and with the progress file.
+        files: of the run folder, by name: the journal so far, and the ranges and inputs that were found before it.
     """
-    parcel: RunRequest = pickle.loads(fetch())
-    refused = refusal(node, parcel.facts, versions())
+    wanted: RunRequest = pickle.loads(fetch())
+    refused = refusal(node, wanted.facts, versions())
     if refused is not None:
         return refused
-    if parcel.processors is not None:
-        use_at_most(parcel.processors)
+    if wanted.processors is not None:
+        use_at_most(wanted.processors)
     with ScratchFolder() as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         try:
-            with _Post(folder, send):
-                beside = {"output": StagedFile(parcel.folder, folder), "progress": Silent()}
-                own = {**parcel.asked, **beside}
-                asked = RunOptions.given("run", {**own, **parcel.fixing})
-                options = replace(RunOptions.given("run", own), engine=parcel.engine, history=NONE)
-                report = run_with(parcel.network, options, asked=asked)
+            with _Sender(folder, send):
+                beside = {"output": StagedFile(wanted.folder, folder), "progress": Silent()}
+                own = {**wanted.asked, **beside}
+                asked = RunOptions.given("run", {**own, **wanted.fixing})
+                options = replace(RunOptions.given("run", own), engine=wanted.engine, history=NONE)
+                report = run_with(wanted.network, options, asked=asked)
         except EngineUnavailable as error:
             return Refused(node, error.problem)
         except TrtBisectError as error:
@@ -85,8 +85,8 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
         return Ran(report, made)
 
 
-class _Post:
-    """Sends what a run writes, from a thread of its own, and the rest at the end."""
+class _Sender:
+    """Sends the new lines of a run's journal and its progress, once a second and at the end, from its own thread."""
 
     def __init__(self, folder: Path, send: Send) -> None:
         self._journal = folder / JOURNAL
@@ -94,7 +94,7 @@ class _Post:
         self._send = send
         self._sent = self._journal.stat().st_size if self._journal.exists() else 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="trt-bisect post", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="trt-bisect sender", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -102,22 +102,22 @@ class _Post:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._post()
+        self._send_new()
 
     def _watch(self) -> None:
         while not self._over.wait(_SECONDS):
-            self._post()
+            self._send_new()
 
-    def _post(self) -> None:
-        gained = b""
+    def _send_new(self) -> None:
+        lines = b""
         if self._journal.exists():
             with self._journal.open("rb") as file:
                 file.seek(self._sent)
-                gained = file.read()
-        gained = gained[: gained.rfind(b"\n") + 1]
-        self._sent += len(gained)
+                lines = file.read()
+        lines = lines[: lines.rfind(b"\n") + 1]
+        self._sent += len(lines)
         try:
             progress = self._progress.read_bytes()
         except OSError:
             progress = b""
-        self._send((gained, progress))
+        self._send((lines, progress))

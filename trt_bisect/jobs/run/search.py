@@ -42,7 +42,7 @@ def search(
         evaluator: measures plans.
         rule: judges them.
         names: of the layers, for the progress bar.
-        progress: is told of each plan, or of each piece.
+        progress: shows each plan, or each piece.
     """
 
     in_pieces: Findings | None = None

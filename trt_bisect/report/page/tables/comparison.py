@@ -23,7 +23,7 @@ from trt_bisect.report.page.tables.shape import (
     Section,
     TablePage,
 )
-from trt_bisect.results.comparison import ADVICE, CHANNELS, COMPARISON, TENSORS, WEIGHTS, Comparison
+from trt_bisect.results.comparison import ADVICE, CHANNELS, MATCHED, TENSORS, WEIGHTS, Comparison
 from trt_bisect.results.saving import pictures
 
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol")
@@ -75,7 +75,7 @@ def page(found: Comparison) -> TablePage:
             _compared("tensors", "Tensors", found.tensors, TENSORS, runs),
             _compared("weights", "Weights", found.weights, WEIGHTS, runs),
             _channels(found, runs),
-            Section("matched", "Layers of both networks", _MATCHED, _matched(found), COMPARISON, filters=("by",)),
+            *_matched(found),
         ),
     )
 
@@ -114,8 +114,9 @@ def _record(row: Compared) -> dict[str, Any]:
     return {**record, "layer": record["layer"] or record["tensor"], "range_difference": after - before}
 
 
-def _matched(found: Comparison) -> list[dict[str, Any]]:
-    return [{**asdict(each), "layer": each.layer or "(none)"} for each in found.matched]
+def _matched(found: Comparison) -> list[Section]:
+    rows = [{**asdict(each), "layer": each.layer or "(none)"} for each in found.matched]
+    return [Section("matched", "Layers of both networks", _MATCHED, rows, MATCHED, filters=("by",))] if rows else []
 
 
 def _channels(found: Comparison, runs: _Runs) -> Section:
