@@ -109,3 +109,20 @@ def test_bad_use(command, lenet, arguments, said):
     message = err[err.index("trt-bisect:") :]
     assert said in message
     assert len(message.strip().splitlines()) == 2
+
+
+def test_the_columns_that_were_asked_for(command, lenet):
+    """By their names in the CSV file; another one is refused with the names that there are."""
+    model = lenet / "lenet.onnx"
+    code, out, _ = command("profile", model, "--prefix", "ip2", "--columns", "layer,role,std", "-q")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["layer", "role", "std"]
+    weight = numpy_helper.to_array(
+        next(each for each in onnx.load(str(model)).graph.initializer if each.name == "ip2.weight")
+    )
+    assert ["ip2", "weight", f"{weight.astype(np.float64).std():.4g}"] in lines
+    code, _, err = command("profile", model, "--columns", "layer,strange")
+    assert code == 2
+    assert "strange" in err
+    assert "variance" in err

@@ -71,7 +71,7 @@ class GrowingHistogram:
 
     def _widen(self, peaks: np.ndarray) -> None:
         """Widens the bins until they cover all magnitudes up to each group's peak; ``peaks`` is ``[groups]``."""
-        wanted = np.maximum(np.frexp(peaks / self._half)[1], self._exponents)
+        wanted = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
         places = np.arange(-self._half, self._half)
         for group in np.flatnonzero(wanted > self._exponents):
             merged = (places >> min(int(wanted[group] - self._exponents[group]), 62)) + self._half
