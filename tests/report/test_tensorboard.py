@@ -94,7 +94,7 @@ def test_the_runs_and_their_scores(planted):
     report, folder = planted
     full, recipe = (f"{report.similarity[plan]:#.6g}" for plan in ("int8", "recipe"))
     runs = read(folder)
-    assert set(runs) == {"baseline_acc_1.00000", f"tune_1_acc_{full}", f"tune_2_acc_{recipe}", "curve"}
+    assert set(runs) == {"baseline_acc_1.00000", f"tune_1_acc_{full}", f"tune_2_acc_{recipe}", "curve", "plans"}
     assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_acc_{full}"], "plan")
     said = text(runs[f"tune_2_acc_{recipe}"], "plan")
     assert "up to 'ip2', but without it; the recipe: 5 layers in INT8" in said
@@ -555,3 +555,27 @@ def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch)
     assert "No space left on device" in err
     assert "Traceback" not in err
     assert (tmp_path / "run/report.json").is_file(), "what was measured is kept"
+
+
+def test_recover_has_a_run_for_each_step(lenet, tmp_path):
+    """The accuracy is the labels', and the similarity is called by its metric; only layers that moved have tensors."""
+    with np.load(lenet / "digits.npz") as found:
+        feeds = {name: found[name][:20] for name in found.files}
+    options = {"dataset": feeds, "labels": np.load(lenet / "labels.npy")[:20], "drop": 0.5, "plans": 4}
+    recovery = trt_bisect.recover(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0,
+        tensorboard=tmp_path / "logs", **options,
+    )  # fmt: skip
+    runs = read(tmp_path / "logs")
+    assert f"baseline_acc_{recovery.target['reference']:#.6g}" in runs
+    steps = {name: run for name, run in runs.items() if name.startswith("tune_")}
+    plans = runs["plans"]
+    assert len(steps) == len(plans.Scalars("layers in low precision"))
+    for name, run in steps.items():
+        tags = run.Tags()["scalars"]
+        if "_acc_" in name:
+            assert f"{run.Scalars('accuracy')[0].value:#.6g}" == name.rpartition("_")[2]
+        else:
+            assert "accuracy" not in tags
+    measured = [event.value for event in plans.Scalars("accuracy")]
+    assert recovery.measured["recipe"] in [pytest.approx(value) for value in measured]

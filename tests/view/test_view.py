@@ -558,3 +558,24 @@ def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, tmp_
     assert verdicts["on"] == (RUNNING, "Measuring plans, 3 of 9")
     assert verdicts["off"][0] == INTERRUPTED
     assert verdicts["off"][1].startswith("interrupted after ")
+
+
+def test_results_of_other_commands_are_listed_with_their_pages(client, lenet, tmp_path):
+    """A damaged one is left out, a link is not followed, and a page needs no run beside it."""
+    trt_bisect.check(lenet / "lenet.onnx", output=tmp_path / "checked")
+    trt_bisect.check(lenet / "lenet.onnx", output=tmp_path)
+    for name, text in (("damaged", "{}"), ("other", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "check.json").write_text(text)
+    (tmp_path / "other" / "check.json").symlink_to(tmp_path / "check.json")
+    entries = {entry.name: entry for entry in Runs(tmp_path).entries()}
+    assert set(entries) == {"check.html", "checked/check.html"}
+    web = client(tmp_path)
+    page = web.get("/", params={"token": TOKEN}).text
+    addresses = re.findall(r'<a href="([^"]*)"', page)
+    assert sorted(addresses) == ["result/check.html", "result/checked/check.html"]
+    for address in addresses:
+        assert "Quantization of each layer" in web.get(f"/{address}").text
+    for outside in ("result/other/check.html", "result/damaged/check.html", "result/../check.json", "result/x"):
+        assert web.get(f"/{outside}").status_code == 404

@@ -17,7 +17,8 @@ def check_command(
     model: Model,
     display: Display,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A folder for check.json and check.csv.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", help="A folder for check.json, check.csv and check.html.", show_default=False),
     ] = None,
     all_layers: Annotated[
         bool,

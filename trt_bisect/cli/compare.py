@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trt_bisect.cli.display import Display, console
-from trt_bisect.cli.options import WIDE, Top, with_options
+from trt_bisect.cli.options import WIDE, Columns, Top, listed, with_options
 from trt_bisect.jobs.options.commands import CompareOptions
 
 
@@ -29,6 +29,7 @@ def compare_command(
         typer.Option(help="index, or the worst first by cosine, sqnr, mse, l1, kl, atol, rtol, or any other column."),
     ] = "index",
     top: Top = 50,
+    columns: Columns = "",
 ) -> None:
     """Compare every tensor and weight in FP32 and low precision, or of two networks, or of two saved runs."""
     from trt_bisect.jobs.compare import compare_with
@@ -40,4 +41,4 @@ def compare_command(
     if display.as_json:
         display.print_json(found.to_json())
         return
-    print_comparison(found, console(WIDE), sort=sort, top=top)
+    print_comparison(found, console(WIDE), sort=sort, top=top, columns=listed(columns))

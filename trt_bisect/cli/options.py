@@ -17,6 +17,14 @@ from trt_bisect.jobs.options.option_info import OptionInfo
 
 Model = Annotated[Path, typer.Argument(help="The ONNX network.", show_default=False)]
 Top = Annotated[int, typer.Option("--top", min=0, help="How many rows of a table are printed; 0 for all.")]
+Columns = Annotated[
+    str,
+    typer.Option(
+        "--columns",
+        help="The columns of the tables on the screen, by their names in the CSV file, with commas between them.",
+        show_default="those that fit",
+    ),
+]
 WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -102,6 +110,11 @@ def _rename(options: type[Options], given: dict[str, Any]) -> None:
             given[renamed.new] = renamed.value(value)
             note = f"trt-bisect: --{old} is an old name: give --{renamed.new} {given[renamed.new]}."
             typer.echo(note, err=True)
+
+
+def listed(text: str) -> list[str]:
+    """Returns the words of a text with commas between them."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def in_folder(options: _Given, model: Path) -> _Given:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trt_bisect.cli.display import Display, console
-from trt_bisect.cli.options import WIDE, Model, Top, with_options
+from trt_bisect.cli.options import WIDE, Columns, Model, Top, listed, with_options
 from trt_bisect.jobs.options.commands import ProfileOptions
 
 
 @with_options(ProfileOptions)
-def profile_command(model: Model, options: ProfileOptions, display: Display, top: Top = 0) -> None:
+def profile_command(
+    model: Model, options: ProfileOptions, display: Display, top: Top = 0, columns: Columns = ""
+) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
     from trt_bisect.jobs.profile import profile_with
     from trt_bisect.report.screen.tensors import print_profile
@@ -19,4 +21,4 @@ def profile_command(model: Model, options: ProfileOptions, display: Display, top
     if display.as_json:
         display.print_json(found.to_json())
         return
-    print_profile(found, console(WIDE), top=top)
+    print_profile(found, console(WIDE), top=top, columns=listed(columns))

@@ -26,7 +26,7 @@ def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs.
-        output: a folder for ``check.json`` and ``check.csv``.
+        output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
 
     Raises:
         BadInput: the file cannot be read, or the folder cannot be written.

@@ -204,7 +204,7 @@ def _two_networks(
     counted = _Counted(progress, both.groups)
     runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(chain([first], rest)))
     logs = None if board is None else ComparisonLogs(board, both.origins, network)
-    tensors = compare_tensors(logs.watched(runs) if logs else runs, both.origins, counted)
+    tensors = compare_tensors(logs.watched(runs) if logs else runs, both.origins, counted, histograms=True)
     weights, channels = compare_arrays(both.weights())
     found = Comparison(
         model=network.source,

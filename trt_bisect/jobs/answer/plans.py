@@ -46,7 +46,7 @@ _HELD = 2
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
 _SPARED = 0.05
-"""The share of the inputs that may use the margin. Without it one odd input could make a recipe expensive."""
+"""The share of the inputs that may use the margin: without it one odd input could make a recipe expensive."""
 _NEAR = 0.5
 """Kernels of another optimisation level moved the loss of an input by 53 % at most in the runs behind issue 16."""
 

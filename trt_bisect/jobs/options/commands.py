@@ -103,13 +103,14 @@ class FixedSearchOptions(MeasuringOptions):
     optimization_level: int | None = fixed(None)
     force_int8: bool = fixed(False)
     tactic_sources: Sequence[str] = fixed(())
-    tensorboard: str | Path | None = fixed(None)
-    tensorboard_channels: int = fixed(0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutRecipeOptions(FixedSearchOptions):
     """The options of commands that measure in this process, write no recipe and record no history."""
+
+    tensorboard: str | Path | None = fixed(None)
+    tensorboard_channels: int = fixed(0)
 
     holdout: float = fixed(0.0)
     margin: float = fixed(0.0)
@@ -188,7 +189,7 @@ class WorstOptions(WithoutRecipeOptions):
         kind=PLACE,
         flag=("--output", "-o"),
         repeated=False,
-        help="A folder for worst.json, worst.csv and worst.npz, which 'run' takes as inputs.",
+        help="A folder for worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as inputs.",
     )
     inputs: Any = fixed(None)
     load_outputs: str | Path | None = fixed(None)
@@ -209,7 +210,11 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
         stands_for="INPUT.npz",
     )
     output: str | Path | None = option(
-        None, kind=PLACE, flag=("--output", "-o"), repeated=False, help="A folder for the tables, as JSON and CSV."
+        None,
+        kind=PLACE,
+        flag=("--output", "-o"),
+        repeated=False,
+        help="A folder for the tables, as JSON and CSV, and a page.",
     )
     dataset: Any = fixed(None)
     trt_version: str = fixed("")

@@ -130,6 +130,8 @@ class RecoverKeywords(
     """Of ``trt_bisect.recover``."""
 
     threshold: float | None
+    tensorboard: str | Path | None
+    tensorboard_channels: int
     target: float | None
     drop: str | float | None
     budget: str | float | None

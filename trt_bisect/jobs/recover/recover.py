@@ -30,6 +30,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
+from trt_bisect.report.tensorboard.board import open_board
+from trt_bisect.report.tensorboard.recovery_logs import write_recovery
+from trt_bisect.report.tensorboard.steps import steps_of
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.support.progress import default_progress
 
@@ -67,13 +70,20 @@ def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recove
     most = None if options.budget is None else _share(options.budget, "budget")
     output = content_of(options.output)
     folder = None if output is None else Path(output)
+    board = open_board(options.tensorboard, options.tensorboard_channels)
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
         network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
         with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
-            found = _recovered(preparation, experiment, options, most, lambda known: folder and known.save(folder))
+            found, chosen = _recovered(
+                preparation, experiment, options, most, lambda known: folder and known.save(folder)
+            )
         if folder is not None:
             found.save(folder)
+        if board is not None:
+            steps = steps_of(chosen.store.trials.values(), chosen.rule)
+            scales, memory = chosen.ranges.scales, options.memory_bytes
+            write_recovery(board, chosen.network, scales, chosen.feeds, steps, found, shown, memory)
     return found
 
 
@@ -104,8 +114,11 @@ def _recovered(
     options: RecoverOptions,
     most: float | None,
     keep: Callable[[Recovery], object],
-) -> Recovery:
-    """The recovery. Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all."""
+) -> tuple[Recovery, Experiment]:
+    """The recovery, and the experiment with the recipe's ranges.
+
+    Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all.
+    """
     costs, origin = _costs(preparation, experiment, options.cost, options.highs)
     accuracy = asked_accuracy(preparation, experiment, options)
     with answer_search(preparation, experiment) as answering:
@@ -122,7 +135,7 @@ def _recovered(
         answer = answering.finish() if most is None else answering.finish_within(most)
         found = Found(answering.plans, answer, chosen, target, costs, origin, most, options.precision)
         try:
-            return recovery_verdict(preparation, found)
+            return recovery_verdict(preparation, found), answer.experiment
         except KeyboardInterrupt:
             keep(stopped_recovery(preparation, found))
             preparation.progress.say(

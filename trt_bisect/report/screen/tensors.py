@@ -13,32 +13,41 @@ from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import Compared
+from trt_bisect.errors import BadInput
+from trt_bisect.report.screen.layout import with_columns_that_fit
 from trt_bisect.results.comparison import INDEX, Comparison
-from trt_bisect.results.profile import Profile, ProfiledTensor
+from trt_bisect.results.profile import Profile
 from trt_bisect.support.plain_json import shape_text
 
 ADVICE_UP_TO = 20
-WIDE = 150
-"""Below this width, in characters, the tables have fewer columns."""
 
 
-def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, top: int = 0) -> None:
+def print_comparison(
+    found: Comparison, console: Console, *, sort: str = INDEX, top: int = 0, columns: Sequence[str] = ()
+) -> None:
     """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
+    Args:
+        found: the comparison.
+        console: to print on; tables have the columns that fit.
+        sort: the column to sort by.
+        top: the number of rows of each table.
+        columns: of the CSV files, to show instead of the usual ones.
+
     Raises:
-        BadInput: rows cannot be sorted by ``sort``.
+        BadInput: rows cannot be sorted by ``sort``, or there is no such column.
     """
-    tensors, wide = found.sorted_by(sort), console.width >= WIDE
+    tensors = found.sorted_by(sort)
     both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
     tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
     console.print(Text(f"Tensors of {tensors_of}, {_samples(found.samples)}:"))
-    console.print(compared_table(_first(tensors, top), wide=wide))
+    console.print(_fitted(_first(tensors, top), _TENSORS, columns, console))
     _print_hidden(console, len(tensors), top)
     if found.weights:
         weights = found.sorted_by(sort, weights=True)
         console.print()
         console.print(Text(f"Weights, {both}:"))
-        console.print(compared_table(_first(weights, top), wide=wide))
+        console.print(_fitted(_first(weights, top), _WEIGHTS, columns, console))
         _print_hidden(console, len(weights), top)
     console.print()
     if not found.advice:
@@ -53,40 +62,62 @@ def print_comparison(found: Comparison, console: Console, *, sort: str = INDEX, 
     _print_notes(console, found.notes)
 
 
-def print_profile(found: Profile, console: Console, *, top: int = 0) -> None:
-    """Prints the tensors of the selected layers, and the notes; ``top`` rows, all for 0."""
+def print_profile(found: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
+    """Prints the tensors of the selected layers, and the notes; ``top`` rows, all for 0.
+
+    Raises:
+        BadInput: there is no such column as one of ``columns``.
+    """
     if found.samples:
         console.print(Text(f"{_samples(found.samples)} of {found.source}:"))
-    console.print(profile_table(found.tensors[:top] if top else found.tensors, wide=console.width >= WIDE))
+    console.print(_fitted(found.tensors[:top] if top else found.tensors, _PROFILED, columns, console))
     _print_hidden(console, len(found.tensors), top)
     _print_notes(console, found.notes)
 
 
-def compared_table(rows: Sequence[Compared], *, wide: bool = True) -> Table:
-    """Returns the tensors or weights, one a row, a low cosine in red; with fewer columns if not ``wide``."""
-    columns = [column for column in _COMPARED if wide or not column.wide]
+def _fitted(rows: Sequence[Any], usual: Sequence[_Column], names: Sequence[str], console: Console) -> Table:
+    """Returns rows as a table with the usual columns that fit, or with the columns named; a low cosine in red.
+
+    Raises:
+        BadInput: there is no such column.
+    """
+    columns = [_named(name, rows) for name in names] or usual
     table = _table(columns)
     for row in rows:
-        low = row.figures.cosine < LEAST_COSINE
+        low = isinstance(row, Compared) and row.figures.cosine < LEAST_COSINE
         table.add_row(*(Text(column.text(row)) for column in columns), style="bold red" if low else "")
-    return table
+    droppable = sorted((column for column in columns if column.rank), key=lambda column: -column.rank)
+    return table if names else with_columns_that_fit(table, console, [column.title for column in droppable])
 
 
-def profile_table(rows: Sequence[ProfiledTensor], *, wide: bool = True) -> Table:
-    """Returns the tensors of the layers, one a row; with fewer columns if not ``wide``."""
-    columns = [column for column in _PROFILED if wide or not column.wide]
-    table = _table(columns)
-    for row in rows:
-        table.add_row(*(Text(column.text(row)) for column in columns))
-    return table
+def _named(name: str, rows: Sequence[Any]) -> _Column:
+    """A column of the CSV file."""
+    known = list(rows[0].record()) if rows else [name]
+    if name not in known:
+        raise BadInput(f"There is no column '{name}'.", f"Use some of {', '.join(known)}.")
+    is_text = any(isinstance(row.record()[name], (str, tuple)) for row in rows)
+    return _Column(name, lambda row: _cell(row.record()[name]), number=not is_text)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return shape_text(value)
+    return _number(value) if isinstance(value, float) else "" if value is None else str(value)
 
 
 @dataclass(frozen=True)
 class _Column:
+    """A column of a table.
+
+    Attributes:
+        number: it is at the right.
+        rank: where there is not room for all, columns of the highest rank are left out first; those of rank 0 stay.
+    """
+
     title: str
     text: Callable[[Any], str]
     number: bool = True
-    wide: bool = False
+    rank: int = 0
 
 
 def _number(value: float | None) -> str:
@@ -102,39 +133,62 @@ def _of(part: str, name: str, text: Callable[[float | None], str] = _number) -> 
     return lambda row: text(getattr(getattr(row, part), name, None))
 
 
-_SHAPE = _Column("Shape", lambda row: shape_text(row.shape), number=False)
-_SCALE = _Column("Scale", lambda row: _number(row.scale), wide=True)
-_COMPARED = (
+_NAMES = (
     _Column("#", lambda row: "" if row.origin.index is None else str(row.origin.index)),
     _Column("Layer", lambda row: row.origin.layer or row.origin.tensor, number=False),
-    _Column("Tensor", lambda row: row.origin.tensor, number=False, wide=True),
-    _Column("Op", lambda row: row.origin.int8_op_type, number=False, wide=True),
-    _SHAPE,
-    _Column("Rounded", lambda row: row.origin.quantized_dtype, number=False),
-    _SCALE,
+    _Column("Tensor", lambda row: row.origin.tensor, number=False, rank=14),
+    _Column("Op", lambda row: row.origin.int8_op_type, number=False, rank=9),
+    _Column("Shape", lambda row: shape_text(row.shape), number=False, rank=3),
+    _Column("Rounded", lambda row: row.quantized_dtype, number=False, rank=1),
+    _Column("Scale", lambda row: _number(row.scale), rank=6),
+)
+_FIGURES = (
     _Column("Cosine%", _of("figures", "cosine", _percent)),
-    _Column("SQNR dB", _of("figures", "sqnr")),
+    _Column("SQNR dB", _of("figures", "sqnr"), rank=2),
     _Column("MSE", _of("figures", "mse")),
-    _Column("L1", _of("figures", "l1"), wide=True),
-    _Column("KL", _of("figures", "kl"), wide=True),
-    _Column("Atol", _of("figures", "atol"), wide=True),
-    _Column("Rtol", _of("figures", "rtol"), wide=True),
-    _Column("Rounding dB", _of("rounding", "sqnr"), wide=True),
-    _Column("Clipped%", _of("rounding", "clipped", _percent), wide=True),
+)
+_MORE = (
+    _Column("L1", _of("figures", "l1"), rank=12),
+    _Column("KL", _of("figures", "kl"), rank=11),
+    _Column("Atol", _of("figures", "atol"), rank=10),
+    _Column("Rtol", _of("figures", "rtol"), rank=13),
+    _Column("Rounding dB", _of("rounding", "sqnr"), rank=8),
+    _Column("Clipped%", _of("rounding", "clipped", _percent), rank=7),
+)
+_TENSORS = (
+    *_NAMES,
+    *_FIGURES,
+    _Column("FP32 min", _of("fp32", "min"), rank=4),
+    _Column("FP32 max", _of("fp32", "max"), rank=4),
+    _Column("Low min", _of("int8", "min"), rank=5),
+    _Column("Low max", _of("int8", "max"), rank=5),
+    *_MORE,
+)
+_WEIGHTS = (
+    *_NAMES,
+    *_FIGURES,
+    _Column("Min", _of("fp32", "min"), rank=5),
+    _Column("Max", _of("fp32", "max"), rank=5),
+    _Column("Mean", _of("fp32", "mean"), rank=4),
+    _Column("Std", _of("fp32", "std"), rank=4),
+    _Column("Variance", _of("fp32", "variance"), rank=4),
+    *_MORE,
 )
 _PROFILED = (
     _Column("#", lambda row: str(row.index)),
     _Column("Layer", lambda row: row.layer, number=False),
-    _Column("Op", lambda row: row.op_type, number=False, wide=True),
+    _Column("Op", lambda row: row.op_type, number=False, rank=5),
     _Column("Role", lambda row: row.role, number=False),
-    _Column("Tensor", lambda row: row.tensor, number=False, wide=True),
-    _Column("DType", lambda row: row.dtype, number=False, wide=True),
-    _SHAPE,
-    _SCALE,
+    _Column("Tensor", lambda row: row.tensor, number=False, rank=7),
+    _Column("DType", lambda row: row.dtype, number=False, rank=6),
+    _Column("Rounded", lambda row: row.quantized_dtype, number=False, rank=4),
+    _Column("Shape", lambda row: shape_text(row.shape), number=False, rank=1),
+    _Column("Scale", lambda row: _number(row.scale), rank=3),
     _Column("Min", _of("spread", "min")),
     _Column("Max", _of("spread", "max")),
     _Column("Mean", _of("spread", "mean")),
-    _Column("Variance", _of("spread", "variance")),
+    _Column("Std", _of("spread", "std"), rank=8),
+    _Column("Variance", _of("spread", "variance"), rank=2),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,10 +22,12 @@ from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
+from trt_bisect.report.tensorboard.steps import steps_of, write_steps
 from trt_bisect.report.tensorboard.tags import (
     CURVE,
     FP32,
     INT8,
+    PLANS,
     baseline_name,
     layer_tags,
     output_tags,
@@ -117,9 +119,11 @@ def write_run(
     ]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
-    plan_logs = _PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
+    plan_logs = PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
     for name, each in zip(names, shown, strict=True):
         plan_logs.write(name, each, feeds, is_fp32=each is shown[0], on_input=partial(progress.step, name))
+    with LogRun(board.folder / PLANS) as run:
+        write_steps(run, steps_of(measured.trials.values(), rule))
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
         rows = [(name, each.what, each.score) for name, each in zip(names, shown, strict=True)]
@@ -131,7 +135,7 @@ def write_run(
         )
 
 
-class _PlanLogs:
+class PlanLogs:
     """Writes a plan's run: its graph, its weights, and the histograms of its tensors.
 
     Args:
@@ -148,7 +152,15 @@ class _PlanLogs:
         self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
 
     def write(
-        self, name: str, shown: Shown, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
+        self,
+        name: str,
+        shown: Shown,
+        feeds: Sequence[Feeds],
+        *,
+        is_fp32: bool,
+        on_input: Callable[[], None],
+        only: Collection[int] | None = None,
+        figures: Mapping[str, float] | None = None,
     ) -> None:
         """Runs a plan on each input and writes its run.
 
@@ -158,24 +170,31 @@ class _PlanLogs:
             feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
             on_input: is called before each input.
+            only: the layers that get histograms; all of them where it is None.
+            figures: of the plan, by name.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
         """
         network, plan = self._network, shown.plan
-        origins = activation_origins(network, self._writer, plan.lowered)
+        known = activation_origins(network, self._writer, plan.lowered)
+        origins = {name: each for name, each in known.items() if only is None or each.index in only}
         tags = output_tags(origins.values(), self._layers)
         histograms = TensorHistograms(FP32 if is_fp32 else INT8, origins, tags, self._channels)
-        observe = plan_observer(self._writer, plan, origins, groups_within(network, origins, feeds[0], self._memory))
-        for place, sample in enumerate(feeds):
-            on_input()
-            for tensors in observe(sample, place):
-                histograms.add(tensors)
-                del tensors
+        if origins:
+            groups = groups_within(network, origins, feeds[0], self._memory)
+            observe = plan_observer(self._writer, plan, origins, groups)
+            for place, sample in enumerate(feeds):
+                on_input()
+                for tensors in observe(sample, place):
+                    histograms.add(tensors)
+                    del tensors
         with LogRun(self._board.folder / name) as run:
             run.graph(graph_of(network, plan))
             histograms.write(run)
-            self._weights.write(run, None if is_fp32 else plan.lowered)
+            self._weights.write(run, None if is_fp32 else plan.lowered if only is None else plan.lowered & set(only))
+            for tag, value in (figures or {}).items():
+                run.scalar(tag, value, 0)
             text = "" if is_fp32 else _plan_text(shown, network)
             run.texts(plan=text, not_finite=listed(histograms.not_finite()))
 

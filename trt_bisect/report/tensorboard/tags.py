@@ -10,20 +10,22 @@ from trt_bisect.analyzer.origins import INPUT, Origin
 FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
 """The run of the curve, which belongs to no plan."""
-RUN = re.compile(r"(baseline|tune_\d+)_acc_.+|curve")
+PLANS = "plans"
+"""The run with the figures of all plans that were measured."""
+RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 
 
 def baseline_name(score: float | None) -> str:
     """Returns the name of the FP32 run."""
-    return f"baseline_acc_{_score(score)}"
+    return f"baseline_acc_{score_text(score)}"
 
 
 def trial_name(number: int, score: float | None) -> str:
     """Returns the name of the run of trial ``number``, from 1 on, in Neural Compressor's form."""
-    return f"tune_{number}_acc_{_score(score)}"
+    return f"tune_{number}_acc_{score_text(score)}"
 
 
-def _score(score: float | None) -> str:
+def score_text(score: float | None) -> str:
     """Returns a score with six digits, so that 0.9999 and 0.99999 differ."""
     return "none" if score is None else f"{score:#.6g}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trt_bisect.analyzer.advisor import LOW_SIMILARITY
@@ -28,21 +28,37 @@ from trt_bisect.results.saving import pictures
 
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol")
 _LOGARITHMIC = ("mse", "l1", "kl", "atol", "rtol")
+_MATCHED = (
+    Column("layer", "Layer", "In the first network", NAME, phone=True, paper=True),
+    Column("op_type", "Op", "", TEXT, paper=True),
+    Column("other", "Second network's layer", "", TEXT, phone=True, paper=True),
+    Column("other_op_type", "Op there", "", TEXT, paper=True),
+    Column("by", "Matched by", "Empty for a layer of one network only", TEXT, phone=True, paper=True),
+)
 _MOST_CHANNELS = 4096
 """The page has the channels with the lowest SQNR; the CSV file has all of them."""
 
 
+@dataclass(frozen=True)
+class _Runs:
+    """The names of the two runs in titles."""
+
+    high: str
+    low: str
+
+
 def page(found: Comparison) -> TablePage:
     """Returns the page of a comparison."""
-    low = found.low.upper()
+    runs = _Runs("first", "second") if found.other else _Runs("FP32", found.low.upper())
+    arithmetic = found.arithmetic if found.other else f"{runs.low} ({found.arithmetic})"
     return TablePage(
         command="compare",
         model=found.model,
         headline=_headline(found),
         low=found.low,
         facts={
-            "Low precision": f"{low} ({found.arithmetic})",
-            "Second network": f"{found.other}: what is called {low} here; FP32 is the first one" if found.other else "",
+            "Second network": found.other,
+            "Arithmetic": arithmetic,
             "Samples": f"{found.samples} of {found.source}" if found.samples else "",
         },
         notes=found.notes,
@@ -56,18 +72,12 @@ def page(found: Comparison) -> TablePage:
                 filters=("reason",),
                 words="A tensor inside the network explains a loss. Only 'trt-bisect run' proves the cause.",
             ),
-            _compared("tensors", "Tensors", found.tensors, TENSORS, low),
-            _compared("weights", "Weights", found.weights, WEIGHTS, low),
-            _channels(found, low),
+            _compared("tensors", "Tensors", found.tensors, TENSORS, runs),
+            _compared("weights", "Weights", found.weights, WEIGHTS, runs),
+            _channels(found, runs),
             *_matched(found),
         ),
     )
-
-
-def _matched(found: Comparison) -> tuple[Section, ...]:
-    """Returns the section with the layers of two networks; none for one network."""
-    rows = [asdict(each) for each in found.matched]
-    return (Section("matched", "Layers of both networks", _MATCHED, rows, MATCHED, filters=("by",)),) if rows else ()
 
 
 def _headline(found: Comparison) -> str:
@@ -81,16 +91,16 @@ def _headline(found: Comparison) -> str:
     return f"{len(layers)} layers are abnormal, with {len(found.advice)} findings, {low} of low similarity.{least}"
 
 
-def _compared(part: str, title: str, rows: tuple[Compared, ...], file: str, low: str) -> Section:
+def _compared(part: str, title: str, rows: tuple[Compared, ...], file: str, runs: _Runs) -> Section:
     return Section(
         part,
         title,
-        _columns(low),
+        _columns(runs),
         [_record(row) for row in rows],
         file,
         plots=(
-            Panels(f"All metrics, {low} against FP32", _METRICS, log=_LOGARITHMIC),
-            Ranges(f"Ranges in FP32 and {low}, and their difference"),
+            Panels(f"All metrics, {runs.low} against {runs.high}", _METRICS, log=_LOGARITHMIC),
+            Ranges(f"Ranges: {runs.high}, {runs.low}, and their difference"),
             Distribution("How many have which value", "sqnr"),
         ),
         pictures=[pictures(row) for row in rows],
@@ -104,13 +114,18 @@ def _record(row: Compared) -> dict[str, Any]:
     return {**record, "layer": record["layer"] or record["tensor"], "range_difference": after - before}
 
 
-def _channels(found: Comparison, low: str) -> Section:
+def _matched(found: Comparison) -> list[Section]:
+    rows = [{**asdict(each), "layer": each.layer or "(none)"} for each in found.matched]
+    return [Section("matched", "Layers of both networks", _MATCHED, rows, MATCHED, filters=("by",))] if rows else []
+
+
+def _channels(found: Comparison, runs: _Runs) -> Section:
     rows = sorted(found.channels, key=lambda row: (math.isnan(row.figures.sqnr), row.figures.sqnr))[:_MOST_CHANNELS]
     cut = len(found.channels) - len(rows)
     return Section(
         "channels",
         "Channels of the weights",
-        _columns(low, of_channels=True),
+        _columns(runs, of_channels=True),
         [_record(row) for row in rows],
         CHANNELS,
         plots=(Distribution("How many have which value", "scale"),),
@@ -120,18 +135,19 @@ def _channels(found: Comparison, low: str) -> Section:
     )
 
 
-def _columns(low: str, *, of_channels: bool = False) -> tuple[Column, ...]:
+def _columns(runs: _Runs, *, of_channels: bool = False) -> tuple[Column, ...]:
+    high, low = runs.high, runs.low
     return (
         Column("index", "#", "Place in execution order", INDEX, paper=True),
         Column("layer", "Layer", "That makes the tensor, or reads the weight", NAME, phone=True, paper=True),
         *([Column("channel", "Channel", "Of the weight", phone=True, paper=True)] if of_channels else []),
         Column("tensor", "Tensor", "", TEXT),
         Column("kind", "Kind", "", TEXT),
-        Column("op_type", "Op", "Operator in FP32", TEXT, paper=True),
+        Column("op_type", "Op", "Operator", TEXT, paper=True),
         Column("shape", "Shape", "On the first sample; sorted by the number of values", SHAPE),
         Column("quantized_dtype", "Rounded to", "", TEXT),
-        Column("scale", "Scale", f"Of {low}; the largest one if each channel has its own"),
-        Column("cosine", "Cosine", f"{low} against FP32, before its own rounding", PERCENT, phone=True, paper=True),
+        Column("scale", "Scale", "The largest one if each channel has its own"),
+        Column("cosine", "Cosine", f"{low} against {high}, before its own rounding", PERCENT, phone=True, paper=True),
         Column("sqnr", "SQNR", "dB", DECIBELS, phone=True, paper=True),
         Column("mse", "MSE", "Mean squared error", paper=True),
         Column("l1", "L1", "Mean absolute error"),
@@ -140,12 +156,12 @@ def _columns(low: str, *, of_channels: bool = False) -> tuple[Column, ...]:
         Column("rtol", "Rtol", "Largest relative error"),
         Column("worst_cosine", "Worst cosine", "Of one sample", PERCENT),
         Column("worst_sample", "Worst sample", "Its index"),
-        Column("fp32_min", "FP32 min", "", paper=True),
-        Column("fp32_max", "FP32 max", "", paper=True),
+        Column("fp32_min", f"{high} min", "", paper=True),
+        Column("fp32_max", f"{high} max", "", paper=True),
         Column("int8_min", f"{low} min", "", paper=True),
         Column("int8_max", f"{low} max", "", paper=True),
-        Column("range_difference", "Range difference", f"Width of the range in {low} minus that in FP32"),
-        *_moments("fp32", "FP32"),
+        Column("range_difference", "Range difference", f"Width of the range, {low} minus {high}"),
+        *_moments("fp32", high),
         *_moments("int8", low),
         Column("rounding_sqnr", "Own rounding", "SQNR of the tensor's own rounding alone, dB", DECIBELS),
         Column("rounding_clipped", "Clipped", "Share of values beyond the range", PERCENT),
@@ -173,13 +189,4 @@ _ADVICE = (
     Column("tensor", "Tensor", "", TEXT),
     Column("kind", "Kind", "", TEXT),
     Column("words", "Evidence", "", TEXT, paper=True),
-)
-_MATCHED = (
-    Column(
-        "layer", "Layer", "In the first network; empty if it is only in the second one", NAME, phone=True, paper=True
-    ),
-    Column("op_type", "Op", "", TEXT, paper=True),
-    Column("other", "In the second", "Empty if it is only in the first one", TEXT, phone=True, paper=True),
-    Column("other_op_type", "Op there", "", TEXT, paper=True),
-    Column("by", "Matched by", "Name, output or structure; empty for a layer of one network", TEXT, paper=True),
 )
