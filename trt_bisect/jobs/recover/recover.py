@@ -133,7 +133,8 @@ def _recovered(
             _take_accurate_ranges(answering, target)
         chosen = answering.experiment
         answer = answering.finish() if most is None else answering.finish_within(most)
-        found = Found(answering.plans, answer, chosen, target, costs, origin, most, options.precision)
+        precision = MIXED if options.precision == MIXED else str(options.high_precision)
+        found = Found(answering.plans, answer, chosen, target, costs, origin, most, precision)
         try:
             return recovery_verdict(preparation, found), answer.experiment
         except KeyboardInterrupt:
