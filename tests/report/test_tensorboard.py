@@ -110,7 +110,8 @@ def test_the_tags_of_a_layer_begin_alike(planted):
     outputs = {f"{row.name}/output" for row in report.layers}
     weights = {f"{name}/weights" for name in ("conv1", "conv2", "ip1", "ip2")}
     whole = {name: {tag for tag in tags if not tag.endswith("/channels")} for name, tags in histograms.items()}
-    assert whole["baseline"] == {f"{tag}/fp32" for tag in outputs | weights | {"data/input"}}
+    biases = {tag.replace("/weights", "/bias") for tag in weights}
+    assert whole["baseline"] == {f"{tag}/fp32" for tag in outputs | weights | biases | {"data/input"}}
     rounded = {tag for tag in whole["tune_1"] if tag.endswith("/int8_rounded")}
     assert whole["tune_1"] - rounded == {f"{tag}/int8" for tag in outputs | weights | {"data/input"}}
     read_in_int8 = {"data/input", *(f"{name}/output" for name in ("conv1", "pool1", "conv2", "flatten", "relu1"))}
@@ -223,7 +224,7 @@ def test_plain_tensorboard_serves_all_of_it(planted, picture):
             assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
         assert set(served("text")["curve"]) == {"summary", "culprits", "runs", "notes"}
         graphs = json.load(urllib.request.urlopen(f"{address}/data/plugin/graphs/info"))
-        assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve"}
+        assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve", "plans"}
 
 
 @pytest.mark.slow
@@ -275,7 +276,8 @@ def test_odd_names(tmp_path):
     tags = ["a/<b>x</b>", "a", "a_1", "a/b|c d", "^é:0"]
     outputs = {f"{tag}/output" for tag in tags} | {"a/b|c d/output_1", "x/input"}
     weights = {f"{tag}/weights" for tag in tags[:2]}
-    assert set(baseline.Tags()["histograms"]) == {f"{tag}/fp32" for tag in outputs | weights}
+    biases = {f"{tag}/bias" for tag in tags[:2]}
+    assert set(baseline.Tags()["histograms"]) == {f"{tag}/fp32" for tag in outputs | weights | biases}
     assert {f"{tag}/int8" for tag in outputs | weights} <= set(tune.Tags()["histograms"])
     nodes = {node.attr["layer_name"].s.decode(): node for node in baseline.Graph().node if "layer_name" in node.attr}
     assert set(nodes) == set(ODD)
@@ -402,7 +404,7 @@ def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
     )
     runs = read(tmp_path / "logs")
     assert list(runs) == ["baseline_acc_1.00000"]
-    tags = {"data/input", "conv1/output", "conv2/output", "conv1/weights", "conv2/weights"}
+    tags = {"data/input"} | {f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")}
     assert set(runs["baseline_acc_1.00000"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags}
     with np.load(lenet / "calibration.npz") as archive:
         assert_is_histogram_of(runs["baseline_acc_1.00000"].Histograms("data/input/fp32")[0], archive["data"])

@@ -367,7 +367,7 @@ class Preparation:
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options, base = self.options.build_options(), self.options.base_precision
         return {
-            "model": self.network.digest(),
+            "model": replace(self.network, base=Precision.FP32).digest(),
             "ranges": ranges.digest(),
             "inputs": [digest_of_feeds(sample) for sample in feeds],
             "engine": builder.engine,
