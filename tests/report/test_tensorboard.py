@@ -404,7 +404,10 @@ def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
     )
     runs = read(tmp_path / "logs")
     assert list(runs) == ["baseline_acc_1.00000"]
-    tags = {"data/input"} | {f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")}
+    tags = {
+        "data/input",
+        *(f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")),
+    }
     assert set(runs["baseline_acc_1.00000"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags}
     with np.load(lenet / "calibration.npz") as archive:
         assert_is_histogram_of(runs["baseline_acc_1.00000"].Histograms("data/input/fp32")[0], archive["data"])
