@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from tests.support import networks
 from trt_bisect.cluster.messages import Ran
-from trt_bisect.cluster.settings import ClusterOptions
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.jobs.remote import dispatch
 from trt_bisect.jobs.remote.worker import work
 
@@ -17,7 +17,7 @@ def done_elsewhere(keywords, folder):
     """The report of a run whose parcel is taken from the mail and done here."""
     mail = {}
     connection = SimpleNamespace(
-        cluster=ClusterOptions("auto"), say=print, ask=lambda _word, key, content: mail.update({key: content})
+        cluster=ClusterSettings("auto"), say=print, ask=lambda _word, key, content: mail.update({key: content})
     )
     task = dispatch._task(connection, dispatch.WantedRun(folder, keywords))
     try:
