@@ -22,7 +22,7 @@ from tests.support import networks
 from tests.support.fp16_networks import encoder, written
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.model.low import FP16
+from trt_bisect.model.low import FP8, FP16
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import NO_QDQ_FUSION
 
@@ -32,7 +32,7 @@ import json, sys, numpy
 from modelopt.onnx.quantization import quantize
 for job in json.load(sys.stdin):
     with numpy.load(job.pop("data")) as arrays:
-        quantize(**job, quantize_mode="int8", calibration_data=dict(arrays), calibration_method="max",
+        quantize(**{"quantize_mode": "int8", **job}, calibration_data=dict(arrays), calibration_method="max",
                  calibration_eps=["cpu"])
 """
 _AUTOCAST = """
@@ -129,6 +129,27 @@ def test_modelopts_files_are_read_back_and_compute_the_same(quantized):
         with OnnxRuntimeBuilder(network, {}, BuildOptions()).build(network.free_plan(network.quantizable)) as engine:
             found = np.concatenate([next(iter(engine.infer({"x": x[None]}).values())).ravel() for x in samples])
         assert apart(found.astype(np.float64), outputs(file, samples)) < 0.02, name
+
+
+def test_modelopt_leaves_the_nodes_of_an_fp8_list_alone(modelopt, tmp_path):
+    """In FP8 it takes convolutions of 64 channels, and leaves the Gemm at the end alone anyhow."""
+    model = networks.residual(width=64)
+    path, samples = networks.save(model, tmp_path), networks.samples(model)
+    wishes = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "threshold": 30.0}
+    report = trt_bisect.run(path, samples, low="fp8", explain="none", output=tmp_path / "run", **wishes)
+    np.savez(tmp_path / "data.npz", **samples)
+    excluded = json.loads((tmp_path / "run/recipe/modelopt_nodes_to_exclude.json").read_text())
+    common = {"onnx_path": str(path), "data": str(tmp_path / "data.npz"), "quantize_mode": "fp8"}
+    common["high_precision_dtype"] = "fp32"
+    files = tmp_path / "all.onnx", tmp_path / "recipe.onnx"
+    modelopt(
+        _QUANTIZE, [{**common, "output_path": str(files[0])}, {**common, "output_path": str(files[1]), **excluded}]
+    )
+    every, kept = (load_network(file) for file in files)
+    assert every.low is kept.low is FP8
+    low = [{network.layers[k].name for k in network.quantizable} for network in (every, kept)]
+    convolutions = {name for name in report.culprits if not name.startswith("fc")}
+    assert low[0] - low[1] == convolutions != set()
 
 
 def test_autocast_keeps_the_nodes_of_the_list_in_fp32(modelopt, tmp_path):
