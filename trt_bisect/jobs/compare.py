@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.advisor import Advice, advise
 from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, compare_arrays, compare_tensors, compare_weights
+from trt_bisect.analyzer.compared import Compared, Tensors, compare_arrays, compare_tensors, compare_weights
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
@@ -19,6 +20,7 @@ from trt_bisect.calibration.ranges import Ranges, no_ranges
 from trt_bisect.calibration.source import ranges_of
 from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
@@ -157,9 +159,8 @@ def _emulated(
     first, origins = next(rest), planned.origins()
     groups = groups_within(planned.network, origins, first, options.memory_bytes, runs=2)
     counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
-    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(chain([first], rest)))
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
-    tensors = compare_tensors(logs.watched(runs) if logs else runs, origins, counted, histograms=True)
+    tensors = _compared(both.on, chain([first], rest), origins, counted, logs)
     weights, channels = compare_weights(planned.network, planned.weights())
     found = Comparison(
         model=planned.network.source,
@@ -183,6 +184,18 @@ def _emulated(
     return found, logs
 
 
+def _compared(
+    on: Callable[[Feeds, int], Iterable[tuple[Tensors, Tensors]]],
+    samples: Iterable[Feeds],
+    origins: Mapping[str, Origin],
+    counted: _Counted,
+    logs: ComparisonLogs | None,
+) -> tuple[Compared, ...]:
+    """Compares the tensors that ``on`` gives for each sample and its position; the logs see them too."""
+    runs = chain.from_iterable(on(feeds, position) for position, feeds in enumerate(samples))
+    return compare_tensors(logs.watched(runs) if logs else runs, origins, counted, histograms=True)
+
+
 def _two_networks(
     network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
 ) -> tuple[Comparison, ComparisonLogs | None]:
@@ -202,9 +215,8 @@ def _two_networks(
     first = next(rest)
     both = TwoNetworks(network, other, first, options.memory_bytes)
     counted = _Counted(progress, both.groups)
-    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(chain([first], rest)))
     logs = None if board is None else ComparisonLogs(board, both.origins, network)
-    tensors = compare_tensors(logs.watched(runs) if logs else runs, both.origins, counted, histograms=True)
+    tensors = _compared(both.on, chain([first], rest), both.origins, counted, logs)
     weights, channels = compare_arrays(both.weights())
     found = Comparison(
         model=network.source,
