@@ -213,6 +213,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     assert not found.recipe["meets"]
     assert found.answer.settings["own engine"] >= 0.999
     assert "50.0000% with scales moved by 2e-5" in found.summary
+    assert not any("margin" in sentence for sentence in found.answer.confidence)
 
 
 @pytest.fixture(scope="module")

@@ -198,14 +198,16 @@ class AnswerSearch:
             return held
         self.plans.leave(NO_MARGIN)
         without = self._held(suspects, alone)
-        most = min(_FOR_MARGIN * self._costs(without), TOO_DEAR)
+        if self._costs(without) == math.inf:
+            return without
+        most = max(min(_FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
         if most > DEAR_RECIPE:
             self.plans.leave(margin)
             held = self._held(suspects, alone, most)
             if self._costs(held) <= most:
                 return held
             self.plans.leave(NO_MARGIN)
-        self.refused = max(most, DEAR_RECIPE)
+        self.refused = most
         return without
 
     def _costs(self, held: Searched) -> float:
