@@ -294,7 +294,9 @@ class ProfileOptions(TensorOptions):
 
     panel: ClassVar[str] = "Layers"
 
-    prefix: str = option("", help="Only layers whose name begins so.", otherwise="all")
+    prefix: Sequence[str] = option(
+        (), kind=TEXTS, help="Only layers whose name begins so; may be repeated.", otherwise="all"
+    )
     op_types: Sequence[str] = option(
         (),
         kind=TEXTS,
