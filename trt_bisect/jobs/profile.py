@@ -76,7 +76,9 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     layers = _chosen(network, options.prefix, options.op_types)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
-        ranges, data = ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges({}), None)
+        ranges, data = (
+            ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges(network.scales), None)
+        )
         samples = (
             data
             if options.inputs is None
