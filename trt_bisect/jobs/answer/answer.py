@@ -15,6 +15,7 @@ from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.jobs.answer.half_gain import half_gain
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.precisions import in_fp16
@@ -376,6 +377,7 @@ class AnswerSearch:
             plain=plans.plain(plan, experiment) if plans.switches else None,
             margin=plans.margin,
             refused=self.refused,
+            half_gain=half_gain(plans, self.space, taken_back, alone, experiment) if self._by_similarity else None,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
         )
 
