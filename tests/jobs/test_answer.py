@@ -206,7 +206,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     path, data = two_kinds
 
     def missed(plans, plan, ranges):
-        return dict.fromkeys(plans.inputs.counting, 0.5)
+        return 0.5, dict.fromkeys(plans.inputs.counting, 0.5)
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
     found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
