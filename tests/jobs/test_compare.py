@@ -233,7 +233,7 @@ def test_the_healthy_lenet(lenet):
     assert found.tensors[-1].figures.cosine > 0.999
 
 
-def test_layers_left_high(lenet, tmp_path):
+def test_layers_left_high(lenet):
     digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
     given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
     high = trt_bisect.compare(*given, high=["ip2"])
@@ -241,10 +241,6 @@ def test_layers_left_high(lenet, tmp_path):
     assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
     ip2 = next(row for row in high.weights if row.origin.layer == "ip2")
     assert (ip2.origin.quantized_dtype, ip2.origin.int8_op_type, ip2.figures.cosine) == ("", ip2.origin.op_type, 1.0)
-    trt_bisect.run(*given, engine="onnxruntime", output=tmp_path / "run")
-    for recipe in (tmp_path / "run", tmp_path / "run/recipe", tmp_path / "run/recipe/plan.json"):
-        by_recipe = trt_bisect.compare(*given, recipe=recipe)
-        assert [row.record() for row in by_recipe.tensors] == [row.record() for row in high.tensors]
 
 
 @pytest.mark.slow
