@@ -250,7 +250,7 @@ def test_the_headline_of_a_run_that_goes_on(report):
         replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers
     )
     running = replace(report, layers=some, culprits=())
-    assert headline(running, "running") == "Measuring: 2 of 6 layers judged, 0 culprits so far."
+    assert headline(running, "running") == "Measuring: 2 of 6 layers judged, 0 suspects so far."
     assert headline(running, "interrupted").startswith("Interrupted: 2 of 6")
 
 
