@@ -12,17 +12,16 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import nbformat
 from nbclient import NotebookClient
 from playwright.sync_api import Browser
 from plotly.offline import get_plotlyjs
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 from tests.support.browser import chromium
 
-NOTEBOOK = ROOT / "samples" / "lenet.ipynb"
+NOTEBOOK = Path(__file__).resolve().parent.parent / "samples" / "lenet.ipynb"
 _PLOTLY = "application/vnd.plotly.v1+json"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _LARGEST = 100_000

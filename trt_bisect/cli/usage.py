@@ -16,6 +16,7 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Click's error for wrong use. Newer versions of Typer bring a Click of their own, which they do not name."""
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 """A line's end inside a paragraph."""
+_NAMED = 3
 _PER_CENT = re.compile(r"(?:--[\w-]+=)?(\d+(?:\.\d+)?)%")
 
 
@@ -38,18 +39,17 @@ class Command(TyperCommand):
         except UsageError as error:
             if ctx.resilient_parsing:
                 raise
-            message = error.format_message().rstrip(".")
-            remedy = _remedy(self, ctx, error, given) or f"'trt-bisect {self.name} -h' lists the options."
-            raise BadInput(f"{message}.", remedy) from error
+            if type(error) is UsageError:
+                raise _too_many(self, given, self.make_parser(ctx).parse_args(list(given))[1]) from error
+            remedy = _remedy(self, error, given) or f"'trt-bisect {self.name} -h' lists the options."
+            raise BadInput(f"{error.format_message().rstrip('.')}.", remedy) from error
 
 
-def _remedy(command: TyperCommand, context: Any, error: Any, given: list[str]) -> str:
+def _remedy(command: TyperCommand, error: Any, given: list[str]) -> str:
     """Returns a sentence on what to write instead; empty where the problem says it."""
     shares = [match for word in given if (match := _PER_CENT.fullmatch(word))]
     if shares and isinstance(error, typer.BadParameter):
         return f"Write {float(shares[0][1]) / 100:g} instead of {shares[0][1]}%."
-    if type(error) is UsageError:
-        return _for_extra(command, context, given)
     if getattr(error, "param", None) is not None and error.param.name == "model":
         data = " --calibration DATA" if _takes_data(command) else ""
         return f"Give the ONNX network: trt-bisect {command.name} NETWORK.onnx{data}"
@@ -60,12 +60,16 @@ def _takes_data(command: TyperCommand) -> bool:
     return any(each.name == "calibration" for each in command.params)
 
 
-def _for_extra(command: TyperCommand, context: Any, given: list[str]) -> str:
-    """Returns a sentence on arguments that are too many: data without its option, or a pattern without quotes."""
-    _, extra, _ = command.make_parser(context).parse_args(list(given))
-    is_data = len(extra) == 1 and Path(extra[0]).exists() and not extra[0].endswith(".onnx")
-    if is_data and _takes_data(command) and "--calibration" not in given:
+def _too_many(command: TyperCommand, given: list[str], extra: list[str]) -> BadInput:
+    """Returns the error on arguments that are too many: data without its option, or names that the shell expanded."""
+    rest = f" and {len(extra) - _NAMED} more" if len(extra) > _NAMED else ""
+    problem = f"Too many arguments: {', '.join(extra[:_NAMED])}{rest}."
+    folders = {Path(each).parent for each in extra}
+    if not all(Path(each).exists() for each in extra) or extra[0].endswith(".onnx"):
+        remedy = "An option takes one value. Repeat an option that takes several, and quote names with * or spaces."
+        return BadInput(problem, remedy)
+    if len(extra) == 1 and _takes_data(command) and "--calibration" not in given:
         others = [word for word in given if word != extra[0]]
         line = ["trt-bisect", str(command.name), *others, "--calibration", extra[0]]
-        return f"Data stand after an option: {shlex.join(line)}"
-    return "An option takes one value; repeat the option for more, and put names with * or spaces in quotes."
+        return BadInput(problem, f"Data stand after an option: {shlex.join(line)}")
+    return BadInput(problem, f"Give the folder of the files instead of each: {shlex.quote(str(folders.pop()))}")
