@@ -12,7 +12,7 @@ from trt_bisect.analyzer.structure.qdq import pairs_of
 from trt_bisect.analyzer.structure.roundings import TensorRounding, tensor_roundings
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.fault import refusing_invalid
-from trt_bisect.model.file import read_model
+from trt_bisect.model.file import Weights, read_model
 from trt_bisect.model.network import load_network
 from trt_bisect.results.check import CheckReport
 
@@ -33,7 +33,7 @@ def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport
     """
     path = Path(model)
     with refusing_invalid(path):
-        report = _report_on(read_model(path), str(path))
+        report = _report_on(*read_model(path), str(path))
     if output is not None:
         report.save(output)
     return report
@@ -47,8 +47,8 @@ def _tensors(source: str) -> tuple[tuple[TensorRounding, ...], str]:
         return (), error.problem
 
 
-def _report_on(model: onnx.ModelProto, source: str) -> CheckReport:
-    graph = FileGraph.of(model, source)
+def _report_on(model: onnx.ModelProto, weights: Weights, source: str) -> CheckReport:
+    graph = FileGraph.of(model, source, weights)
     tensors, unread = _tensors(source)
     return CheckReport(
         model=source,

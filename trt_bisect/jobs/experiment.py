@@ -27,6 +27,7 @@ class Experiment:
     Attributes:
         network: its unusable layers kept high, its shapes those on the first input.
         feeds: the inputs that are judged together.
+        references: the outputs of the reference for them.
         about: what the report says of them.
         data: what the ranges come from, if that was data.
         more: all data given: a recipe has to hold on all its samples.
@@ -43,6 +44,7 @@ class Experiment:
     network: Network
     ranges: Ranges
     feeds: list[Feeds]
+    references: Sequence[Outputs]
     about: dict[str, Any]
     builder: Builder
     rule: Rule

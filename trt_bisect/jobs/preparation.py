@@ -127,6 +127,7 @@ class Preparation:
                 network=self.network,
                 ranges=ranges,
                 feeds=feeds,
+                references=reference,
                 about=about,
                 builder=builder,
                 rule=rule,

@@ -8,6 +8,7 @@ external, in a file named ``MEMORY`` that does not exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from onnx import TensorProto, external_data_helper, numpy_helper
 
 from trt_bisect.data.file_kinds import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.wire import read_without_weights, write_with_weights
 
 MEMORY = "weights.bin"
 """The external-data location of detached weights."""
@@ -25,14 +27,17 @@ DETACH_FROM_BYTES = 1024
 INLINE_UNTIL_BYTES = 1_500_000_000
 """Weights of this many bytes or more are written to a separate file: protobuf holds at most 2 GB."""
 
-_DETACHABLE = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT8, TensorProto.UINT8}
-_DETACHABLE |= {TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
+_DETACHABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT8})
+_DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
 
 Weights = dict[str, np.ndarray]
 
 
-def read_model(path: Path) -> onnx.ModelProto:
+def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
     """Reads a network and its external data.
+
+    Returns:
+        The network, and its large weights, which are detached.
 
     Raises:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
@@ -43,7 +48,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     if kind not in ("", ONNX):
         raise BadInput(f"'{path}' is {kind}, not an ONNX network.", remedy_of(kind) or "Give an .onnx file.")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model, weights = _parsed(path)
     except (DecodeError, ValueError, OSError) as error:
         raise _not_onnx(path, str(error)) from error
     if not model.graph.node and not model.graph.output:
@@ -51,18 +56,40 @@ def read_model(path: Path) -> onnx.ModelProto:
     if any(isinstance(text, bytes) for node in model.graph.node for text in _texts(node)):
         raise _not_onnx(path, "a node's name is not UTF-8 text")
     try:
+        for tensor in model.graph.initializer:
+            if _load_external(tensor, path) and _bytes_to_detach(tensor):
+                weights[tensor.name] = numpy_helper.to_array(tensor)
+                tensor.ClearField("raw_data")
         for tensor in _all_tensors(model):
-            if external_data_helper.uses_external_data(tensor):
-                _check_inside(path, tensor)
-                external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
-                tensor.data_location = TensorProto.DEFAULT
-                del tensor.external_data[:]
+            _load_external(tensor, path)
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
         raise BadInput(
             f"The external data of '{path}' cannot be read: {first_line(error)}",
             "Keep the data files that were exported with the network in its folder, as files, not as links.",
         ) from error
-    return model
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            set_external(tensor, weights[tensor.name].nbytes)
+    return model, weights | detach_weights(model)
+
+
+def _load_external(tensor: TensorProto, path: Path) -> bool:
+    """Reads the external data of a tensor of the file ``path`` into it; returns false if it has none."""
+    if not external_data_helper.uses_external_data(tensor):
+        return False
+    _check_inside(path, tensor)
+    external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+    return True
+
+
+def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:
+    """The network in a file, and its large weights as far as they could be left out of it."""
+    if path.suffix == ".onnx":
+        with suppress(DecodeError, ValueError, OSError):
+            return read_without_weights(path, DETACH_FROM_BYTES, _DETACHABLE)
+    return onnx.load(str(path), load_external_data=False), {}
 
 
 def _no_file(path: Path) -> BadInput:
@@ -156,13 +183,20 @@ def detach_weights(model: onnx.ModelProto) -> Weights:
     """Removes the large weights of the main graph from ``model``, in place, and returns them by name."""
     weights: Weights = {}
     for tensor in model.graph.initializer:
-        if tensor.data_type in _DETACHABLE and tensor.data_location != TensorProto.EXTERNAL:
-            count = int(np.prod(tensor.dims, dtype=np.int64))
-            array_bytes = count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-            if array_bytes >= DETACH_FROM_BYTES:
-                weights[tensor.name] = numpy_helper.to_array(tensor)
-                set_external(tensor, array_bytes)
+        size = _bytes_to_detach(tensor)
+        if size:
+            weights[tensor.name] = numpy_helper.to_array(tensor)
+            set_external(tensor, size)
     return weights
+
+
+def _bytes_to_detach(tensor: TensorProto) -> int:
+    """The size of an initializer that is detached; 0 for one that stays in the graph."""
+    if tensor.data_type not in _DETACHABLE or tensor.data_location == TensorProto.EXTERNAL:
+        return 0
+    count = int(np.prod(tensor.dims, dtype=np.int64))
+    size = count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return size if size >= DETACH_FROM_BYTES else 0
 
 
 def set_external(tensor: TensorProto, size: int, location: str = MEMORY, offset: int = 0) -> None:
@@ -201,7 +235,8 @@ def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], pat
     """
     inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
     if inline_bytes < INLINE_UNTIL_BYTES:
-        path.write_bytes(attach_weights(skeleton, weights).SerializeToString())
+        with path.open("wb") as file:
+            write_with_weights(file, skeleton, weights)
         return [path]
     model = onnx.ModelProto()
     model.CopyFrom(skeleton)

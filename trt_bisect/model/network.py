@@ -31,6 +31,7 @@ from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.model.surgeon import detached_in
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
@@ -185,6 +186,13 @@ class Network:
             )
         )
 
+    @property
+    def unscaled(self) -> tuple[str, ...]:
+        """The activations that a layer rounds which may be low, and whose scale the user did not give."""
+        low = (k for k in self.quantizable if (fixed := self.layers[k].fixed) is None or fixed.needs_scale)
+        read = {rounding.tensor for k in low for rounding in self.layers[k].roundings}
+        return tuple(name for name in self.rounded_activations if name in read and name not in self.scales)
+
     @cached_property
     def producers(self) -> Mapping[str, Layer]:
         """The layer that computes each tensor."""
@@ -329,22 +337,28 @@ def load_network(
         BadInput: the file or a shape cannot be used.
     """
     with refusing_invalid(Path(path)):
-        return _prepared(read_model(Path(path)), shapes or {}, str(path), part, low, base)
+        return _prepared(*read_model(Path(path)), shapes or {}, str(path), part, low, base)
 
 
 def _prepared(
-    model: onnx.ModelProto, shapes: Shapes, source: str, part: str, low: LowPrecision, base: Precision | None
+    model: onnx.ModelProto,
+    weights: Weights,
+    shapes: Shapes,
+    source: str,
+    part: str,
+    low: LowPrecision,
+    base: Precision | None,
 ) -> Network:
     dropped = drop_odd_outputs(model.graph, source)
     refuse_other_pairs(model.graph, source)
-    graph, cut = prepare(model, shapes, source, part, low.oldest_opset(base))
+    graph, cut = prepare(model, weights, shapes, source, part, low.oldest_opset(base))
     refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = low_of_pairs(pairs, low, source)
     in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
     in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
     skeleton = _export(graph, source)
-    weights = detach_weights(skeleton)
+    weights = detached_in(graph) | detach_weights(skeleton)
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     if in_type is not None:

@@ -20,7 +20,8 @@ from onnx import helper, inliner, numpy_helper, shape_inference, version_convert
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import attach_weights, detach_weights, subgraphs_of_attribute
+from trt_bisect.model.file import subgraphs_of_attribute
+from trt_bisect.model.surgeon import bodies_of, import_detached
 from trt_bisect.model.unknown_ops import BEFORE, Cut, add_types, cut_around
 
 MIN_OPSET = 11
@@ -37,12 +38,18 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def prepare(
-    model: onnx.ModelProto, shapes: Shapes, source: str, part: str = BEFORE, opset: int = 0
+    model: onnx.ModelProto,
+    weights: Mapping[str, np.ndarray],
+    shapes: Shapes,
+    source: str,
+    part: str = BEFORE,
+    opset: int = 0,
 ) -> tuple[gs.Graph, Cut | None]:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
         model: as read from the file; it is changed and must not be used again.
+        weights: those that are detached from it. In the graph, ``model.surgeon`` keeps them apart.
         shapes: fixed shapes of inputs, by name.
         source: the file's name, for messages.
         part: that is kept where ONNX Runtime cannot run a node, see ``model.unknown_ops``.
@@ -54,7 +61,6 @@ def prepare(
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
-    weights = detach_weights(model)
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)
@@ -67,7 +73,7 @@ def prepare(
     model = infer_shapes(model)
     G_LOGGER.severity = logging.ERROR
     onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
-    graph = gs.import_onnx(attach_weights(model, weights))
+    graph = import_detached(model, weights)
     _use_numpy_types(graph)
     if not _is_sorted(graph):
         graph.toposort()
@@ -287,12 +293,6 @@ def _is_identity(node: gs.Node) -> bool:
 
 def _leaves_a_body(graph: gs.Graph, tensor: gs.Tensor) -> bool:
     return any(tensor in body.outputs for body in bodies_of(graph))
-
-
-def bodies_of(graph: gs.Graph) -> list[gs.Graph]:
-    """The bodies inside a graph, those inside them too."""
-    inside = [value for node in graph.nodes for value in node.attrs.values() if isinstance(value, gs.Graph)]
-    return inside + [deeper for body in inside for deeper in bodies_of(body)]
 
 
 def tensor_names(graph: gs.Graph) -> set[str]:

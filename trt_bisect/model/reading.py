@@ -14,7 +14,7 @@ from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.file import INLINE_UNTIL_BYTES, detach_weights, read_model
+from trt_bisect.model.file import INLINE_UNTIL_BYTES, read_model
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import with_outputs
@@ -143,8 +143,7 @@ def _comparisons(network: Network) -> Iterator[_Comparison]:
     there = network.has_file and Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
         return
-    model = read_model(Path(network.source))
-    apart = detach_weights(model)
+    model, apart = read_model(Path(network.source))
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)

@@ -44,14 +44,16 @@ class FileGraph:
     weights: Weights
 
     @classmethod
-    def of(cls, model: onnx.ModelProto, source: str) -> FileGraph:
-        """Returns the graph of a model that was read from ``source``. The model must not be used afterwards.
+    def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
+        """Returns the graph of a model that was read from ``source``, with the weights detached then.
+
+        The model must not be used afterwards.
 
         Raises:
             BadInput: the nodes form a cycle.
         """
         use_default_domain(model)
-        weights = detach_weights(model)
+        weights = {**(weights or {}), **detach_weights(model)}
         model = inline_functions(model)
         name_nodes(model.graph)
         _sort(model.graph, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class AnswerInputs:
 
 @contextmanager
 def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[AnswerInputs]:
-    """Runs FP32 on all inputs given.
+    """Runs FP32 on all inputs given that it was not run on before.
 
     Args:
         preparation: that ``experiment`` belongs to.
@@ -48,7 +48,9 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
     with Spill(preparation.options.memory_bytes // 2) as spill:
         feeds, labels = _distinct(experiment, spill)
         preparation.progress.stage("FP32 on all inputs", len(feeds))
-        given = GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)
+        known = experiment.references
+        references = [*known, *_references(preparation, experiment, feeds[len(known) :], spill)]
+        given = GivenInputs(feeds, references, labels)
         counting = _counting(experiment, given)
         give_back_arena()
         yield AnswerInputs(given, counting, tuple(range(len(experiment.feeds))), spill)
@@ -72,9 +74,11 @@ def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[s
 
 
 def _references(
-    preparation: Preparation, experiment: Experiment, feeds: Iterable[Feeds], spill: Spill
+    preparation: Preparation, experiment: Experiment, feeds: Sequence[Feeds], spill: Spill
 ) -> list[Outputs]:
     references: list[Outputs] = []
+    if not feeds:
+        return references
     with preparation.reference_engine(experiment.builder) as engine:
         for place, sample in enumerate(feeds):
             preparation.progress.step(f"input {place}")

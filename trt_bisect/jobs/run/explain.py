@@ -21,19 +21,18 @@ from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.staged import name_of
 from trt_bisect.errors import first_line
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
-from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.jobs.recipe_of import cache_version
 from trt_bisect.jobs.run.range_faults import range_advice
 from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
+from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
@@ -231,23 +230,6 @@ def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTen
         if each.compared.origin.layer:
             by_layer.setdefault(each.compared.origin.layer, []).append(each)
     return by_layer
-
-
-def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
-    """Returns the run as suggested commands repeat it."""
-    flags = repeated(options)
-    return Setting(
-        model=experiment.network.source,
-        calibration=flags.get("--calibration", ("",))[0],
-        has_data=experiment.data is not None,
-        calibrator=experiment.ranges.origin,
-        has_pairs=experiment.network.has_pairs,
-        high=experiment.whole.high,
-        low=experiment.network.low.precision,
-        folder=name_of(options.output),
-        options=flags,
-        recover_options=repeated(options, RecoverOptions),
-    )
 
 
 def _advice(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.evaluator.branch import BranchEvaluator
@@ -37,15 +35,15 @@ def _broken_off(experiment: Experiment) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
-def verdict(answering: AnswerSearch, command: str = "") -> tuple[Report, Measured, Answer]:
+def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Measured, Answer]:
     """The culprits, the recipe, and all that was measured on the way; the trials behind it; the answer.
 
     Args:
         answering: searches the answer, on all inputs.
-        command: that asked for it.
+        announced: the manifest that was written before.
     """
     preparation, experiment = answering.plans.preparation, answering.choose_ranges()
-    asked = announced(preparation, experiment, command)
+    asked = announce(preparation, experiment, announced.blank.command, announced)
     names = [layer.name for layer in experiment.network.layers]
     curve = search(
         asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
@@ -94,22 +92,22 @@ def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
     }
 
 
-def write_graph(folder: Path | None, experiment: Experiment) -> dict[str, Any]:
-    """Returns the network's graph with the scales of its tensors; writes it if there is a folder."""
-    graph = network_facts(experiment.network, experiment.ranges.scales)
-    if folder is not None:
-        write_json(folder / NETWORK, graph)
-    return graph
-
-
-def announced(preparation: Preparation, experiment: Experiment, command: str) -> RunManifest:
+def announce(
+    preparation: Preparation, experiment: Experiment, command: str, before: RunManifest | None = None
+) -> RunManifest:
     """Writes what ``view`` shows of a run before its report: the graph and the manifest; returns the manifest.
 
-    It is called before anything is measured, and again when other ranges are chosen.
+    It is called before anything is measured, and again when ranges are chosen.
+
+    Args:
+        preparation: of the run.
+        experiment: with the ranges.
+        command: that asked for the run.
+        before: the manifest that was written before; nothing is written if it still holds.
     """
     manifest = _asked(preparation, experiment, command)
-    if preparation.folder is not None:
-        write_graph(preparation.folder, experiment)
+    if preparation.folder is not None and manifest != before:
+        write_json(preparation.folder / NETWORK, network_facts(experiment.network, experiment.ranges.scales))
         manifest.save(preparation.folder)
     return manifest
 

@@ -12,17 +12,19 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy
-from trt_bisect.jobs.answer.answer import answer_search
+from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.jobs.run.explain import explained, setting_of
-from trt_bisect.jobs.run.find_culprits import announced, verdict, write_graph
+from trt_bisect.jobs.run.find_culprits import announce, verdict
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
+from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.report.tensorboard.board import open_board
-from trt_bisect.report.tensorboard.run_logs import write_run
+from trt_bisect.results.network_graph import network_facts
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import TOO_DEAR, accuracy_line
@@ -81,12 +83,12 @@ def run_with(
         preparation = Preparation(options, network, folder, shown)
         with ExitStack() as stack:
             first = stack.enter_context(preparation.opened(options.calibration, options.inputs, options.dataset))
-            announced(preparation, first, command)
+            manifest = announce(preparation, first, command)
             refuse_tensors(options, folder, first.builder.engine)
             accuracy = asked_accuracy(preparation, first, options)
             fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
             answering = stack.enter_context(answer_search(preparation, first))
-            found, measured, answer = verdict(answering, command)
+            found, measured, answer = verdict(answering, manifest)
             experiment = answer.experiment
             following = (
                 "" if folder is None else _next_command(found, setting_of(experiment, asked or options), options)
@@ -94,17 +96,28 @@ def run_with(
             if accuracy is not None and fp32 is not None:
                 shown.stage("Measuring the accuracy", None)
                 found = _with_accuracy(found, accuracies(accuracy, fp32, answer))
-            report = replace(found, graph=write_graph(folder, experiment), next_command=following)
-            if folder is not None:
-                report.save(folder)
-                report = replace(report, notes=(*report.notes, *save_tensors(options, answer, folder, shown)))
-            report = explained(answering.plans, answer, report, asked or options)
-        report = _save_with_peak(report, folder)
+            graph = network_facts(experiment.network, experiment.ranges.scales)
+            saved = _save_with_peak(replace(found, graph=graph, next_command=following), folder, with_recipe=True)
+            notes = [] if folder is None else save_tensors(options, answer, folder, shown)
+            report = replace(saved, notes=(*saved.notes, *notes)) if notes else saved
+            if options.explain != EXPLAIN_NOTHING:
+                report = _explained(answering, answer, report, asked or options)
+        if report is not saved:
+            report = _save_with_peak(report, folder)
         if board is not None:
+            from trt_bisect.report.tensorboard.run_logs import write_run
+
             scales, feeds, rule = experiment.ranges.scales, experiment.feeds, experiment.rule
             write_run(board, experiment.network, scales, feeds, rule, measured, report, shown, options.memory_bytes)
             report = _save_with_peak(report, folder)
     return report
+
+
+def _explained(answering: AnswerSearch, answer: Answer, report: Report, options: RunOptions) -> Report:
+    """Does what ``explained`` does, which is imported here: a run without an explanation starts sooner."""
+    from trt_bisect.jobs.run.explain import explained
+
+    return explained(answering.plans, answer, report, options)
 
 
 def _with_accuracy(report: Report, accuracy: Mapping[str, float | None]) -> Report:
@@ -122,9 +135,15 @@ def _next_command(report: Report, setting: Setting, options: RunOptions) -> str:
     return (using_recipe(setting, report.typing) if pays else recovering(setting)).text
 
 
-def _save_with_peak(report: Report, folder: Path | None) -> Report:
-    """Returns ``report`` with the peak memory of this process up to now, and saves it if there is a folder."""
+def _save_with_peak(report: Report, folder: Path | None, *, with_recipe: bool = False) -> Report:
+    """Returns ``report`` with the peak memory of this process up to now, and saves it if there is a folder.
+
+    Args:
+        report: of the run.
+        folder: of the run.
+        with_recipe: the recipe's files and the graph are written too.
+    """
     report = replace(report, peak_bytes=peak_bytes())
     if folder is not None:
-        replace(report, files=None, graph=None).save(folder)
+        (report if with_recipe else replace(report, files=None, graph=None)).save(folder)
     return report

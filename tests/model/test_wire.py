@@ -1,0 +1,149 @@
+"""ONNX files are read and written without copies of their weights, and hold what ``onnx`` reads from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import convert_model_to_external_data
+
+from trt_bisect.errors import BadInput
+from trt_bisect.model.file import attach_weights, read_model, save_model
+from trt_bisect.model.network import load_network
+
+RANDOM = np.random.default_rng(5)
+LARGE = RANDOM.normal(0, 1, (24, 24)).astype(np.float32)
+
+
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def model_of(nodes: list[onnx.NodeProto], constants: list[TensorProto], **more: object) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", [value("x", ["n", 24])], [value("y", ["n", 24])], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, **more)
+
+
+def mixed() -> onnx.ModelProto:
+    """Weights in ``raw_data`` and in lists, large and small ones, and fields before and after the graph."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "raw"], ["a"], "first"),
+        helper.make_node("MatMul", ["a", "listed"], ["b"], "second"),
+        helper.make_node("Add", ["b", "small"], ["y"], "last"),
+    ]
+    listed = helper.make_tensor("listed", TensorProto.FLOAT, LARGE.shape, LARGE.ravel().tolist())
+    small = numpy_helper.from_array(LARGE[0], "small")
+    small.doc_string = "kept"
+    constants = [numpy_helper.from_array(LARGE, "raw"), listed, small]
+    return model_of(nodes, constants, producer_name="test", doc_string="text")
+
+
+def test_a_file_is_read_as_onnx_reads_it(tmp_path):
+    path = tmp_path / "mixed.onnx"
+    onnx.save(mixed(), str(path))
+    model, weights = read_model(path)
+    assert set(weights) == {"raw", "listed"}
+    assert all(array.dtype == np.float32 and array.flags.aligned for array in weights.values())
+    read, expected = attach_weights(model, weights), onnx.load(str(path))
+    for one, other in zip(read.graph.initializer, expected.graph.initializer, strict=True):
+        np.testing.assert_array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
+    for each in (read, expected):
+        each.graph.ClearField("initializer")
+    assert read == expected
+
+
+def test_a_truncated_file_is_refused_where_onnx_refuses_it(tmp_path):
+    whole = mixed().SerializeToString()
+    path = tmp_path / "cut.onnx"
+    read = 0
+    for size in range(1, len(whole), 61):
+        path.write_bytes(whole[:size])
+        try:
+            onnx.load_from_string(whole[:size])
+        except Exception:
+            with pytest.raises(BadInput):
+                read_model(path)
+        else:
+            read += 1
+    assert read < len(whole) // 61
+
+
+def test_a_written_file_holds_what_protobuf_would_write(tmp_path):
+    model, weights = mixed(), {"raw": LARGE.T, "listed": LARGE}
+    onnx.save(model, str(tmp_path / "first.onnx"))
+    skeleton, _ = read_model(tmp_path / "first.onnx")
+    path = tmp_path / "written.onnx"
+    save_model(skeleton, weights, path)
+    assert onnx.load(str(path)) == attach_weights(skeleton, weights)
+    x = RANDOM.normal(0, 1, (3, 24)).astype(np.float32)
+    (found,) = ort.InferenceSession(str(path)).run(None, {"x": x})
+    np.testing.assert_allclose(found, x @ LARGE.T @ LARGE + LARGE[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.BOOL])
+def test_weights_of_every_type_are_written(kind, tmp_path):
+    values = LARGE.astype(helper.tensor_dtype_to_np_dtype(kind))
+    skeleton = model_of([helper.make_node("Identity", ["x"], ["y"], "same")], [])
+    tensor = skeleton.graph.initializer.add(name="w", dims=values.shape, data_type=kind)
+    tensor.data_location = TensorProto.EXTERNAL
+    save_model(skeleton, {"w": values}, tmp_path / "typed.onnx")
+    (read,) = onnx.load(str(tmp_path / "typed.onnx")).graph.initializer
+    assert read.data_type == kind
+    np.testing.assert_array_equal(numpy_helper.to_array(read).astype(np.float32), values.astype(np.float32))
+
+
+def test_external_data_is_read(tmp_path):
+    model = mixed()
+    expected = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=16)
+    path = tmp_path / "apart.onnx"
+    onnx.save(model, str(path))
+    _, weights = read_model(path)
+    for name in ("raw", "listed"):
+        np.testing.assert_array_equal(weights[name], expected[name])
+    x = RANDOM.normal(0, 1, (1, 24)).astype(np.float32)
+    loaded = load_network(path)
+    np.testing.assert_array_equal(loaded.constant("small"), expected["small"])
+    save_model(loaded.skeleton, loaded.weights, tmp_path / "whole.onnx")
+    runs = [ort.InferenceSession(str(each)).run(None, {"x": x})[0] for each in (path, tmp_path / "whole.onnx")]
+    np.testing.assert_array_equal(*runs)
+
+
+def test_weights_that_preparing_needs_are_there(tmp_path):
+    """Weights that are turned and gathered while constants are folded, that a branch reads, and that are an output."""
+    branches = {}
+    for name, read in (("then_branch", "inside"), ("else_branch", "turned")):
+        body = helper.make_graph(
+            [helper.make_node("MatMul", ["a", read], [name], f"{name}_node")], name, [], [value(name, ["n", 24])]
+        )
+        branches[name] = body
+    nodes = [
+        helper.make_node("Transpose", ["turned"], ["t"], "turn", perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["a"], "first"),
+        helper.make_node("ReduceSum", ["a"], ["s"], "sum", keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["c"], "compare"),
+        helper.make_node("If", ["c"], ["b"], "branch", **branches),
+        helper.make_node("Shape", ["turned"], ["size"], "shape"),
+        helper.make_node("Gather", ["size", "index"], ["one"], "pick"),
+        helper.make_node("Cast", ["one"], ["number"], "cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["b", "number"], ["d"], "scale"),
+        helper.make_node("MatMul", ["d", "given"], ["y"], "last"),
+    ]
+    constants = [numpy_helper.from_array(LARGE * factor, name) for name, factor in
+                 (("turned", 1), ("inside", 2), ("given", 0.5))]  # fmt: skip
+    constants += [numpy_helper.from_array(np.array(0, np.float32), "zero"),
+                  numpy_helper.from_array(np.array(1, np.int64), "index")]  # fmt: skip
+    model = model_of(nodes, constants)
+    model.graph.output.append(value("given", [24, 24]))
+    path = tmp_path / "folded.onnx"
+    onnx.save(model, str(path))
+    loaded = load_network(path)
+    save_model(loaded.skeleton, loaded.weights, tmp_path / "prepared.onnx")
+    for sign in (1, -1):
+        x = sign * np.abs(RANDOM.normal(0, 1, (2, 24))).astype(np.float32)
+        found, expected = (
+            ort.InferenceSession(str(each)).run(["y"], {"x": x})[0] for each in (tmp_path / "prepared.onnx", path)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,26 @@
+"""The run as the commands repeat it that are suggested to the user."""
+
+from __future__ import annotations
+
+from trt_bisect.data.staged import name_of
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.repeated import repeated
+from trt_bisect.results.remedy_commands import Setting
+
+
+def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
+    """Returns the run as suggested commands repeat it."""
+    flags = repeated(options)
+    return Setting(
+        model=experiment.network.source,
+        calibration=flags.get("--calibration", ("",))[0],
+        has_data=experiment.data is not None,
+        calibrator=experiment.ranges.origin,
+        has_pairs=experiment.network.has_pairs,
+        high=experiment.whole.high,
+        low=experiment.network.low.precision,
+        folder=name_of(options.output),
+        options=flags,
+        recover_options=repeated(options, RecoverOptions),
+    )
