@@ -88,9 +88,11 @@ def _printable(text: str) -> str:
 
 
 def own_fault(error: Exception) -> str:
-    """Returns the message for an unexpected error: its type, the file and line that raised it, and its first line."""
+    """Returns the message for an unexpected error."""
+    return f"an error of trt-bisect itself, {raised(error)}\nPlease report it."
+
+
+def raised(error: Exception) -> str:
+    """Returns the type of an error, the file and line that raised it, and its first line."""
     where = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"an error of trt-bisect itself, {type(error).__name__} at {Path(where.filename).name}:{where.lineno}: "
-        f"{first_line(error)}\nPlease report it."
-    )
+    return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {first_line(error)}"

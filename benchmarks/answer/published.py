@@ -114,11 +114,13 @@ def _ocr_sample(folder: Path) -> None:
     np.savez(folder / "given.npz", **tiles)
 
 
-def row(case: Case, threshold: float) -> dict[str, Any]:
-    """The figures of one network, or the message of the error that ended its run."""
+def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, Any]:
+    """The figures of one network, or the message of the error that ended its run; ``margin`` other than the default."""
     folder = WORK / "published-runs" / case.name
     shutil.rmtree(folder, ignore_errors=True)
     wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime"}
+    if margin is not None:
+        wishes["margin"] = margin
     calibration = str(OCR / "calibration.npz") if not case.unseen else str(case.folder / case.given)
     if case.unseen:
         wishes["validation"] = str(case.folder / case.unseen)

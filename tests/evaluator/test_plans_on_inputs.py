@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import EachInput
+from trt_bisect.evaluator.each_input import EachInput, InputLoss
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.precision import int8_set
@@ -45,7 +45,7 @@ class Invented:
 
 def judge(_, outputs):
     loss = float(outputs["y"])
-    return {"y": OutputFigures({"cosine": 1.0 - loss})}, loss
+    return {"y": OutputFigures({"cosine": 1.0 - loss})}, InputLoss(loss)
 
 
 def evaluator(runner, store=None, **how):
@@ -86,11 +86,29 @@ def test_a_plan_that_cannot_be_built_has_no_loss_and_is_not_tried_again():
     assert [trial.outcome for key, trial in store.trials.items() if key.endswith(PLANS[3].key())] == ["build failed"]
 
 
-def test_together_the_mean_decides():
-    each = evaluator(Invented(), together=True)
-    assert each.losses(PLANS[2:3], range(4)) == [pytest.approx(0.0375)]
-    (loss,) = each.losses(PLANS[1:2], range(4), to_the_end=True)
-    assert loss == pytest.approx(0.53 / 4)
+def judge_items(_, outputs):
+    """On an input with the loss l, 10 things were compared; with the loss 0.3 it is 30."""
+    figures, loss = judge(_, outputs)
+    return figures, InputLoss(loss.share, 30.0 if loss.share == 0.3 else 10.0)
+
+
+def test_together_the_share_of_all_things_decides(tmp_path):
+    expected = dict.fromkeys(range(4), 10.0)
+
+    def made(store):
+        how = {"budget": BUDGET, "runner": Invented(at_once=1), "store": store, "ranges": "ranges"}
+        return EachInput(GIVEN, judge_items, canonical=lambda plan: plan, together=expected, **how)
+
+    with Journal(tmp_path, "key", {}) as journal:
+        each = made(journal)
+        assert each.losses(PLANS[2:3], range(4)) == [pytest.approx(sum(LOSSES[PLANS[2]]) / 4)]
+        (loss,) = each.losses(PLANS[1:2], range(4), to_the_end=True)
+        assert LOSSES[PLANS[1]].count(0.3) == 1
+        wanted = (0.3 * 30 + sum(one * 10 for one in LOSSES[PLANS[1]] if one != 0.3)) / 60
+        assert loss == pytest.approx(wanted)
+        assert each.without_margin(PLANS[1]) == pytest.approx(wanted)
+    with Journal(tmp_path, "key", {}) as journal:
+        assert made(journal).losses(PLANS[1:2], range(4), to_the_end=True) == [pytest.approx(wanted)]
 
 
 def test_a_resumed_search_asks_in_the_same_order_and_runs_nothing_again(tmp_path):

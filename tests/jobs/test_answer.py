@@ -206,7 +206,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     path, data = two_kinds
 
     def missed(plans, plan, ranges):
-        return dict.fromkeys(plans.inputs.counting, 0.5)
+        return 0.5, dict.fromkeys(plans.inputs.counting, 0.5)
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
     found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
@@ -248,3 +248,16 @@ def test_of_few_inputs_all_of_the_loss_may_be_used(narrow):
     few = {"x": data["x"][:19]}
     report = trt_bisect.run(path, few, threshold=0.9998, calibrator="minmax", **HOW)
     assert (report.answer.margin, report.answer.spared) == (0.0, 0)
+
+
+def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(tmp_path):
+    planted = MISLEADING["absorbed_drop"]()
+    losses = every_plan(planted, tmp_path).losses
+    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, **HOW)
+    half = found.answer.half_gain
+    assert found.answer.cost > 0.5 >= half.cost > 0.0
+    assert half.similarity == pytest.approx(1.0 - losses[frozenset(half.high)], abs=1e-6)
+    assert half.similarity < 0.99999
+    assert f"{100 * half.similarity:.2f}"[:4] in found.summary.partition("TOO EXPENSIVE")[2]
+    assert trt_bisect.Report.from_json(found.to_json()).answer == found.answer

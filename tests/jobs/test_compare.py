@@ -9,17 +9,13 @@ import tracemalloc
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from polygraphy.comparator import IterationResult, RunResults
 
 import trt_bisect
 from tests.support import networks
 from tests.support.compared import tensors_of
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.saved_tensors import match_names
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
@@ -233,7 +229,7 @@ def test_the_healthy_lenet(lenet):
     assert found.tensors[-1].figures.cosine > 0.999
 
 
-def test_layers_left_high(lenet, tmp_path):
+def test_layers_left_high(lenet):
     digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
     given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
     high = trt_bisect.compare(*given, high=["ip2"])
@@ -241,16 +237,12 @@ def test_layers_left_high(lenet, tmp_path):
     assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
     ip2 = next(row for row in high.weights if row.origin.layer == "ip2")
     assert (ip2.origin.quantized_dtype, ip2.origin.int8_op_type, ip2.figures.cosine) == ("", ip2.origin.op_type, 1.0)
-    trt_bisect.run(*given, engine="onnxruntime", output=tmp_path / "run")
-    for recipe in (tmp_path / "run", tmp_path / "run/recipe", tmp_path / "run/recipe/plan.json"):
-        by_recipe = trt_bisect.compare(*given, recipe=recipe)
-        assert [row.record() for row in by_recipe.tensors] == [row.record() for row in high.tensors]
 
 
 @pytest.mark.slow
 def test_a_real_network(ocr, ocr_ranges, tmp_path):
     with np.load(ocr / "inputs.npz") as archive:
-        inputs = {name: archive[name][:1, :, :128, :128] for name in archive.files}
+        inputs = {name: archive[name][:1, :, 32:96, 32:96] for name in archive.files}
     found = trt_bisect.compare(ocr / "network.onnx", ocr_ranges, inputs, output=tmp_path)
     network = trt_bisect.load_network(ocr / "network.onnx")
     assert len(found.tensors) == 1 + len(network.layers)
@@ -295,89 +287,6 @@ def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented)
     for one, other in zip(parts.tensors, whole.tensors, strict=True):
         assert one.figures.sqnr == pytest.approx(other.figures.sqnr, abs=0.1)
         assert (one.fp32.count, one.int8.count) == (other.fp32.count, other.int8.count)
-
-
-@pytest.fixture
-def dumps(tmp_path):
-    """Two runs of two inferences, in memory, with one tensor named otherwise and one in the first run alone."""
-    random = np.random.default_rng(1)
-    fp32 = [{"a": random.normal(0, 1, (1, 4)), "/b/Out:0": random.normal(0, 1, (1, 3)), "c": np.ones(2)} for _ in "12"]
-    fp32 = [{name: values.astype(np.float32) for name, values in run.items()} for run in fp32]
-    int8 = [{"a": run["a"] + np.float32(0.1), "b_out": run["/b/Out:0"] * np.float32(2)} for run in fp32]
-    return fp32, int8
-
-
-def save_polygraphy(path, *runners):
-    results = RunResults()
-    for name, runs in runners:
-        results.add([IterationResult(run, runner_name=name) for run in runs], runner_name=name)
-    results.save(str(path))
-
-
-def check_dumps(found, dumps):
-    fp32, int8 = dumps
-    assert (found.arithmetic, found.samples) == ("saved", 2)
-    rows = {row.origin.tensor: row for row in found.tensors}
-    assert set(rows) == {"a", "/b/Out:0"}
-    difference = np.concatenate([i["a"].astype(np.float64) - f["a"] for f, i in zip(fp32, int8, strict=True)])
-    assert rows["a"].figures.mse == pytest.approx(np.mean(difference**2))
-    assert rows["/b/Out:0"].int8.max == max(run["b_out"].max() for run in int8)
-    assert found.notes == ("in the FP32 run only (1): 'c'",)
-
-
-def test_two_runs_saved_by_polygraphy(command, dumps, tmp_path):
-    save_polygraphy(tmp_path / "fp32.json", ("ort", dumps[0]))
-    save_polygraphy(tmp_path / "int8.json", ("trt", dumps[1]))
-    check_dumps(trt_bisect.compare(fp32=tmp_path / "fp32.json", int8=tmp_path / "int8.json"), dumps)
-    save_polygraphy(tmp_path / "both.json", ("ort", dumps[0]), ("trt", dumps[1]))
-    check_dumps(trt_bisect.compare(fp32=tmp_path / "both.json", int8=tmp_path / "both.json"), dumps)
-    code, out, _ = command("compare", "--fp32", tmp_path / "fp32.json", "--int8", tmp_path / "int8.json")
-    assert code == 0
-    assert "/b/Out:0" in out
-
-
-def test_two_folders_of_npz(dumps, tmp_path):
-    for run, inferences in zip(("fp32", "int8"), dumps, strict=True):
-        (tmp_path / run).mkdir()
-        for place, tensors in enumerate(inferences):
-            with (tmp_path / run / f"{place}.npz").open("wb") as file:
-                np.savez(file, **{name.replace("/", "|"): values for name, values in tensors.items()})
-    found = trt_bisect.compare(fp32=tmp_path / "fp32", int8=tmp_path / "int8")
-    assert [row.origin.tensor for row in found.tensors] == ["a", "|b|Out:0"]
-
-
-def test_saved_runs_get_layers_and_scales_from_the_network(tmp_path):
-    model = networks.chain()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model, 1)
-    network = trt_bisect.load_network(path)
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs))
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-    for run, chosen in (("fp32", ()), ("int8", network.quantizable)):
-        tensors = tensors_of(writer.write(int8_set(len(network.layers), chosen)), network, feeds)
-        np.savez(tmp_path / f"{run}.npz", **{name: values[0] for name, values in tensors.items()})
-    saved = {"fp32": tmp_path / "fp32.npz", "int8": tmp_path / "int8.npz"}
-    emulated = trt_bisect.compare(path, ranges, feeds)
-    figures = {row.origin.tensor: row.figures for row in emulated.tensors}
-    found = trt_bisect.compare(path, ranges, **saved)
-    assert len(found.tensors) == len(network.layers)
-    assert all(row.origin.layer and row.figures == figures[row.origin.tensor] for row in found.tensors)
-    assert [row.scale for row in found.tensors] == [row.scale for row in emulated.tensors[1:]]
-    assert len(found.weights) == len(emulated.weights)
-    without = trt_bisect.compare(path, **saved)
-    assert {row.scale for row in without.tensors} == {None}
-    assert [row.origin.layer for row in without.tensors] == [row.origin.layer for row in found.tensors]
-
-
-NAMES = st.lists(st.text("abAB_/:01", min_size=1, max_size=5), max_size=8, unique=True)
-
-
-@given(NAMES, NAMES)
-def test_names_are_matched_one_to_one(reference, output):
-    matched = match_names(reference, output)
-    assert len(set(matched.values())) == len(matched)
-    assert set(matched) <= set(reference)
-    assert set(matched.values()) <= set(output)
-    assert all(matched[name] == name for name in set(reference) & set(output))
 
 
 def test_an_engine_that_gives_final_outputs_only_is_said(lenet):

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from trt_bisect.analyzer.tensors import RoundingFigures, Spread
 from trt_bisect.jobs.options.commands import ProfileOptions
 
 
@@ -55,8 +56,10 @@ def test_filters_and_scales(command, lenet, tmp_path):
     assert "conv1" not in out
     record = json.loads((tmp_path / "profile.json").read_text())
     assert {row["layer"] for row in record["tensors"]} == {"ip1", "ip2"}
-    columns = "index layer op_type role slot tensor dtype quantized_dtype scale shape count nonfinite min max mean std"
-    assert list(record["tensors"][0]) == [*columns.split(), "variance", "histogram", "map"]
+    columns = "index layer op_type role slot tensor dtype quantized_dtype scale zero_point shape"
+    spread, rounding = (list(kind.__dataclass_fields__) for kind in (Spread, RoundingFigures))
+    after = [*(f"rounded_{name}" for name in spread), *(f"rounding_{name}" for name in rounding)]
+    assert list(record["tensors"][0]) == [*columns.split(), *spread, *after, "histogram", "map"]
     quantized = {(row["layer"], row["role"]) for row in record["tensors"] if row["scale"] is not None}
     assert quantized == {("ip1", "input"), ("ip1", "weight"), ("ip2", "input"), ("ip2", "weight")}
     with (tmp_path / "profile.csv").open() as file:

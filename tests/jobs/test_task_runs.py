@@ -100,6 +100,16 @@ def test_recover_finds_the_one_layer(given):
     assert found.measured["recipe"] == 1.0
 
 
+def test_images_on_which_both_find_nothing_count_neither_as_held_nor_as_missed(given, random):
+    model, data = given
+    empty = [{"x": x} for x in images(random, (0, 0))]
+    found = trt_bisect.run(model, data, inputs=[*empty, *data], task="detect", **JUDGED)
+    assert (found.culprits, found.recipe["meets"]) == (("second",), True)
+    assert (found.answer.given.inputs, found.answer.given.holds) == (len(SQUARES), len(SQUARES))
+    assert found.answer.given.worst == 1.0
+    assert set(found.answer.settings.values()) == {1.0}
+
+
 def test_the_worst_input_is_that_of_the_least_agreement_and_then_of_the_least_cosine(given, random):
     """Nothing is lost on an image without squares; of those on which all is lost, most squares cost most cosine."""
     model, data = given

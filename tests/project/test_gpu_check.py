@@ -1,37 +1,25 @@
-"""tools/gpu_check without a GPU: what needs none, and its checks on stand-ins, so that no GPU time is lost on them."""
+"""``tools/gpu_check``: how a check ends, what is recorded, and the calls that carry it to a GPU."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import itertools
 import json
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
+import bench
+import calls
+import measures
 import numpy as np
+import plan_checks
 import pytest
+import rehearse
 
+from tests.support.gpu_tool import TOOL, failed
 from trt_bisect.builder.gpu import find_gpu
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_build import Serialized
-from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.errors import EngineUnavailable
-
-TOOL = Path(__file__).parents[2] / "tools" / "gpu_check"
-sys.path.append(str(TOOL))
-
-import basic_checks  # noqa: E402
-import bench  # noqa: E402
-import calls  # noqa: E402
-import fault_checks  # noqa: E402
-import measures  # noqa: E402
-import plan_checks  # noqa: E402
-import rehearse  # noqa: E402
-import subjects  # noqa: E402
 
 
 def has_gpu():
@@ -39,28 +27,6 @@ def has_gpu():
         return bool(find_gpu())
     except EngineUnavailable:
         return False
-
-
-@pytest.fixture(scope="module")
-def command():
-    spec = importlib.util.spec_from_file_location("gpu_check_main", TOOL / "__main__.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def make_bench(tmp_path):
-    def make(engine="onnxruntime"):
-        folder = tmp_path / "work"
-        folder.mkdir()
-        return bench.Experiment(engine, folder, tmp_path / "results.json", gpu=True)
-
-    return make
-
-
-def failed(made):
-    return [expectation.what for expectation in made.expectations if not expectation.holds]
 
 
 @pytest.mark.slow
@@ -94,12 +60,12 @@ def test_without_a_gpu_it_runs_what_needs_none(tmp_path):
     assert done.stdout.splitlines()[0].split()[:3] == ["tensorrt-rtx", "start", "passed"]
 
 
-def test_an_engine_that_is_not_installed_is_no_failure(command, monkeypatch):
+def test_an_engine_that_is_not_installed_is_no_failure(gpu_check, monkeypatch):
     def not_installed(engine):
         raise EngineUnavailable("tensorrt is not installed.", "pip install tensorrt")
 
-    monkeypatch.setattr(command, "import_tensorrt", not_installed)
-    made = command._run_apart(command.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
+    monkeypatch.setattr(gpu_check, "import_tensorrt", not_installed)
+    made = gpu_check._run_apart(gpu_check.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
     assert made["outcome"] == "not here"
     assert "not installed" in made["message"]
 
@@ -112,39 +78,41 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("outcome", SCRIPTS)
-def test_however_a_check_ends_its_words_and_records_are_kept(command, monkeypatch, tmp_path, outcome):
+def test_however_a_check_ends_its_words_and_records_are_kept(gpu_check, monkeypatch, tmp_path, outcome):
     script = tmp_path / "check.py"
     script.write_text(
         "import pathlib, sys\n"
         "folder = pathlib.Path(sys.argv[sys.argv.index('--folder') + 1])\n"
         """(folder / "results.json").write_text('{"expectations": [], "figures": {"seen": 1}}')\n""" + SCRIPTS[outcome]
     )
-    monkeypatch.setattr(command, "__file__", str(script))
+    monkeypatch.setattr(gpu_check, "__file__", str(script))
     seconds = 4.0 if outcome == "timed out" else 60.0
     check = bench.Check("start", "", lambda bench: None, seconds, needs_gpu=False)
-    monkeypatch.setattr(command, "_why_not", lambda engine: "")
-    monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
-    made = command._run_apart(check, "tensorrt", has_gpu=True, left=100)
+    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
+    made = gpu_check._run_apart(check, "tensorrt", has_gpu=True, left=100)
     assert made["outcome"] == outcome
     assert "before" in made["message"]
     assert made["figures"] == {"seen": 1}
 
 
-def test_an_expectation_that_does_not_hold_fails_the_check(command, monkeypatch, tmp_path):
+def test_an_expectation_that_does_not_hold_fails_the_check(gpu_check, monkeypatch, tmp_path):
     recorded = {"expectations": [{"what": "it is near", "holds": False, "said": "0.5"}], "figures": {}}
-    monkeypatch.setattr(command, "_why_not", lambda engine: "")
-    monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
-    monkeypatch.setattr(command, "_ended", lambda *_: ("passed", ""))
-    monkeypatch.setattr(command, "_recorded", lambda folder: recorded)
-    made = command._run_apart(command.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
+    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
+    monkeypatch.setattr(gpu_check, "_ended", lambda *_: ("passed", ""))
+    monkeypatch.setattr(gpu_check, "_recorded", lambda folder: recorded)
+    made = gpu_check._run_apart(gpu_check.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
     assert made["outcome"] == "failed"
-    assert "not: it is near (0.5)" in command._line(made)
+    assert "not: it is near (0.5)" in gpu_check._line(made)
 
 
-def test_checks_for_which_no_time_is_left_are_told(command, monkeypatch):
-    monkeypatch.setattr(command, "_why_not", lambda engine: "")
-    monkeypatch.setattr(command, "choose_typing", lambda engine: "weak")
-    assert command._run_apart(command.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)["outcome"] == "no time left"
+def test_checks_for_which_no_time_is_left_are_told(gpu_check, monkeypatch):
+    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
+    assert (
+        gpu_check._run_apart(gpu_check.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)["outcome"] == "no time left"
+    )
 
 
 def test_records_are_json_whatever_they_hold():
@@ -202,189 +170,6 @@ def test_the_distance_of_emulation_and_engine():
     assert fidelity["largest difference in SQNR, dB"] == pytest.approx(1.0)
 
 
-class StandInEngine(TensorRTEngine):
-    """The emulation, told of as TensorRT's inspector does, its layers fused in pairs."""
-
-    def __init__(self, engine, network):
-        self.serialized = Serialized(b"e" * 2000, ())
-        self.ran, self.messages = {}, ()
-        self._engine, self._told, self._names = engine, engine.ran, [layer.name for layer in network.layers]
-
-    def infer(self, feeds):
-        self.ran = self._told
-        return self._engine.infer(feeds)
-
-    def inspect(self):
-        pairs = [self._names[i : i + 2] for i in range(0, len(self._names), 2)]
-        return json.dumps({"Layers": [{"Name": " + ".join(pair), "LayerType": "kgen"} for pair in pairs]})
-
-    def __exit__(self, *error):
-        return None
-
-
-class StandInBuilder(OnnxRuntimeBuilder):
-    def __init__(self, network, scales, options):
-        super().__init__(network, scales, options)
-        self.network = network
-
-    def build(self, plan):
-        return StandInEngine(super().build(plan), self.network)
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    def maker_of(subject, engine, timing_cache=None):
-        options = subjects.options_for("onnxruntime", timing_cache)
-        return partial(StandInBuilder, subject.network, subject.ranges.scales, options)
-
-    monkeypatch.setattr(subjects, "maker_of", maker_of)
-
-
-@pytest.mark.parametrize("check", [basic_checks.build, basic_checks.int8, basic_checks.clamp, basic_checks.fused])
-def test_basic_checks_pass_on_a_stand_in(make_bench, stand_in, check):
-    made = make_bench()
-    check(made)
-    assert failed(made) == []
-    assert made.expectations
-
-
-def test_fp32_is_compared_with_and_without_tf32(make_bench, stand_in, monkeypatch):
-    class Rounded:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            return None
-
-        def infer(self, feeds):
-            return {"y": np.ones((1, 10), np.float32)}
-
-    monkeypatch.setattr(basic_checks, "_reference_with_tf32", lambda bench, subject: Rounded())
-    made = make_bench()
-    basic_checks.fp32(made)
-    assert failed(made) == []
-    assert made.figures["TF32 would have been noticed"] is True
-
-
-def test_the_reference_with_tf32_is_built_by_tensorrt_rtx(make_bench):
-    pytest.importorskip("tensorrt_rtx_bindings")
-    made = make_bench("tensorrt-rtx")
-    engine = basic_checks._reference_with_tf32(made, subjects.residual(made.folder))
-    assert len(engine.serialized.data) > 2000
-
-
-def test_the_timing_cache_is_asked_for_twice(make_bench, stand_in):
-    made = make_bench()
-    basic_checks.timing_cache(made)
-    assert set(made.figures["seconds"]) == {"first without", "second without", "first with", "second with"}
-    assert "the timing cache is written" in failed(made), "the stand-in writes none"
-
-
-def test_isolation_is_checked_on_a_real_worker(make_bench, stand_in, monkeypatch):
-    monkeypatch.setattr(fault_checks, "HANG_SECONDS", 5.0)
-    made = make_bench()
-    fault_checks.isolation(made)
-    assert failed(made) == []
-    assert [trial["outcome"] for trial in made.figures["trials"]].count("measured") == 3
-
-
-class FakeMemory:
-    """A GPU of 1 GiB."""
-
-    MemoryError = type("MemoryError", (Exception,), {})
-
-    def __init__(self):
-        self.free = 1 << 30
-
-    def mem_get_info(self):
-        return self.free, 1 << 30
-
-    def mem_alloc(self, size):
-        if size > self.free:
-            raise self.MemoryError
-        self.free -= size
-
-        def give_back():
-            self.free += size
-
-        return SimpleNamespace(free=give_back)
-
-
-class FakeDevice:
-    def __init__(self):
-        self.cuda = FakeMemory()
-
-    def current(self):
-        return FakeEnter()
-
-
-class FakeEnter:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *error):
-        return None
-
-
-def test_memory_is_taken_until_little_is_left_and_given_back(make_bench, stand_in, monkeypatch):
-    device = FakeDevice()
-    monkeypatch.setattr(fault_checks, "open_device", lambda: device)
-    made = make_bench()
-    fault_checks.full_gpu(made)
-    assert failed(made) == []
-    assert device.cuda.free == 1 << 30
-    taken = fault_checks._take_all(device)
-    assert device.cuda.free <= 4 << 20
-    assert len(taken) < 40
-
-
-def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatch):
-    monkeypatch.setattr(fault_checks, "BUILDS", 40)
-    device = FakeDevice()
-    monkeypatch.setattr(fault_checks, "open_device", lambda: device)
-    made = make_bench()
-    fault_checks.memory(made)
-    assert failed(made) == []
-    assert made.figures["builds"] == 40
-
-    run = fault_checks._run
-
-    def leak(engine, subject):
-        run(engine, subject)
-        device.cuda.free -= 2 << 20
-
-    monkeypatch.setattr(fault_checks, "_run", leak)
-    leaking = bench.Experiment("onnxruntime", made.folder, made.results, gpu=True)
-    fault_checks.memory(leaking)
-    assert failed(leaking) == ["memory is back after 40 builds"]
-
-
-def test_the_streaming_calibrator_hands_over_every_sample_once():
-    class Calibrator:
-        pass
-
-    class Buffer:
-        def __init__(self, device):
-            self.memory, self.address = {}, 4096
-
-        def hold(self, size):
-            assert size == 12
-
-    copied = []
-    device = SimpleNamespace(cuda=SimpleNamespace(memcpy_htod=lambda memory, array: copied.append(array.copy())))
-    trt = SimpleNamespace(IInt8EntropyCalibrator2=Calibrator)
-    data = [{"x": np.full(3, i, np.float32)} for i in range(3)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_checks, "Buffer", Buffer)
-        streaming = plan_checks._streaming_calibrator(trt, device, data)
-        answers = [streaming.get_batch(["x"]) for _ in range(5)]
-    assert answers == [[4096], [4096], [4096], None, None]
-    assert [array[0] for array in copied] == [0, 1, 2]
-    streaming.write_calibration_cache(memoryview(b"TRT-8600-EntropyCalibration2\n"))
-    assert streaming.cache == b"TRT-8600-EntropyCalibration2\n"
-    assert streaming.read_calibration_cache() is None
-
-
 @pytest.fixture
 def pack(tmp_path):
     """A folder as pack.sh leaves it, of two parts."""
@@ -422,19 +207,19 @@ def test_parts_that_are_too_large_for_a_call_are_split_anew(pack):
 
 
 @pytest.mark.parametrize("flavour", ["trt86", "rtx"])
-def test_the_calls_carry_every_part_once_and_run_every_check_once(pack, command, flavour):
+def test_the_calls_carry_every_part_once_and_run_every_check_once(pack, gpu_check, flavour):
     made = calls.calls_of(pack, flavour)
     assert [call.carry for call in made] == [(".gpu/bin", ".gpu/p00"), (".gpu/bin", ".gpu/p01"), (), ()]
     assert made[0].command == "rm -rf /tmp/trt /tmp/gpu-parts && bash .gpu/bin/unpack.sh"
     assert made[1].command.startswith("bash .gpu/bin/unpack.sh && . /tmp/trt/env && ")
     asked = [word for call in made for flag, word in itertools.pairwise(call.command.split()) if flag == "--only"]
-    assert sorted(asked) == sorted(command.BY_NAME)
+    assert sorted(asked) == sorted(gpu_check.BY_NAME)
     assert {"start", "build", "planted", "lenet"} <= set(calls.STAGES["first"])
     for call, stage in zip(made[1:], calls.STAGES, strict=True):
         assert f'--json "$OUT/{stage}.json"' in call.command
         assert f"--engine {calls.FLAVOURS[flavour]} " in call.command
     assert all(len(call.command) < 2000 and call.timeout_s <= 600 for call in made)
-    assert sum(command.BY_NAME[check].seconds for check in calls.STAGES["first"]) < calls.SECONDS < 600
+    assert sum(gpu_check.BY_NAME[check].seconds for check in calls.STAGES["first"]) < calls.SECONDS < 600
 
 
 def test_a_call_is_rehearsed_in_a_bare_folder(pack, tmp_path, monkeypatch):
@@ -481,16 +266,16 @@ def test_a_step_that_fails_is_told_and_the_next_one_runs(capsys):
 
 
 @pytest.mark.parametrize(("rehearsing", "outcome"), [(True, 77), (False, 1)])
-def test_a_check_that_comes_to_the_driver_is_told_apart(command, tmp_path, rehearsing, outcome, capsys):
+def test_a_check_that_comes_to_the_driver_is_told_apart(gpu_check, tmp_path, rehearsing, outcome, capsys):
     def run(_bench):
         raise EngineUnavailable("No NVIDIA GPU answers: libcuda.so.1: no such file", "Get one.")
 
     check = bench.Check("start", "", run, 60)
-    assert command._run_here(check, tmp_path, "tensorrt", rehearse=rehearsing) == outcome
+    assert gpu_check._run_here(check, tmp_path, "tensorrt", rehearse=rehearsing) == outcome
 
 
-def test_a_check_that_breaks_before_the_driver_has_crashed(command, tmp_path, capsys):
+def test_a_check_that_breaks_before_the_driver_has_crashed(gpu_check, tmp_path, capsys):
     def run(_bench):
         raise EngineUnavailable("PyCUDA, which runs TensorRT's engines, does not import.", "Install it.")
 
-    assert command._run_here(bench.Check("start", "", run, 60), tmp_path, "tensorrt", rehearse=True) == 1
+    assert gpu_check._run_here(bench.Check("start", "", run, 60), tmp_path, "tensorrt", rehearse=True) == 1

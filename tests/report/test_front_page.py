@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -184,16 +183,6 @@ def test_the_plot_has_the_plans_and_the_target(found):
 # The browser.
 
 
-@contextmanager
-def shown(browser, page: Path, **context):
-    """A page, closed again; it must not complain, nor ask for anything but itself."""
-    watched = open_page(browser, page, **context)
-    yield watched.page
-    assert watched.complaints == []
-    assert [url for url in watched.requests if url != page.as_uri() and not url.startswith("blob:null/")] == []
-    watched.page.context.close()
-
-
 def click_plan(page, place: int) -> None:
     """Clicks a plan in the plot, where Plotly drew it."""
     page.locator("#best-plot").scroll_into_view_if_needed()
@@ -216,9 +205,9 @@ def listed(page) -> list[str]:
     return page.locator("#best-point [data-layer]").all_inner_texts()
 
 
-def test_the_section_is_there(browser, both):
+def test_the_section_is_there(tab, both):
     found = recovery_in(both)
-    with shown(browser, both / "report.html") as page:
+    with tab.shown(both / "report.html") as page:
         assert page.locator("#best").is_visible()
         assert page.locator('nav a[href="#best"]').is_visible()
         assert page.locator("#best-words p").first.inner_text() == found.summary
@@ -234,9 +223,9 @@ def test_the_section_is_there(browser, both):
         assert words == f"These are the files of the best recipe: {len(found.high)} layers left high."
 
 
-def test_a_click_on_a_plan_lists_what_it_leaves_high(browser, both):
+def test_a_click_on_a_plan_lists_what_it_leaves_high(tab, both):
     found = recovery_in(both)
-    with shown(browser, both / "report.html") as page:
+    with tab.shown(both / "report.html") as page:
         place = next(place for place, point in enumerate(found.front) if 0.2 < point.cost < 0.7 and not point.names)
         click_plan(page, place)
         point = found.front[place]
@@ -252,10 +241,10 @@ def test_a_click_on_a_plan_lists_what_it_leaves_high(browser, both):
         assert page.locator("#best-point").inner_text().endswith("every layer in INT8.")
 
 
-def test_a_click_on_a_layer_selects_it_everywhere(browser, both):
+def test_a_click_on_a_layer_selects_it_everywhere(tab, both):
     found = recovery_in(both)
     name = found.high[-1].layer
-    with shown(browser, both / "report.html") as page:
+    with tab.shown(both / "report.html") as page:
         page.locator("#best-high button", has_text=name).click()
         assert page.locator("#details-body .layer-name").text_content() == name
         assert page.locator('#table-body [aria-selected="true"] .name').text_content() == name
@@ -264,17 +253,17 @@ def test_a_click_on_a_layer_selects_it_everywhere(browser, both):
         assert page.locator("#best-point li.chosen button").inner_text() == name
 
 
-def test_no_recovery_no_section(browser, both, tmp_path):
+def test_no_recovery_no_section(tab, both, tmp_path):
     folder = shutil.copytree(both, tmp_path / "run")
     (folder / RECOVERY).unlink()
-    with shown(browser, pages.written(folder, pages.read(folder))) as page:
+    with tab.shown(pages.written(folder, pages.read(folder))) as page:
         assert page.locator("#best").is_hidden()
         assert page.locator('nav a[href="#best"]').is_hidden()
 
 
-@pytest.mark.parametrize("look", [{}, {"viewport": {"width": 390, "height": 800}}, {"color_scheme": "dark"}])
-def test_without_a_run_it_is_a_whole_page(browser, alone, found, look):
-    with shown(browser, alone / "report.html", **look) as page:
+@pytest.mark.parametrize("look", [{}, {"width": 390, "height": 800}, {"look": "dark"}])
+def test_without_a_run_it_is_a_whole_page(tab, alone, found, look):
+    with tab.shown(alone / "report.html", **look) as page:
         assert page.locator("h1").inner_text() == recovered_headline(found)
         assert page.locator("#curve").is_hidden()
         assert page.locator("#best-plot .main-svg").first.is_visible()
@@ -283,7 +272,7 @@ def test_without_a_run_it_is_a_whole_page(browser, alone, found, look):
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_nulls_moves_strange_names_and_accuracy(browser, alone, found, tmp_path):
+def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
     """A figure that is not known has no point; a hover has the name as text."""
     strange = pages.STRANGE[1]
     odd = replace(
@@ -303,7 +292,7 @@ def test_nulls_moves_strange_names_and_accuracy(browser, alone, found, tmp_path)
     )
     folder = shutil.copytree(alone, tmp_path / "odd")
     odd.save(folder)
-    with shown(browser, folder / "report.html") as page:
+    with tab.shown(folder / "report.html") as page:
         assert page.evaluate("document.querySelector('#best-plot').data[1].x") == [30, 100]
         figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "recipe")]
         assert figures == ["95%", "92%"]
@@ -319,13 +308,13 @@ def test_nulls_moves_strange_names_and_accuracy(browser, alone, found, tmp_path)
         assert page.locator("#best img").count() == 0
 
 
-def test_an_empty_recovery(browser, both):
+def test_an_empty_recovery(tab, both):
     """Every part may be missing."""
     report: Report = pages.read(both)
     data = {**page_data(report), "recovery": {"figure": "cosine", "front": [], "target": None}}
     page = both.parent / "empty.html"
     page.write_text(render_page(data))
-    with shown(browser, page, ready="plots") as opened:
+    with tab.shown(page, ready="plots") as opened:
         assert opened.locator("#best").is_visible()
         assert opened.locator("#best-plot").is_hidden()
 

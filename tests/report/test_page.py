@@ -250,7 +250,7 @@ def test_the_headline_of_a_run_that_goes_on(report):
         replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers
     )
     running = replace(report, layers=some, culprits=())
-    assert headline(running, "running") == "Measuring: 2 of 6 layers judged, 0 culprits so far."
+    assert headline(running, "running") == "Measuring: 2 of 6 layers judged, 0 suspects so far."
     assert headline(running, "interrupted").startswith("Interrupted: 2 of 6")
 
 
@@ -296,11 +296,18 @@ def test_the_notebooks_view_escapes_names(strange):
 
 def test_the_plot_is_the_curve(report):
     figure = report.plot()
-    line, culprits = figure.data
+    line, culprits, *levels = figure.data
     tried = [row for row in report.layers if row.quantizable]
     assert list(line.x) == [row.index for row in tried if not row.culprit]
     assert list(culprits.x) == [row.index for row in tried if row.culprit]
     assert list(culprits.y) == [pytest.approx(1 - row.similarity) for row in tried if row.culprit]
+    full, recipe = report.similarity["int8"], report.similarity["recipe"]
+    names = ["threshold 99%", f"full INT8 {100 * full:.4f}%", f"recipe {100 * recipe:.4f}%"]
+    assert [level.name for level in levels] == names
+    for level, value in zip(levels, (report.threshold, full, recipe), strict=True):
+        assert list(level.y) == [pytest.approx(1 - value)] * 2
+    shown = dict(zip(figure.layout.yaxis.tickvals, figure.layout.yaxis.ticktext, strict=True))
+    assert (shown[0.01], shown[1e-4], shown[1.0]) == ("99%", "99.99%", "0%")
     linear = report.plot(log=False)
     assert list(linear.data[1].y) == [row.similarity for row in tried if row.culprit]
 
@@ -310,7 +317,7 @@ def test_the_plot_breaks_where_a_layer_failed_and_escapes(strange):
     figure = broken.plot()
     assert figure.data[0].y[list(figure.data[0].x).index(2)] is None
     assert [(band.x0, band.x1) for band in figure.layout.shapes if band.type == "rect"] == [(1.5, 2.5)]
-    assert not any("<script" in text for trace in figure.data for text in trace.text)
+    assert not any("<script" in text for trace in figure.data for text in trace.text or ())
 
 
 def test_the_plot_without_plotly(report, monkeypatch):

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.support import pages
-from tests.support.browser import open_page
+from tests.support.accessibility import grave_findings
 from tests.support.firefox import Firefox, find_firefox, firefox
-
-AXE = (Path(__file__).parents[1] / "support" / "axe" / "axe.min.js").read_text(encoding="utf-8")
-"""axe-core, which ``make assets`` puts there; no page holds it."""
-GRAVE = ("serious", "critical")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A run on a network with skip connections and one culprit."""
-    place = tmp_path_factory.mktemp("accessible")
-    model, _ = pages.strange_network(place)
-    pages.run_on(model, place / "run", samples=2)
-    return place / "run"
 
 
 @pytest.mark.parametrize(("look", "width"), [("light", 1360), ("dark", 1360), ("light", 390)])
-def test_axe_finds_nothing_serious(browser, folder, look, width):
-    page = open_page(browser, folder / "report.html", color_scheme=look, viewport={"width": width, "height": 900}).page
-    page.locator("#search").fill("block")
-    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    assert found["testEngine"]["name"] == "axe-core"
-    grave = [
-        (rule["id"], [node["html"][:120] for node in rule["nodes"][:3]])
-        for rule in found["violations"]
-        if rule["impact"] in GRAVE
-    ]
-    assert grave == []
-    page.context.close()
+def test_axe_finds_nothing_serious(tab, strange_run, look, width):
+    with tab.shown(strange_run / "report.html", look=look, width=width) as page:
+        page.locator("#search").fill("block")
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        assert grave_findings(page) == []
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +25,10 @@ def fox():
         yield running
 
 
-def test_the_page_in_firefox(fox: Firefox, folder):
+def test_the_page_in_firefox(fox: Firefox, strange_run, report):
     """It draws, sorts, searches, folds and keeps its columns in sight as in Chromium."""
-    [culprit] = pages.read(folder).culprits
-    fox.open(folder / "report.html", width=1360, height=900)
+    [culprit] = report.culprits
+    fox.open(strange_run / "report.html", width=1360, height=900)
     assert fox.run("return document.querySelector('.layer-name').textContent") == culprit
     assert fox.run("return document.querySelector('#table-body .name').textContent") == culprit
     assert fox.run("return document.querySelectorAll('#curve-plot .main-svg').length") > 0
@@ -77,7 +52,7 @@ def test_the_page_in_firefox(fox: Firefox, folder):
 
 
 @pytest.mark.parametrize("width", [450, 1024])
-def test_nothing_is_wider_than_the_screen_in_firefox(fox: Firefox, folder, width):
+def test_nothing_is_wider_than_the_screen_in_firefox(fox: Firefox, strange_run, width):
     """450 pixels are the least that Firefox's window takes."""
-    fox.open(folder / "report.html", width=width, height=800)
+    fox.open(strange_run / "report.html", width=width, height=800)
     assert fox.run("return document.documentElement.scrollWidth <= window.innerWidth")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.report.test_page_accessible import AXE, GRAVE
 from tests.support import networks, pages
-from tests.support.browser import open_page
+from tests.support.accessibility import grave_findings
 from trt_bisect.report.page.tables.pages import RESULTS
 
 PAGES = [kind.page_name() for kind in RESULTS]
@@ -36,16 +34,6 @@ def made(tmp_path_factory) -> Path:
     return place
 
 
-@contextmanager
-def shown(browser, page: Path, **context):
-    """A page, closed again; it must not complain, nor ask for anything."""
-    watched = open_page(browser, page, ready="plots", **context)
-    yield watched.page
-    assert watched.complaints == []
-    assert [url for url in watched.requests if url != page.as_uri()] == []
-    watched.page.context.close()
-
-
 def data_of(page: Path) -> dict:
     return json.loads(pages.Elements(page.read_text()).scripts["data"])
 
@@ -61,8 +49,8 @@ def column(page, section: str, key: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_each_page_opens_without_a_complaint(browser, made, name):
-    with shown(browser, made / name) as page:
+def test_each_page_opens_without_a_complaint(tab, made, name):
+    with tab.shown(made / name, ready="plots") as page:
         assert page.locator("h1").inner_text() == data_of(made / name)["headline"]
         sections = data_of(made / name)["sections"]
         assert sections
@@ -75,14 +63,11 @@ def test_each_page_opens_without_a_complaint(browser, made, name):
 
 @pytest.mark.parametrize(("look", "width"), [("light", 1280), ("dark", 390)])
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious(browser, made, name, look, width):
-    with shown(browser, made / name, color_scheme=look, viewport={"width": width, "height": 900}) as page:
+def test_axe_finds_nothing_serious(tab, made, name, look, width):
+    with tab.shown(made / name, ready="plots", look=look, width=width) as page:
         page.locator(".table .body [role=row]").first.click()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        page.evaluate(AXE)
-        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-        grave = [(rule["id"], [node["html"][:90] for node in rule["nodes"][:2]]) for rule in found["violations"]]
-        assert [rule for rule, each in zip(grave, found["violations"], strict=True) if each["impact"] in GRAVE] == []
+        assert grave_findings(page) == []
 
 
 def test_the_pages_scripts_stay_small(made):
@@ -91,9 +76,9 @@ def test_the_pages_scripts_stay_small(made):
     assert len(text) < 1_330_000
 
 
-def test_sorted_filtered_and_searched(browser, made):
+def test_sorted_filtered_and_searched(tab, made):
     table = trt_bisect.Comparison.load(made).table()
-    with shown(browser, made / "compare.html") as page:
+    with tab.shown(made / "compare.html", ready="plots") as page:
         page.locator("#tensors-table .head [data-key=mse]").click()
         by_mse = table.sort_values("mse", ascending=False, kind="stable")
         wanted = [layer or tensor for layer, tensor in zip(by_mse["layer"], by_mse["tensor"], strict=True)]
@@ -107,9 +92,9 @@ def test_sorted_filtered_and_searched(browser, made):
         assert set(column(page, "tensors", "layer")) == {pages.STRANGE[0]}
 
 
-def test_all_metrics_and_ranges_are_the_tables(browser, made):
+def test_all_metrics_and_ranges_are_the_tables(tab, made):
     table = trt_bisect.Comparison.load(made).table()
-    with shown(browser, made / "compare.html") as page:
+    with tab.shown(made / "compare.html", ready="plots") as page:
         panels, ranges = (
             page.evaluate(f"document.querySelectorAll('#tensors .plot')[{place}].data.map(({{ x, y }}) => [x, y])")
             for place in (0, 1)
@@ -125,18 +110,18 @@ def test_all_metrics_and_ranges_are_the_tables(browser, made):
         assert ranges[2][1] == pytest.approx(list(100 * (after - before) / before), abs=1e-9)
 
 
-def test_a_distribution_is_numpys(browser, made):
+def test_a_distribution_is_numpys(tab, made):
     gains = trt_bisect.Sensitivity.load(made).table()["cosine"].to_numpy()
-    with shown(browser, made / "sensitivity.html") as page:
+    with tab.shown(made / "sensitivity.html", ready="plots") as page:
         page.locator("#layers .choice select").select_option("cosine")
         counts = page.evaluate("[...document.querySelectorAll('#layers .plot')].at(-1).data[0].y")
         assert counts == np.histogram(gains, 30)[0].tolist()
 
 
-def test_a_weights_histogram_and_channels(browser, made):
+def test_a_weights_histogram_and_channels(tab, made):
     model = onnx.load(str(made / "strange.onnx"))
     values = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
-    with shown(browser, made / "profile.html") as page:
+    with tab.shown(made / "profile.html", ready="plots") as page:
         page.locator("#tensors-filters select[data-key=role]").select_option("weight")
         page.locator("#tensors-table .body [role=row]").nth(1).click()
         shown_tensor = page.locator("#details-body dd").all_inner_texts()
@@ -158,8 +143,8 @@ def test_a_weights_histogram_and_channels(browser, made):
         assert np.array(painted).reshape(24, len(weight)).tolist() == np.array(rows).T[::-1].tolist()
 
 
-def test_a_point_of_a_plot_selects_its_row(browser, made):
-    with shown(browser, made / "sensitivity.html") as page:
+def test_a_point_of_a_plot_selects_its_row(tab, made):
+    with tab.shown(made / "sensitivity.html", ready="plots") as page:
         row = page.locator("#layers-table .body [role=row]").first
         name = row.locator(".name").inner_text()
         row.click()
@@ -170,8 +155,8 @@ def test_a_point_of_a_plot_selects_its_row(browser, made):
         assert page.locator("#details-body").inner_text() == ""
 
 
-def test_on_paper_are_the_first_rows(browser, made):
-    with shown(browser, made / "profile.html") as page:
+def test_on_paper_are_the_first_rows(tab, made):
+    with tab.shown(made / "profile.html", ready="plots") as page:
         page.emulate_media(media="print")
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         assert page.locator("#tensors-table .body [role=row]").count() == 12

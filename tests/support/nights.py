@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from trt_bisect.history.store import History
+
 JOURNAL = "journal.jsonl"
 FILES = ("run.json", "report.json", JOURNAL)
 
@@ -28,6 +30,12 @@ def trials_in(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
             found.pop(key, None)
             found[key] = record["trial"]
     return found
+
+
+def trial_keys(kept: History) -> list[tuple[str, str]]:
+    """Returns the fingerprint and the plan of all trials in a history."""
+    trials = kept.trials()
+    return list(zip(trials["fingerprint"], trials["plan"], strict=True))
 
 
 def night(

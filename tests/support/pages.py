@@ -69,6 +69,13 @@ def written(folder: Path, report: Report) -> Path:
     return folder / PAGE
 
 
+def copied(folder: Path, place: Path) -> Path:
+    """A folder with what the page of a run is made of."""
+    for name in ("report.json", "network.json", "explanation.json"):
+        (place / name).write_bytes((folder / name).read_bytes())
+    return place
+
+
 def failed(row: LayerRow) -> LayerRow:
     """The row as a build that TensorRT refused leaves it."""
     return replace(

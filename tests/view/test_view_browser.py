@@ -94,7 +94,11 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ")
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")  # what was selected stays so
         run.write(len(run.lines))
-        expect(page.locator("#headline")).to_contain_text("1 culprit")
+        expect(page.locator("#headline")).to_contain_text("1 suspect so far")
+        page.locator("div[role=row]", has_text="ip2").click()
+        expect(page.locator("#details-body .chip", has_text="suspect")).to_be_visible()
+        expect(page.locator("#curve-legend")).to_contain_text("not decided yet (1)")
+        expect(page.locator("#curve-legend")).not_to_contain_text("culprit")
         run.finish(finished)
         expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text("'ip2' is to blame")

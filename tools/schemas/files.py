@@ -88,7 +88,15 @@ FILES: Mapping[str, Shape] = {
     ),
     "profile.json": SCHEMA.plus(
         shape_of(Profile),
-        tensors=ListOf(shape_of(ProfiledTensor).without("spread").plus(shape_of(Spread).optional())),
+        tensors=ListOf(
+            shape_of(ProfiledTensor)
+            .without("spread", "rounded", "rounding")
+            .plus(
+                shape_of(Spread).optional(),
+                shape_of(Spread).named("rounded_", "after the Q/DQ pair").optional(),
+                shape_of(RoundingFigures).named("rounding_", "of the pair").optional(),
+            )
+        ),
     ),
     "check.json": SCHEMA.plus(shape_of(CheckReport).without("findings"), shape_of(CheckMore), shape_of(CheckReport)),
     "explanation.json": SCHEMA.plus(

@@ -165,6 +165,11 @@ def make_rule(
             f"Threshold {threshold:g} of '{metric.name}' is in per cent; equal outputs give 1.",
             f"Give --threshold {threshold / 100.0:g}.",
         )
+    if metric.name in FRACTIONS and threshold <= 0.0:
+        raise BadInput(
+            f"Threshold {threshold:g} of '{metric.name}' is met by outputs that have nothing in common.",
+            "Give --threshold between 0 and 1, such as 0.99.",
+        )
     if metric.perfect is not None and rule.budget <= 0.0:
         raise BadInput(
             f"Threshold {threshold:g} of '{metric.name}' allows no loss: equal outputs give {metric.perfect:g}.",

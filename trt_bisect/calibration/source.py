@@ -58,6 +58,8 @@ def _ranges_of(
     if cache:
         tensors = network.rounded_activations
         return read_cache(Path(calibration), tensors, keep_masks=how.keep_mask_ranges), None
+    if data is None and network.scales and not network.unscaled:
+        return Ranges({}, {}, "the plan given"), None
     if data is None:
         raise BadInput(
             "There are no ranges: no calibration data and no calibration cache were given.",

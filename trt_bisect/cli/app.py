@@ -26,6 +26,7 @@ from trt_bisect.cli.recover import recover_command
 from trt_bisect.cli.regress import regress_command
 from trt_bisect.cli.run import run_command
 from trt_bisect.cli.sensitivity import sensitivity_command
+from trt_bisect.cli.usage import Command
 from trt_bisect.cli.view import view_command
 from trt_bisect.cli.worst import worst_command
 from trt_bisect.errors import Interrupted
@@ -105,4 +106,5 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "clean": clean_command,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(_interruptible(with_display(_command), _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON))
+    _afterwards = _BEGINS_ANEW if _name in _WITHOUT_JOURNAL else _GOES_ON
+    app.command(_name, cls=Command)(_interruptible(with_display(_command), _afterwards))

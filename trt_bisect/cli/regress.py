@@ -10,8 +10,11 @@ import typer
 
 from trt_bisect.cli.display import Display
 from trt_bisect.cli.options import with_options
+from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import RegressOptions
 
+SUITE = "trt-bisect.toml"
+"""The suite, where none is given."""
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """Names the file whose Markdown GitHub Actions shows with a job's step."""
 
@@ -20,9 +23,11 @@ _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 def regress_command(
     options: RegressOptions,
     display: Display,
-    config: Annotated[Path, typer.Option(help="The suite: networks, their data, engines, targets.")] = Path(
-        "trt-bisect.toml"
-    ),
+    suite: Annotated[
+        Path | None,
+        typer.Argument(help="The suite, a TOML file: networks, their data, engines, targets.", show_default=SUITE),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The suite, as an option.", show_default=False)] = None,
     baseline: Annotated[
         str,
         typer.Option(
@@ -45,8 +50,10 @@ def regress_command(
     from trt_bisect.report.screen.regression import print_regression
     from trt_bisect.results.regression import SUMMARY
 
+    if suite is not None and config is not None:
+        raise BadInput(f"Two suites are given, '{suite}' and --config '{config}'.", "Leave one of them out.")
     regression = regress(
-        config,
+        suite or config or SUITE,
         baseline,
         update_baseline=update_baseline,
         cluster=options.cluster,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @with_config
 def view_command(
     display: Display,
-    folder: Annotated[Path, typer.Argument(help="A run folder, or the folder above several.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(help="A run folder, or the folder above several.", show_default="this folder")
+    ] = Path(),
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
     port: Annotated[
         int | None,

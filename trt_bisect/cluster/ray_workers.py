@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from types import TracebackType
+from uuid import uuid4
 
 from trt_bisect._version import versions
 from trt_bisect.builder.base import Builder
@@ -30,7 +30,7 @@ class RayCluster:
     def __init__(self, cluster: ClusterSettings, say: Callable[[str], None]) -> None:
         """Joins the cluster; see ``Connection`` for what it raises."""
         self._connection = Connection(cluster, say)
-        self._made = count()
+        self._told = False
         self._held = ""
 
     def pool(self, spec: TrialSpec, builder: Builder) -> RayWorkerPool:  # noqa: ARG002
@@ -39,11 +39,11 @@ class RayCluster:
         tasks = Tasks(self._connection, "cluster.plan_worker", needs(spec.engine, cluster))
         if spec.engine == ONNXRUNTIME:
             spec = replace(spec, options=replace(spec.options, threads=cluster.cpus))
-        number = next(self._made)
-        if not number:
+        if not self._told:
+            self._told = True
             self._connection.say(f"Cluster {cluster.address}: {tasks.capacity}")
         spec = replace(spec, facts={**versions(), **spec.facts})
-        return RayWorkerPool(tasks, f"trial spec {number}", spec, self.hold)
+        return RayWorkerPool(tasks, f"trial spec {uuid4().hex}", spec, self.hold)
 
     def hold(self, key: str, pickled: bytes) -> None:
         """Puts a pickled ``TrialSpec`` into the object store, in place of the one before."""

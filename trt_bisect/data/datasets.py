@@ -20,7 +20,7 @@ from trt_bisect.data.misfits import dtype_remedy, shape_remedy
 from trt_bisect.data.polygraphy_json import load_saved
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.data.samples import as_array, feeds_of, with_batch_axis
-from trt_bisect.data.user_functions import load_function
+from trt_bisect.data.user_functions import load_function, samples_from
 from trt_bisect.errors import BadInput, first_line
 
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
@@ -157,8 +157,7 @@ def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocess
 def _open_function(
     function: Callable[..., Any], name: str, specs: tuple[TensorSpec, ...], asked: Preprocessing
 ) -> Dataset:
-    called = _called(function)
-    return Dataset(name, specs, lambda: feeds_of(called(), specs, asked))
+    return Dataset(name, specs, lambda: feeds_of(samples_from(function, name), specs, asked))
 
 
 def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
@@ -168,7 +167,8 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
     if not Path(text).exists() and ":" in text:
         return _open_function(load_function(text, "data set"), text, specs, asked)
     if not path.exists():
-        raise BadInput(f"The data set '{text}' does not exist.", similar_file(path) or _KINDS)
+        folder = f"Give the folder: {path.parent}" if "*" in path.name and path.parent.is_dir() else ""
+        raise BadInput(f"The data set '{text}' does not exist.", folder or similar_file(path) or _KINDS)
     if path.is_dir():
         return _open_folder(path, specs, asked)
     if path.suffix.lower() in SUFFIXES:
@@ -285,8 +285,15 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
             return spec
     raise BadInput(
         f"{source}: the network has no input '{name}'.",
-        "Its inputs are " + ", ".join(str(spec) for spec in specs) + ".",
+        "Its inputs are " + ", ".join(str(spec) for spec in specs) + f". In a file: numpy.savez(FILE, {_savez(specs)})",
     )
+
+
+def _savez(specs: tuple[TensorSpec, ...]) -> str:
+    """The arguments of ``numpy.savez`` that give each input's array its name."""
+    if all(spec.name.isidentifier() for spec in specs):
+        return ", ".join(f"{spec.name}=..." for spec in specs)
+    return "**{" + ", ".join(f"'{spec.name}': ..." for spec in specs) + "}"
 
 
 def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
@@ -336,19 +343,3 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
 
 def _names(feeds: Mapping[str, np.ndarray]) -> str:
     return ", ".join(f"'{name}'" for name in feeds) or "nothing"
-
-
-def _called(function: Callable[[], Any]) -> Callable[[], Iterable[Mapping[str, np.ndarray]]]:
-    """Returns a function that calls ``function`` for each iteration over the data set, and checks that it returns an
-    iterable. An iterator that ``function`` returns a second time is empty, which ``Dataset`` refuses."""
-
-    def samples() -> Iterable[Mapping[str, np.ndarray]]:
-        made = function()
-        if not isinstance(made, Iterable):
-            raise BadInput(
-                f"{getattr(function, '__name__', function)} returned a {type(made).__name__}.",
-                "It must return an iterable of dictionaries: input name to array.",
-            )
-        return made
-
-    return samples

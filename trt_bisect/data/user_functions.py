@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, TrtBisectError, raised
 
 
 def load_function(text: str, kind: str) -> Callable[..., Any]:
@@ -35,6 +35,30 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
     if not callable(function):
         raise BadInput(f"The {kind} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
     return function  # type: ignore[no-any-return]
+
+
+def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
+    """Yields the samples of a function that returns an iterable of them.
+
+    Args:
+        function: called at the first sample. An iterator that it returns a second time is empty.
+        name: of the function, for messages.
+
+    Raises:
+        BadInput: the function returns no iterable, or it or its iterable raises an error.
+    """
+    try:
+        made = function()
+        if not isinstance(made, Iterable):
+            raise BadInput(
+                f"{name} returned a {type(made).__name__}.",
+                "It must return an iterable of dictionaries: input name to array.",
+            )
+        yield from made
+    except (TrtBisectError, MemoryError):
+        raise
+    except Exception as error:
+        raise BadInput(f"{name} failed: {raised(error)}", "Correct the function that gives the data.") from error
 
 
 def _import_file(path: str) -> ModuleType:

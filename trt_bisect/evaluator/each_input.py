@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
@@ -24,12 +24,26 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
 
 Infer = Callable[[Feeds], Outputs]
-Judged = tuple[Mapping[str, OutputFigures], float]
+INPUTS = "inputs"
+"""The first word of the engines' name in the keys of these trials."""
+
+
+class InputLoss(NamedTuple):
+    """The loss of a plan on one input.
+
+    Attributes:
+        share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
+        items: the number of things compared; 1 without a task.
+    """
+
+    share: float
+    items: float = 1.0
+
+
+Judged = tuple[Mapping[str, OutputFigures], InputLoss]
 """The figures of the outputs for one input, and their loss."""
 JudgeAt = Callable[[int, Outputs], Judged]
 """From the place of an input, and a plan's outputs for it."""
-INPUTS = "inputs"
-"""The first word of the engines' name in the keys of these trials."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +161,8 @@ class _Pending:
     plan: PrecisionPlan
     infer: Infer
     left: list[int]
-    losses: dict[int, float]
-    stored: Mapping[int, float]
+    losses: dict[int, InputLoss]
+    stored: Mapping[int, InputLoss]
     outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
     failure: TrialFailed | None = None
     inferences: int = 0
@@ -168,9 +182,10 @@ class EachInput:
         store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
         canonical: from a plan to the plan with the same engine that is stored.
-        together: the inputs are judged together, not each by itself.
+        together: by place the number of things that FP32 gives to compare: the inputs are judged together, not each by
+            itself. None otherwise.
 
-    The loss of a plan is that on its worst input, or with ``together`` the mean.
+    The loss of a plan is that on its worst input. With ``together`` it is the share of all things compared.
     """
 
     def __init__(
@@ -183,7 +198,7 @@ class EachInput:
         ranges: str,
         canonical: Callable[[PrecisionPlan], PrecisionPlan],
         *,
-        together: bool = False,
+        together: Mapping[int, float] | None = None,
     ) -> None:
         self.given = given
         self._judge = judge
@@ -193,7 +208,7 @@ class EachInput:
         self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]}"
         self._canonical = canonical
         self._missed: Counter[int] = Counter()
-        self._found: dict[PrecisionPlan, dict[int, float]] = {}
+        self._found: dict[PrecisionPlan, dict[int, InputLoss]] = {}
         self._failed: set[PrecisionPlan] = set()
         self._together = together
         self.margin = NO_MARGIN
@@ -223,54 +238,68 @@ class EachInput:
                 on_plan(plan)
             self._measure(some, order, to_the_end)
         for plan in dict.fromkeys(plans):
-            self._missed.update(place for place, loss in self._known(plan).items() if loss > self._budget)
+            self._missed.update(place for place, loss in self._known(plan).items() if loss.share > self._budget)
         return [self._largest(plan, among) for plan in plans]
 
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
         """Returns the losses of a plan on the inputs that it was run on, by their places."""
-        return self._known(self._canonical(plan))
+        return {place: loss.share for place, loss in self._known(self._canonical(plan)).items()}
+
+    def without_margin(self, plan: PrecisionPlan) -> float:
+        """Returns the loss of a plan on the inputs that it was run on, whatever margin it has to leave."""
+        known = self._known(self._canonical(plan))
+        if self._together is not None:
+            return self._loss(known, known)
+        return max((loss.share for loss in known.values()), default=math.inf)
 
     def _key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), self._measured_in).text
 
-    def _known(self, plan: PrecisionPlan) -> dict[int, float]:
+    def _known(self, plan: PrecisionPlan) -> dict[int, InputLoss]:
         return self._found.get(plan, {})
 
     def _largest(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
         if plan in self._failed:
             return None
-        return self._loss({place: loss for place, loss in self._known(plan).items() if place in among}, len(among))
+        return self._loss({place: loss for place, loss in self._known(plan).items() if place in among}, among)
 
-    def _loss(self, losses: Mapping[int, float], inputs: int) -> float:
-        """Returns the loss of a plan from those on the inputs that it was run on so far, of ``inputs`` in all."""
-        if self._together:
-            return sum(losses.values()) / max(inputs, 1)
-        return self.margin.loss(losses.values())
+    def _loss(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> float:
+        """Returns the loss of a plan from those on the inputs that it was run on so far, among all that count.
+
+        With ``together``, the inputs to come count as if the plan were like FP32 there.
+        """
+        if self._together is None:
+            return self.margin.loss([loss.share for loss in losses.values()])
+        if any(math.isinf(loss.share) for loss in losses.values()):
+            return math.inf
+        different = sum(loss.share * loss.items for loss in losses.values())
+        items = sum(losses[place].items if place in losses else self._together[place] for place in among)
+        return different / items if items else 0.0
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
         """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
         if plan in self._failed:
             return []
         known = self._known(plan)
-        if not to_the_end and self._misses({place: known[place] for place in order if place in known}, len(order)):
+        if not to_the_end and self._misses({place: known[place] for place in order if place in known}, order):
             return []
         return [place for place in order if place not in known]
 
-    def _misses(self, losses: Mapping[int, float], inputs: int) -> bool:
-        return bool(losses) and self._loss(losses, inputs) > self._budget
+    def _misses(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> bool:
+        return bool(losses) and self._loss(losses, among) > self._budget
 
     def _measure(self, plans: Sequence[PrecisionPlan], order: Sequence[int], to_the_end: bool) -> None:
         began = perf_counter()
         with ExitStack() as stack:
             pending = [self._pending(plan, self._left(plan, order, to_the_end), stack) for plan in plans]
-            self._run([one for one in pending if one.failure is None], len(order), to_the_end)
+            self._run([one for one in pending if one.failure is None], order, to_the_end)
         seconds = (perf_counter() - began) / len(plans)
         for one in pending:
             self._keep(one, seconds)
 
     def _pending(self, plan: PrecisionPlan, left: list[int], stack: ExitStack) -> _Pending:
         trial = self._store.find(self._key(plan))
-        stored = {} if trial is None else {int(place): loss for place, loss in trial.losses.items()}
+        stored = {} if trial is None else self._stored(trial)
         opened: list[Infer] = []
 
         def infer(feeds: Feeds) -> Outputs:
@@ -283,7 +312,12 @@ class EachInput:
             one.failure = TrialFailed(trial.outcome, trial.message)
         return one
 
-    def _run(self, pending: Sequence[_Pending], inputs: int, to_the_end: bool) -> None:
+    def _stored(self, trial: Trial) -> dict[int, InputLoss]:
+        """Returns the losses that a trial of the journal has; with ``together`` those whose items it has too."""
+        counted = trial.losses.keys() if self._together is None else trial.items.keys()
+        return {int(k): InputLoss(loss, trial.items.get(k, 1.0)) for k, loss in trial.losses.items() if k in counted}
+
+    def _run(self, pending: Sequence[_Pending], among: Collection[int], to_the_end: bool) -> None:
         """Runs plans on their inputs, as many inferences at a time as the runner allows."""
         at_once = self._runner.at_once
         with ThreadPoolExecutor(at_once) as pool:
@@ -293,7 +327,7 @@ class EachInput:
                 inferred = pool.map(lambda pair: self._inferred(*pair), wave)
                 for (one, place), result in zip(wave, inferred, strict=True):
                     self._take(one, place, *self._figures(one, place, result))
-                    if not to_the_end and self._misses(one.losses, inputs):
+                    if not to_the_end and self._misses(one.losses, among):
                         one.left.clear()
 
     def _inferred(self, one: _Pending, place: int) -> Outputs | TrialFailed:
@@ -308,11 +342,11 @@ class EachInput:
         if place in one.stored:
             return ({}, one.stored[place]), None
         if isinstance(result, TrialFailed):
-            return ({}, math.inf), result
+            return ({}, InputLoss(math.inf)), result
         try:
             return self._judge(place, result), None
         except TrialFailed as failure:
-            return ({}, math.inf), failure
+            return ({}, InputLoss(math.inf)), failure
 
     @staticmethod
     def _take(one: _Pending, place: int, judged: Judged, failure: TrialFailed | None) -> None:
@@ -342,8 +376,10 @@ class EachInput:
             cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + one.inferences, 0)
             ran = self._runner.ran(one.plan) or before.ran
             trial = Trial.judged(key, one.outputs or before.outputs, ran, cost)
-            losses = {**one.stored, **one.losses}
-            self._store.keep(replace(trial, losses={str(place): loss for place, loss in losses.items()}))
+            found = {str(place): loss for place, loss in {**one.stored, **one.losses}.items()}
+            items = {} if self._together is None else {place: loss.items for place, loss in found.items()}
+            losses = {place: loss.share for place, loss in found.items()}
+            self._store.keep(replace(trial, losses=losses, items=items))
 
 
 def switch_session(builder: Builder) -> SwitchSession | None:

@@ -81,6 +81,7 @@ class Trial:
         inferences: the number of inferences.
         builds: the number of engines built for it; in a pass, the first trial has them all.
         losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
+        items: likewise the number of things that were compared on the input, where a task counts them.
     """
 
     plan: str
@@ -93,6 +94,7 @@ class Trial:
     inferences: int = 0
     builds: int = 1
     losses: Mapping[str, float] = field(default_factory=dict)
+    items: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def judged(

@@ -100,6 +100,7 @@ def fixed_network(
     low = network.low.precision
     if plan is not None:
         _refuse_others(plan, network)
+        network = with_one_scale(network, plan.one_scale)
         names = {layer.name for layer in network.layers}
         for pattern, own in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
             chosen.update(dict.fromkeys(_layers_for(network, pattern, own), own))

@@ -2,8 +2,8 @@
 
 The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` holds by layer, or by a pattern (see
 ``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``;
-``scales`` holds by activation its INT8 scale; ``low`` is the low precision, ``high`` that of layers that can never be
-low; ``model`` is a remark.
+``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
+``low`` is the low precision, ``high`` that of layers that can never be low; ``model`` is a remark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trt_bisect.jobs.options import toml
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.results.recipe_files import FOLDER, PLAN
 
-_KEYS = ("layers", "scales", "high", "low", "model")
+_KEYS = ("layers", "scales", "one_scale", "high", "low", "model")
 _PARTS = ("activation", "weight")
 _HALVES = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
 _WORDS = {str(precision): precision for precision in Precision if precision not in _HALVES}
@@ -39,6 +39,7 @@ class FilePlan:
         scales: by activation the INT8 scale, float32.
         high: the precision of the layers that can never be low; None where the file does not say it.
         low: the low precision; None where the file does not say it.
+        one_scale: the layers or patterns whose weights have one scale each.
     """
 
     source: str
@@ -46,6 +47,7 @@ class FilePlan:
     scales: Mapping[str, np.float32]
     high: Precision | None = None
     low: Precision | None = None
+    one_scale: tuple[str, ...] = ()
 
     @property
     def left_high(self) -> list[str]:
@@ -84,9 +86,12 @@ def _plan(source: str, record: Any) -> FilePlan:
     layers = {str(name): _precision(source, name, value) for name, value in record.get("layers", {}).items()}
     scales = {str(name): _scale(source, name, value) for name, value in record.get("scales", {}).items()}
     high, low = (None if key not in record else _word(source, key, record[key]) for key in ("high", "low"))
-    if not layers and not scales:
+    one_scale = record.get("one_scale", [])
+    if not isinstance(one_scale, list) or not all(isinstance(name, str) for name in one_scale):
+        raise _unreadable(source, "'one_scale' is a list of layers")
+    if not layers and not scales and not one_scale:
         raise _unreadable(source, "it has neither 'layers' nor 'scales'")
-    return FilePlan(source, layers, scales, high, low)
+    return FilePlan(source, layers, scales, high, low, tuple(one_scale))
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:

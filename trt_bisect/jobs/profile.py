@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_bisect.analyzer.channel_map import channel_map
+from trt_bisect.analyzer.channel_map import ChannelMap, channel_map
 from trt_bisect.analyzer.origins import WEIGHTED
-from trt_bisect.analyzer.parts import parts
-from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
-from trt_bisect.analyzer.tensors import Moments, Spread, as_block
+from trt_bisect.analyzer.profiled import TensorFigures, TensorStatistics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.source import ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -29,6 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.reading import as_in_file
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
@@ -51,8 +50,10 @@ def profile(
 ) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
+    Of a tensor that INT8 rounds for a layer there are also the moments after its Q/DQ pair, and the share of values
+    beyond the pair's range. The pairs are those of the file; without any, the scales come from the calibration data.
     The figures are updated sample by sample. In memory are only as many tensors of one sample as fit into ``memory``.
-    The INT8 scales come from the calibration data. Without samples only constants are profiled.
+    Without samples only constants are profiled.
 
     Args:
         model: an FP32 ONNX file, or a loaded network.
@@ -71,11 +72,13 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    network = options.network(model, options.shapes)
+    network = as_in_file(options.network(model, options.shapes))
     layers = _chosen(network, options.prefix, options.op_types)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
-        ranges, data = ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges({}), None)
+        ranges, data = (
+            ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges(network.scales), None)
+        )
         samples = (
             data
             if options.inputs is None
@@ -83,7 +86,7 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
         )
         known = _Known.of(network, ranges)
         logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
-        seen = _seen(network, layers, samples, options.memory_bytes, shown, logs)
+        seen = _seen(known, layers, samples, options.memory_bytes, shown, logs)
     notes = [*fixed_notes(network)]
     notes += [] if samples else ["without --input or --calibration only what is constant has figures"]
     rows = [row for layer in layers for row in _rows(known, layer, seen)]
@@ -95,13 +98,16 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     return found
 
 
+_Pair = tuple[str, tuple[object, ...]]
+"""A tensor, and the keys of the quantizers that round it."""
+
+
 @dataclass(frozen=True)
 class _Seen:
     """The figures of each tensor over the samples."""
 
     samples: int
-    spreads: Mapping[str, Spread]
-    histograms: Mapping[str, TensorHistogram | None]
+    figures: Mapping[_Pair, TensorFigures]
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]
 
@@ -120,39 +126,72 @@ class _Known:
         writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
         return cls(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
 
-    def quantizers(self, layer: Layer) -> dict[tuple[int, bool], Quantizer]:
-        """The first quantizer of each rounding whose scale is known, by slot and whether it is at the output.
+    def quantizers(self, layer: Layer) -> dict[tuple[int, bool], tuple[Quantizer, ...]]:
+        """The quantizers of each rounding whose scale is known, by slot and whether it is at the output.
 
         A layer that the user keeps high has none.
         """
         if layer.fixed is not None and not layer.fixed.needs_scale:
             return {}
         return {
-            (rounding.slot, rounding.at_output): self.writer.quantizers(layer, rounding)[0]
+            (rounding.slot, rounding.at_output): self.writer.quantizers(layer, rounding)
             for rounding in layer.roundings
             if layer.quantizable and (rounding.fixed or rounding.is_weight or rounding.tensor in self.scales)
         }
 
+    def places(self, layer: Layer) -> Iterator[_Place]:
+        """Yields the tensors of a layer, as its node has them: inputs first."""
+        node, quantizers = self.network.skeleton.graph.node[layer.index], self.quantizers(layer)
+        for at_output, names in ((False, node.input), (True, node.output)):
+            for slot, name in enumerate(names):
+                if name:
+                    yield _Place(slot, name, at_output, quantizers.get((slot, at_output), ()))
 
-def _chosen(network: Network, prefix: str, op_types: Sequence[str]) -> list[Layer]:
+
+@dataclass(frozen=True)
+class _Place:
+    """A tensor at one position of a layer, and the quantizers that round it there."""
+
+    slot: int
+    tensor: str
+    at_output: bool
+    quantizers: tuple[Quantizer, ...]
+
+    @property
+    def pair(self) -> _Pair:
+        """The key of its figures."""
+        return self.tensor, tuple(each.key() for each in self.quantizers)
+
+
+def _chosen(network: Network, prefixes: Sequence[str], op_types: Sequence[str]) -> list[Layer]:
+    known = {layer.op_type for layer in network.layers}
     for op_type in op_types:
-        if op_type not in {layer.op_type for layer in network.layers}:
-            known = ", ".join(sorted({layer.op_type for layer in network.layers}))
-            raise BadInput(f"'{network.source}' has no layer of operator '{op_type}'.", f"It has {known}.")
-    layers = [layer for layer in network.layers if layer.name.startswith(prefix)]
-    layers = [layer for layer in layers if not op_types or layer.op_type in op_types]
+        if op_type not in known:
+            raise BadInput(
+                f"'{network.source}' has no layer of operator '{op_type}'.", f"It has {', '.join(sorted(known))}."
+            )
+    for prefix in prefixes:
+        if not any(layer.name.startswith(prefix) for layer in network.layers):
+            raise BadInput(
+                f"'{network.source}' has no layer whose name begins with '{prefix}'.",
+                f"'trt-bisect layers {network.source}' lists them.",
+            )
+    layers = [
+        layer
+        for layer in network.layers
+        if (not op_types or layer.op_type in op_types) and (not prefixes or layer.name.startswith(tuple(prefixes)))
+    ]
     if not layers:
+        begins = " or ".join(f"'{prefix}'" for prefix in prefixes)
         raise BadInput(
-            f"'{network.source}' has no such layer: name beginning with '{prefix}', operator {', '.join(op_types)}."
-            if op_types
-            else f"'{network.source}' has no layer whose name begins with '{prefix}'.",
+            f"'{network.source}' has no such layer: name beginning with {begins}, operator {' or '.join(op_types)}.",
             f"'trt-bisect layers {network.source}' lists them.",
         )
     return layers
 
 
 def _seen(
-    network: Network,
+    known: _Known,
     layers: Sequence[Layer],
     samples: Dataset | None,
     memory: int,
@@ -160,63 +199,59 @@ def _seen(
     logs: ProfileLogs | None,
 ) -> _Seen:
     if samples is None:
-        return _Seen(0, {}, {}, {}, {})
+        return _Seen(0, {}, {}, {})
     progress.stage("Profiling", samples.length)
+    network, wanted = known.network, list(_wanted(known, layers))
     names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
-    moments: dict[str, Moments] = {}
-    histograms: dict[str, GrowingTensorHistogram] = {}
+    statistics: dict[_Pair, TensorStatistics] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     dtypes: dict[str, str] = {}
-
-    def take(tensors: Mapping[str, np.ndarray]) -> None:
-        for name, values in tensors.items():
-            shapes.setdefault(name, values.shape)
-            dtypes.setdefault(name, str(values.dtype))
-            if values.dtype.kind in _NUMBERS:
-                each = moments.setdefault(name, Moments())
-                histogram = histograms.setdefault(name, GrowingTensorHistogram(1))
-                for part in parts(values.size):
-                    block = as_block(values.reshape(-1)[part])
-                    each.add(block)
-                    histogram.add(block)
-
     count, rest = 0, iter(samples)
     first = next(rest)
     groups = groups_within(network, names, first, memory)
     for groups_of_sample in observe_in_parts(network, groups, chain([first], rest)):
         for tensors in groups_of_sample:
-            take(tensors)
+            shapes = {**{name: values.shape for name, values in tensors.items()}, **shapes}
+            dtypes = {**{name: str(values.dtype) for name, values in tensors.items()}, **dtypes}
+            for place in wanted:
+                values = tensors.get(place.tensor)
+                if values is not None and values.dtype.kind in _NUMBERS:
+                    statistics.setdefault(place.pair, TensorStatistics(place.quantizers)).add(values)
             if logs is not None:
                 logs.add(tensors)
             del tensors
         count += 1
         progress.step(f"sample {count}")
-    spreads = {name: each.spread() for name, each in moments.items()}
-    return _Seen(count, spreads, {name: each.done() for name, each in histograms.items()}, shapes, dtypes)
+    return _Seen(count, {pair: each.figures() for pair, each in statistics.items()}, shapes, dtypes)
+
+
+def _wanted(known: _Known, layers: Sequence[Layer]) -> Iterable[_Place]:
+    """The tensors whose values are counted, one for each pair."""
+    places = (place for layer in layers for place in known.places(layer))
+    return {place.pair: place for place in places if not known.writer.is_constant(place.tensor)}.values()
 
 
 def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
     """The layer's inputs, weights, biases and outputs, as its node has them."""
-    node, quantizers = known.network.skeleton.graph.node[layer.index], known.quantizers(layer)
-    places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
-    places += [(slot, name, True) for slot, name in enumerate(node.output) if name]
-    for slot, name, at_output in places:
+    for place in known.places(layer):
+        name, first = place.tensor, place.quantizers[0] if place.quantizers else None
         is_constant = known.writer.is_constant(name)
-        values = known.network.constant(name) if is_constant else None
-        quantizer = quantizers.get((slot, at_output))
         dtype, shape = known.types.dtypes.get(name, ""), known.types.shapes.get(name, ())
+        figures = _figures_of_constant(known, place) if is_constant else seen.figures.get(place.pair)
         yield ProfiledTensor(
             index=layer.index,
             layer=layer.name,
             op_type=layer.op_type,
-            role=OUTPUT if at_output else _constant_role(layer, slot) if is_constant else INPUT,
-            slot=slot,
+            role=OUTPUT if place.at_output else _constant_role(layer, place.slot) if is_constant else INPUT,
+            slot=place.slot,
             tensor=name,
             dtype=seen.dtypes.get(name, str(dtype)),
-            quantized_dtype=str(quantizer.zero_point.dtype) if quantizer else "",
-            scale=float(np.max(quantizer.scale)) if quantizer else None,
+            quantized_dtype=str(first.zero_point.dtype) if first else "",
+            scale=float(np.max(first.scale)) if first else None,
+            zero_point=_zero_point(first),
             shape=seen.shapes.get(name, shape),
-            **_figures_of(name, values, seen, _weight_axis(known, layer, slot, at_output)),
+            map=_map(known, layer, place) if is_constant else None,
+            **({"spread": None} if figures is None else vars(figures)),
         )
 
 
@@ -228,24 +263,33 @@ def _constant_role(layer: Layer, slot: int) -> str:
     return BIAS if layer.op_type == "Add" else CONSTANT
 
 
-def _weight_axis(known: _Known, layer: Layer, slot: int, at_output: bool) -> int | None:
+def _weight_axis(known: _Known, layer: Layer, place: _Place) -> int | None:
     """The axis of a weight's output channels; None where there are no channels."""
-    if at_output:
+    if place.at_output:
         return None
-    own = next((each for each in layer.roundings if each.is_weight and each.slot == slot), None)
+    own = next((each for each in layer.roundings if each.is_weight and each.slot == place.slot), None)
     if own is not None and own.axis is not None:
         return own.axis
-    return weight_axis(known.network.skeleton.graph.node[layer.index], slot, known.types)
+    return weight_axis(known.network.skeleton.graph.node[layer.index], place.slot, known.types)
 
 
-def _figures_of(name: str, values: np.ndarray | None, seen: _Seen, axis: int | None) -> dict[str, Any]:
-    """The spread, the histogram and, of a constant with channels, the map of a tensor."""
-    if values is None:
-        return {"spread": seen.spreads.get(name), "histogram": seen.histograms.get(name)}
+def _zero_point(quantizer: Quantizer | None) -> int | None:
+    """The zero point of a quantizer; None without one, for FP8, and where the channels have several."""
+    if quantizer is None or quantizer.in_fp8 or np.unique(quantizer.zero_point).size > 1:
+        return None
+    return int(quantizer.zero_point.reshape(-1)[0])
+
+
+def _figures_of_constant(known: _Known, place: _Place) -> TensorFigures | None:
+    values = known.network.constant(place.tensor)
     if values.dtype.kind not in _NUMBERS:
-        return {"spread": None}
-    moments, histogram, block = Moments(), GrowingTensorHistogram(1), as_block(values)
-    moments.add(block)
-    histogram.add(block)
-    picture = channel_map(values, axis) if values.dtype.kind == "f" else None
-    return {"spread": moments.spread(), "histogram": histogram.done(), "map": picture}
+        return None
+    statistics = TensorStatistics(place.quantizers)
+    statistics.add(values)
+    return statistics.figures()
+
+
+def _map(known: _Known, layer: Layer, place: _Place) -> ChannelMap | None:
+    """The channels of a constant; None where it has none."""
+    values = known.network.constant(place.tensor)
+    return channel_map(values, _weight_axis(known, layer, place)) if values.dtype.kind == "f" else None

@@ -86,6 +86,11 @@ class Layer:
         """True if the layer can run in the low precision."""
         return bool(self.roundings) and not self.why_not
 
+    @property
+    def has_weight(self) -> bool:
+        """True if the low precision rounds a weight of it."""
+        return any(rounding.is_weight for rounding in self.roundings)
+
     def kept_high(self, why: str) -> Layer:
         """Returns this layer, no longer quantizable, nor fixed low; an earlier reason is kept."""
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed

@@ -186,6 +186,13 @@ class Network:
             )
         )
 
+    @property
+    def unscaled(self) -> tuple[str, ...]:
+        """The activations that a layer rounds which may be low, and whose scale the user did not give."""
+        low = (k for k in self.quantizable if (fixed := self.layers[k].fixed) is None or fixed.needs_scale)
+        read = {rounding.tensor for k in low for rounding in self.layers[k].roundings}
+        return tuple(name for name in self.rounded_activations if name in read and name not in self.scales)
+
     @cached_property
     def producers(self) -> Mapping[str, Layer]:
         """The layer that computes each tensor."""

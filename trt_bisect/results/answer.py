@@ -69,6 +69,21 @@ class Held:
 
 
 @dataclass(frozen=True)
+class PlanFigures:
+    """A plan that is not the recipe.
+
+    Attributes:
+        cost: a share of INT8's gain in speed.
+        high: the names of the layers that it keeps high.
+        similarity: on the worst of all inputs given; None if it has no figure.
+    """
+
+    cost: float
+    high: tuple[str, ...]
+    similarity: float | None
+
+
+@dataclass(frozen=True)
 class AnswerFacts:
     """The answer of a run.
 
@@ -81,6 +96,7 @@ class AnswerFacts:
         equals: other sets of layers that cost the same; each meets the threshold too.
         settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
             ``followers in INT8`` is reported, and does not decide.
+        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
         margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
@@ -99,6 +115,7 @@ class AnswerFacts:
     aim: float | None = None
     margin: float = 0.0
     spared: int = 0
+    half_gain: PlanFigures | None = None
     doubts: tuple[str, ...] = ()
     confidence: tuple[str, ...] = ()
 
@@ -117,5 +134,7 @@ class AnswerFacts:
         held = {name: None if record[name] is None else checked(Held(**record[name])) for name in ("given", "unseen")}
         rows = tuple(checked(CalibratorRow(**row)) for row in record["calibrators"])
         equals = tuple(tuple(names) for names in record["equals"])
+        if (half := record.get("half_gain")) is not None:
+            half = checked(PlanFigures(**{**half, "high": tuple(half["high"])}))
         texts = {name: tuple(record.get(name, ())) for name in ("doubts", "confidence")}
-        return checked(cls(**{**record, **held, **texts, "calibrators": rows, "equals": equals}))
+        return checked(cls(**{**record, **held, **texts, "calibrators": rows, "equals": equals, "half_gain": half}))

@@ -211,7 +211,8 @@ def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
 def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    The scales are those of INT8, whatever the low precision; scales that are no normal numbers are left out.
+    The scales are those of INT8, whatever the low precision; scales that are no normal numbers are left out. Layers
+    whose weights have one scale each are named too.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -221,7 +222,9 @@ def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, 
     usable = {name: float(scales[name]) for name in network.rounded_activations if name in scales}
     usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= least}
     of_activations = {"scales": usable} if usable else {}
-    plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations}
+    one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
+    of_weights = {"one_scale": one_scale} if one_scale else {}
+    plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
     return json.dumps(plan, indent=1) + "\n"
 
 

@@ -77,7 +77,7 @@ def summary(
     holds = " ".join(
         [*holds_on(answer, text, f"RECIPE: with {_layers_high(recipe)} the network"), *_price(answer, low)]
     )
-    return "\n".join([*doubted, *lines, holds, *_too_dear(answer, low)])
+    return "\n".join([*doubted, *lines, holds, *_too_dear(answer, low, text)])
 
 
 def fixed_text(network: Network) -> str:
@@ -221,13 +221,18 @@ def _price(answer: AnswerFacts, low: str) -> Iterator[str]:
     yield f"It gives up {percent(answer.cost)} % of {low}'s gain in speed."
 
 
-def _too_dear(answer: AnswerFacts, low: str) -> Iterator[str]:
+def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[str]:
     """Yields a line on what to do if the recipe gives up more than half of the low precision's gain."""
-    if answer.cost > TOO_DEAR:
-        yield (
-            f"TOO EXPENSIVE: That is more than half: {low} does not suit this network as it is. 'trt-bisect recover' "
-            "lists plans that cost less and what they lose."
-        )
+    if answer.cost <= TOO_DEAR:
+        return
+    half, known = answer.half_gain, ""
+    if half is not None and half.similarity is not None:
+        layers = "1 layer" if len(half.high) == 1 else f"{len(half.high)} layers"
+        known = f"With {layers} high and {percent(half.cost)} % given up it has {text(half.similarity)}. "
+    yield (
+        f"TOO EXPENSIVE: That is more than half: {low} does not suit this network as it is. {known}"
+        f"'trt-bisect recover --budget {percent(TOO_DEAR)}%' searches the most accurate plan for that price."
+    )
 
 
 def _layers_high(recipe: Recipe) -> str:

@@ -23,6 +23,8 @@ from trt_bisect.results.search_result import Curve, Measured, Recipe
 from trt_bisect.results.summary import above_verdict
 
 Lookup = Callable[[PrecisionPlan], Trial | None]
+UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
+"""The reason why a suspect is no culprit, as long as the search is under way."""
 
 
 class _Driver:
@@ -85,7 +87,7 @@ class Replay:
         self._without_full = False
 
     def report(self, trials: Mapping[str, Trial]) -> Report:
-        """Returns the report of the search so far.
+        """Returns the report of the search so far. It names suspects alone: culprits are decided at the end of a run.
 
         Args:
             trials: by plan key.
@@ -131,9 +133,16 @@ class Replay:
         known, at_its_end = self._known(full)
         restored = (trial_of(question.all_but(known.suspects)) if at_its_end else None) or UNTRIED
         loss = rule.loss(restored)
+        recipe = Recipe(
+            question.all_but(known.suspects),
+            kept=known.suspects,
+            culprits=(),
+            meets=question.meets(loss),
+            reasons=dict.fromkeys(known.suspects, UNDECIDED),
+        )
         measured = Measured(
             Curve(known, nothing=trial_of(question.prefix(-1)) or UNTRIED, measured_in=self._run.measured_in),
-            Recipe(question.all_but(known.suspects), known.suspects, known.suspects, question.meets(loss)),
+            recipe,
             full=full,
             restored=restored,
             trials=trials,
@@ -142,8 +151,10 @@ class Replay:
             "build": sum(trial.build_seconds for trial in trials.values()),
             "infer": sum(trial.infer_seconds for trial in trials.values()),
         }
+        report = filled_report(self._run.blank, measured, rule, lambda _: ())
         return replace(
-            filled_report(self._run.blank, measured, rule, lambda _: ()),
+            report,
+            recipe={**report.recipe, "added": []},
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
             exit_code=NothingMeasured.exit_code
             if full is UNTRIED

@@ -110,7 +110,7 @@ export function columnsFor(model) {
     }),
     optional(figure("int8Milliseconds", "ms INT8", "Time of the engine layers with it, full INT8")),
     optional(figure("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe")),
-    word("suspect", "Why no culprit", "The reason why a layer with a large drop is no culprit", 240),
+    word("suspect", "Why suspect only", "The reason why a layer with a large drop is no culprit, or not yet", 240),
     word("asked", "Asked", "Precision that the trial asked for", 68),
     word("ran", "Ran", "Precision that the engine says it ran in; unproven where it does not say", 68),
     word("recipe", "Recipe", "Precision in the recipe", 72),

@@ -155,7 +155,7 @@ function hover(row, { metric }) {
   if (row.culprit) lines.push("culprit");
   if (isNumber(row.taken_back)) lines.push(plain(`taken back to INT8: ${metric.text(row.taken_back)}`));
   if (row.setAside) lines.push("ruled out for the layers behind it");
-  if (row.suspect) lines.push(plain(`suspect, no culprit: ${row.suspect.split(":")[0]}`));
+  if (row.suspect) lines.push(plain(`suspect: ${row.suspect.split(":")[0]}`));
   if (row.added) lines.push("left high in the recipe too");
   if (row.message) lines.push(plain(row.message.slice(0, 160)));
   return lines.join("<br>");
@@ -263,11 +263,12 @@ function selected({ index }) {
 function legend(groups, model, roomy) {
   const { report, metric } = model;
   const high = (report.precision ?? "fp32").toUpperCase();
+  const decided = model.data.status === "finished";
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
     ["dot int8", "this layer and all before it in INT8, suspects ruled out", groups.standing.length],
     ["diamond culprit", "culprit", groups.culprits.length],
-    ["diamond suspect", "suspect: a large drop, no culprit", groups.suspects.length],
+    ["diamond suspect", `suspect: a large drop, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects.length],
     ["square high", `no culprit, left in ${high} too`, groups.added.length],
     ["cross warn", "not measured: the message is in its hover", groups.failed.length],
     ["none", "not tried", untried],

@@ -91,7 +91,7 @@ function figures(row, { metric }) {
     ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
     ["Gain", isNumber(row.gain) ? metric.drop(row.gain) : ""],
     ["Taken back to INT8", isNumber(row.taken_back) ? metric.text(row.taken_back) : ""],
-    ["No culprit", row.suspect ?? ""],
+    ["Suspect", row.suspect ?? ""],
     ["Deciding output", row.output],
     ["On whole engines", whole],
     ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],

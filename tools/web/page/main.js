@@ -20,7 +20,7 @@ import { showVerdict } from "./verdict.js";
 
 const data = JSON.parse(byId("data").textContent);
 const store = makeStore(modelOf(data));
-store.selected = store.model.culprits[0]?.name ?? data.recovery?.high?.[0]?.layer ?? null;
+store.selected = blamed()[0]?.name ?? data.recovery?.high?.[0]?.layer ?? null;
 
 function start() {
   startTheme(store.repaint);
@@ -70,17 +70,27 @@ function startKeys(search) {
   });
 }
 
+// The culprits; where there are none, or none yet, the suspects.
+function blamed() {
+  const { culprits, suspects } = store.model;
+  return culprits.length ? culprits : suspects;
+}
+
 // The culprit after the selected layer, and after the last one the first.
 function nextCulprit() {
-  const { culprits } = store.model;
+  const rows = blamed();
   const here = store.row()?.index ?? -1;
-  const next = culprits.find((row) => row.index > here) ?? culprits[0];
+  const next = rows.find((row) => row.index > here) ?? rows[0];
   if (next) store.select(next.name);
 }
 
 function startNextCulprit() {
   const buttons = [...document.querySelectorAll(".next-culprit")];
-  const offer = () => buttons.forEach((button) => (button.hidden = store.model.culprits.length < 2));
+  const offer = () =>
+    buttons.forEach((button) => {
+      button.hidden = blamed().length < 2;
+      button.textContent = store.model.culprits.length ? "Next culprit" : "Next suspect";
+    });
   buttons.forEach((button) => button.addEventListener("click", nextCulprit));
   store.on("model", offer);
   offer();

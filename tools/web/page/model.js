@@ -23,6 +23,7 @@ export function modelOf(data) {
     rows,
     byName: new Map(rows.map((row) => [row.name, row])),
     culprits: rows.filter((row) => row.culprit),
+    suspects: rows.filter((row) => row.suspect),
     tensors: new Map(Object.entries(data.graph?.tensors ?? {})),
     explainedTensors: new Map(explainedTensors(data.explanation).map((tensor) => [tensor.tensor, tensor])),
   };
@@ -66,10 +67,9 @@ function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
   };
 }
 
-// Kept high for the rest of the curve: a suspect. Before the answer, and in older reports, every culprit is one.
+// Kept high for the rest of the curve: a suspect. In older reports, without an answer, every culprit is one.
 function isSetAside(layer, { answer, share, budget }) {
-  if (!answer) return layer.culprit;
-  return Boolean(layer.suspect) || (layer.culprit && layer.drop >= share * budget);
+  return Boolean(layer.suspect) || (layer.culprit && !answer) || (layer.culprit && layer.drop >= share * budget);
 }
 
 // What the recipe runs a layer in; a layer that no plan changes follows those around it.

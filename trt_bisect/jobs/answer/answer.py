@@ -15,6 +15,7 @@ from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.jobs.answer.half_gain import half_gain
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.precisions import in_fp16
@@ -33,12 +34,12 @@ from trt_bisect.jobs.answer.search import (
     make_space,
     retuned,
 )
+from trt_bisect.jobs.answer.steps_back import minimal, with_more_high
 from trt_bisect.jobs.answer.target import SimilarityTarget, Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import OWN
 from trt_bisect.results.summary import TOO_DEAR
 
@@ -143,7 +144,7 @@ class AnswerSearch:
         if not found.meets:
             return self._answer(found, experiment, alone, checked, aim, {})
         checked = self._in_fp16(found, experiment, checked)
-        found, checked, taken_back = self._minimal(found, experiment, checked)
+        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
         return self._answer(found, experiment, alone, checked, aim, taken_back)
 
     def finish_within(self, most: float) -> Answer:
@@ -247,6 +248,8 @@ class AnswerSearch:
                 aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
                 if plans.switches and self._by_similarity:
                     plans.join(plans.missed(space.plan(found.kept), self.experiment.ranges, aim))
+        if found.meets and not checked.meets(budget):
+            found, checked = with_more_high(target, self.space, found, self.experiment, dearest)
         return self._with_single_scales(found, checked, aim)
 
     def _by_other_ranges(
@@ -305,36 +308,6 @@ class AnswerSearch:
         preparation = self.plans.preparation
         return preparation.options.calibrator != AUTO or not preparation.data.candidates
 
-    def _minimal(
-        self, found: Cheapest, experiment: Experiment, checked: Checked
-    ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
-        """Takes back each member, the dearest first; one that is not needed after all goes to INT8.
-
-        That is repeated until all members are needed beside the others.
-        """
-        target, space = self.target, self.space
-        kept, before, taken_back = found.kept, None, dict[int, Loss]()
-        while kept != before:
-            before, taken_back = kept, {}
-            for unit in sorted(before, key=lambda unit: -space.costs[unit]):
-                plan = space.plan(kept - {unit})
-                (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
-                if loss is not None and loss <= space.budget:
-                    other = target.check(experiment, plan)
-                    if other.meets(space.budget):
-                        kept, checked = kept - {unit}, other
-                        continue
-                    taken_back[unit] = max(other.losses.values())
-                else:
-                    taken_back[unit] = self._shown(plan, experiment, loss)
-        return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
-
-    def _shown(self, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:
-        """The loss of a plan as it was measured, without the margin that it is judged with."""
-        if loss is None or not self.plans.margin.share:
-            return loss
-        return max(self.plans.each(experiment.ranges).by_place(plan).values(), default=loss)
-
     def _answer(
         self,
         found: Cheapest,
@@ -376,6 +349,7 @@ class AnswerSearch:
             plain=plans.plain(plan, experiment) if plans.switches else None,
             margin=plans.margin,
             refused=self.refused,
+            half_gain=half_gain(plans, self.space, taken_back, alone, experiment) if self._by_similarity else None,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
         )
 

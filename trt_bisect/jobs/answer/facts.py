@@ -17,7 +17,7 @@ from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
+from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
@@ -90,11 +90,21 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         aim=answer.aim,
         margin=answer.margin.share,
         spared=answer.margin.spared,
+        half_gain=_half_gain(answer),
         doubts=(*(doubt.text for doubt in doubts(rule, answer.restored)), *_on_unseen(rule, answer, unseen))
         if answer.meets
         else (),
         confidence=confidence(grounds, rule),
     )
+
+
+def _half_gain(answer: Answer) -> PlanFigures | None:
+    found = answer.half_gain
+    if found is None:
+        return None
+    layers = answer.experiment.network.layers
+    high = tuple(layers[k].name for k in sorted(answer.space.layers(found.kept)))
+    return PlanFigures(answer.space.cost(found.kept), high, answer.experiment.rule.similarity(found.trial))
 
 
 def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[str]:

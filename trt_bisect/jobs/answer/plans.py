@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 
 from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.tasks.task import ITEMS
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
@@ -20,6 +21,7 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.each_input import (
     NO_MARGIN,
     EachInput,
+    InputLoss,
     Judged,
     Margin,
     Runner,
@@ -100,7 +102,7 @@ class AnswerPlans:
                 experiment.store,
                 key,
                 canonical,
-                together=experiment.rule.metric is AGREEMENT,
+                together=self._compared_by_fp32,
             )
             self._by_ranges[key].margin = self.margin
         return self._by_ranges[key]
@@ -204,23 +206,27 @@ class AnswerPlans:
         most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
         return sorted((place for place in losses if losses[place] > most), key=lambda place: -losses[place])
 
-    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns the losses of a plan by input, with all scales multiplied by factors close to 1, the largest of all.
+    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[float, dict[int, float]]:
+        """Measures a plan with all scales multiplied by factors close to 1.
 
         Inputs far from the budget keep the loss they have. After an input on which the plan misses it is not run on
         others.
+
+        Returns:
+            The loss without a margin, and by input the largest loss.
         """
         found = self.on_all(plan, ranges)
-        places = self._near(found)
+        places, together = self._near(found), 0.0
         for factor in _NUDGES:
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)
             (loss,) = self.losses([plan], moved, places)
             if loss is None:
-                return dict.fromkeys(self.inputs.counting, inf)
+                return inf, dict.fromkeys(self.inputs.counting, inf)
+            together = max(together, self.each(moved).without_margin(plan))
             for place, one in self.each(moved).by_place(plan).items():
                 found[place] = max(one, found[place])
-        return found
+        return max(found.values()) if self._compared_by_fp32 is None else together, found
 
     def _near(self, losses: Mapping[int, float]) -> list[int]:
         """The places of the inputs that noise could make miss; all of them where a figure can jump, as top-1 does."""
@@ -298,7 +304,17 @@ class AnswerPlans:
     def _judged_at(self, place: int, outputs: Outputs) -> Judged:
         """The figures of outputs for one input, and their loss; 0 if no output counts there."""
         figures, rule = self._compare.at(place, outputs), self.experiment.rule
-        return figures, max(map(rule.output_loss, rule.judged_of(figures).values()), default=0.0)
+        judged = rule.judged_of(figures).values()
+        items = sum(figure.values.get(ITEMS, 0.0) for figure in judged) if rule.metric is AGREEMENT else 1.0
+        return figures, InputLoss(max(map(rule.output_loss, judged), default=0.0), items)
+
+    @cached_property
+    def _compared_by_fp32(self) -> dict[int, float] | None:
+        """With a task, by place the number of things that FP32 gives to compare; None without."""
+        if self.experiment.rule.metric is not AGREEMENT:
+            return None
+        references = self.inputs.given.references
+        return {place: self._judged_at(place, references[place])[1].items for place in range(len(references))}
 
     def _runner(self, ranges: Ranges) -> Runner:
         if self._session is not None:

@@ -10,6 +10,7 @@ from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.answer.half_gain import HalfGain
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
@@ -36,6 +37,7 @@ class Answer:
         aim: the loss that the search aimed at.
         margin: the recipe had to leave it on the inputs given.
         refused: a cost, if a recipe with a margin costs more and was refused; None otherwise.
+        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         equals: other sets of units that cost the same.
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: these.
@@ -64,6 +66,7 @@ class Answer:
     plain: Trial | None = None
     margin: Margin = NO_MARGIN
     refused: float | None = None
+    half_gain: HalfGain | None = None
 
     @property
     def plan(self) -> PrecisionPlan:

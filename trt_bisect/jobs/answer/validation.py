@@ -51,7 +51,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     if plans.switches:
         (with_margin,) = map(_or_infinite, plans.losses([plan], experiment.ranges, plans.inputs.counting))
         by_place = plans.each(experiment.ranges).by_place(plan)
-        losses[OFF] = max(by_place.values(), default=math.inf)
+        losses[OFF] = plans.each(experiment.ranges).without_margin(plan)
         if with_margin > rule.budget:
             return Checked(losses, tuple(plans.exceeding(by_place)), with_margin)
     trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
@@ -60,23 +60,25 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     if plans.margin.share:
         with_margin = max(with_margin, plans.margin.loss(by_place.values()))
     if max(losses[OWN], with_margin) <= rule.budget and plans.switches and experiment.ranges.scales:
-        by_place = plans.nudged(plan, experiment.ranges)
-        losses[NUDGED] = max(by_place.values(), default=math.inf)
+        losses[NUDGED], by_place = plans.nudged(plan, experiment.ranges)
         with_margin = max(with_margin, plans.margin.loss(by_place.values()))
     return Checked(losses, tuple(plans.exceeding(by_place)), with_margin)
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
-    """Returns the loss of a trial on each input that counts, by its place; empty if the trial failed."""
+    """Returns the loss of a trial on each input that counts, by its place; empty if the trial failed.
+
+    With a task, an input on which there is nothing to compare does not count.
+    """
     if trial.failed:
         return {}
     found = rule.by_input(trial)
     if found is None:
         return {place: _or_infinite(rule.loss(trial)) for place in counting}
     return {
-        place: math.inf if value is None or math.isnan(value) else rule.metric.loss(value)
+        place: math.inf if math.isnan(value) else rule.metric.loss(value)
         for place, value in enumerate(found.values)
-        if place in counting
+        if place in counting and value is not None
     }
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.cluster.settings import RETRIES
-from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import (
@@ -41,6 +40,7 @@ from trt_bisect.precision import Precision
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.source import Calibrating
+    from trt_bisect.jobs.plan_file import FilePlan
     from trt_bisect.model.network import Network
 
 MIXED = "mixed"
@@ -243,7 +243,10 @@ class CompareOptions(TensorOptions, LowOptions):
         "matched. On the command line the second argument.",
     )
     recipe: str | Path | None = option(
-        None, kind=FILE, help="A run folder, or its recipe: the layers that it leaves high stay high."
+        None,
+        kind=FILE,
+        help="A run folder, or its recipe: layers, scales and base as in the recipe. As --plan does it, but the base "
+        "needs no option of its own.",
     )
     fp32: str | Path | None = option(
         None,
@@ -277,15 +280,22 @@ class CompareOptions(TensorOptions, LowOptions):
     @property
     def base_precision(self) -> Precision:
         """The precision of what is neither low nor kept out of the low one: that of the recipe, or FP32."""
-        if self.base or self.recipe is None:
-            return super().base_precision
+        recipe = None if self.base or self.recipe is None else self.file_plan()
+        return (recipe and recipe.high) or super().base_precision
+
+    def file_plan(self) -> FilePlan | None:
+        """Returns the plan of ``--recipe`` or of ``--plan``; None without either.
+
+        Raises:
+            BadInput: it cannot be read, or both were given.
+        """
+        if self.recipe is None:
+            return super().file_plan()
+        if self.plan is not None:
+            raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
         from trt_bisect.jobs.plan_file import read_plan
 
-        return read_plan(self.recipe).high or super().base_precision
-
-    def _layers_high(self) -> Sequence[str]:
-        recipe = () if self.recipe is None else (f"recipe:{name_of(self.recipe)}",)
-        return (*recipe, *self.high)
+        return read_plan(self.recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +304,9 @@ class ProfileOptions(TensorOptions):
 
     panel: ClassVar[str] = "Layers"
 
-    prefix: str = option("", help="Only layers whose name begins so.", otherwise="all")
+    prefix: Sequence[str] = option(
+        (), kind=TEXTS, help="Only layers whose name begins so; may be repeated.", otherwise="all"
+    )
     op_types: Sequence[str] = option(
         (),
         kind=TEXTS,

@@ -13,6 +13,7 @@ from trt_bisect.jobs.options.operators import OperatorOptions
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
+    from trt_bisect.jobs.plan_file import FilePlan
     from trt_bisect.model.network import Network
 
 FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
@@ -74,13 +75,11 @@ class FixedLayerOptions(OperatorOptions):
         Raises:
             BadInput: the plan or a pattern cannot be used.
         """
-        network, high = super().adapted(network), self._layers_high()
-        if not high and self.plan is None and not any(getattr(self, name) for name in FIXING):
+        network, plan = super().adapted(network), self.file_plan()
+        if plan is None and not any(getattr(self, name) for name in FIXING):
             return network
         from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
-        from trt_bisect.jobs.plan_file import read_plan
 
-        plan = None if self.plan is None else read_plan(self.plan)
         following = self.base_precision or self.high_precision
         if plan is not None and plan.high not in (None, following):
             raise BadInput(
@@ -90,8 +89,16 @@ class FixedLayerOptions(OperatorOptions):
         network = leaving_out(with_one_scale(network, self.one_scale), self.only, self.high_precision)
         if self.scoped:
             network = scoped(network, self.scoped, self.high_precision)
-        return fixed_network(network, high, self.keep_low, plan, self.high_precision)
+        return fixed_network(network, self.high, self.keep_low, plan, self.high_precision)
 
-    def _layers_high(self) -> Sequence[str]:
-        """The patterns of the layers that stay high."""
-        return self.high
+    def file_plan(self) -> FilePlan | None:
+        """Returns the plan that the user gave in a file; None without one.
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        if self.plan is None:
+            return None
+        from trt_bisect.jobs.plan_file import read_plan
+
+        return read_plan(self.plan)

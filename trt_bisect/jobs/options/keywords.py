@@ -180,5 +180,5 @@ class ProfileKeywords(_All, total=False):
     tensorboard: str | Path | None
     tensorboard_channels: int
     output: str | Path | None
-    prefix: str
+    prefix: Sequence[str]
     op_types: Sequence[str]

@@ -29,6 +29,10 @@ REPEATS = 3
 _TOP_KEYS = ("output", "defaults", "network", *CLUSTER_KEYS)
 _LONGEST = 80
 """Characters of a folder's name."""
+_NO_SUITE = (
+    "Give its path: trt-bisect regress SUITE.toml. A suite has a table [[network]] with model and calibration for each "
+    "network."
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def read_suite(path: str | Path) -> Suite:
         BadInput: the file cannot be read, or names the table and key that cannot be used, and why.
     """
     file = Path(path)
-    table = read_toml(file, "suite", "Give --config the path of a trt-bisect.toml.")
+    table = read_toml(file, "suite", _NO_SUITE)
     refuse_unknown(file, "", table, _TOP_KEYS)
     defaults, networks = table.get("defaults", {}), table.get("network", [])
     if not isinstance(defaults, dict):

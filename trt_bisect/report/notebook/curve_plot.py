@@ -5,23 +5,25 @@ A notebook needs Plotly's Python figure. The page draws the same curve in JavaSc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.figure_text import figure_text
+from trt_bisect.results.figure_text import figure_text, threshold_text
 from trt_bisect.results.layer_row import LayerRow
 from trt_bisect.results.run_report import Report
+from trt_bisect.results.summary import FIGURES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
-_LEVELS = {"int8": "#b3201a", "recipe": "#a35208"}
-"""The plans whose figure on all inputs is a line across, and its colour."""
+_THRESHOLD = {"dash": "dash", "color": "#17703c"}
+_LEVELS = {"int8": ("full INT8", "#b3201a"), "recipe": ("recipe", "#a35208")}
+"""The plans whose figure on all inputs is a line across: its name and its colour."""
 _EXACT = 1e-9
 """The least loss drawn on a logarithmic axis; a smaller one is drawn here."""
 
@@ -39,6 +41,8 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     go = graph_objects()
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
+    spare = 0.5 + 0.01 * len(report.layers)
+    ends = (-spare, len(report.layers) - 1 + spare)
     standing = [row for row in tried if not (row.culprit or row.suspect)]
     suspects = [row for row in tried if row.suspect and row.similarity is not None]
     culprits = [row for row in tried if row.culprit and row.similarity is not None]
@@ -48,19 +52,33 @@ def curve(report: Report, *, log: bool = True) -> Figure:
             _trace(go, report, standing, log, "suspects ruled out", mode="lines+markers", marker={"size": 5}),
             _trace(go, report, culprits, log, "culprit", marker={"symbol": "diamond", "size": 11, "color": "#b3201a"}),
             *([_trace(go, report, suspects, log, "suspect", marker=_SUSPECT)] if suspects else []),
+            *(
+                go.Scatter(x=ends, y=[height(value, log)] * 2, name=name, mode="lines", line=line, hoverinfo="name")
+                for name, value, line in _levels(report)
+            ),
         ]
     )
-    figure.add_hline(height(report.threshold, log), line={"dash": "dash", "color": "#17703c"})
-    for plan, colour in _LEVELS.items() if report.answer is not None else ():
-        level = report.similarity.get(plan)
-        if level is not None:
-            figure.add_hline(height(level, log), line={"dash": "dot", "color": colour}, annotation_text=plan)
     for row in failed:
         figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
-    figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40}, legend={"orientation": "h", "y": 1.1})
-    figure.update_xaxes(title="layer k, in execution order")
+    title = f"{_titled(report.metric)} of the final outputs, with layers 0 to k in {report.low.upper()}"
+    figure.update_layout(title=title, hovermode="closest", margin={"t": 60, "b": 40})
+    figure.update_xaxes(title="layer k, in execution order", range=ends)
     figure.update_yaxes(**axis(report.metric, log))
     return figure
+
+
+def _levels(report: Report) -> Iterator[tuple[str, float, dict[str, str]]]:
+    """Yields the lines across, each with its name, its value and its style: the threshold, full INT8, the recipe."""
+    yield f"threshold {threshold_text(report.metric, report.threshold)}", report.threshold, _THRESHOLD
+    for plan, (name, colour) in _LEVELS.items() if report.answer is not None else ():
+        value = report.similarity.get(plan)
+        if value is not None:
+            yield f"{name} {figure_text(report.metric, value)}", value, {"dash": "dot", "color": colour}
+
+
+def _titled(metric: str) -> str:
+    words = FIGURES.get(metric, metric)
+    return words[:1].upper() + words[1:]
 
 
 def graph_objects() -> Any:
@@ -91,9 +109,16 @@ def height(similarity: float, log: bool) -> float:
 def axis(metric: str, log: bool) -> dict[str, Any]:
     """Returns Plotly's settings of the axis for the values of ``height``."""
     if log:
-        return {"type": "log", "autorange": "reversed", "title": "1 - similarity"}
+        powers = range(-9, 1)
+        ticks = {"tickvals": [10.0**power for power in powers], "ticktext": [_tick(power) for power in powers]}
+        return {"type": "log", "autorange": "reversed", "title": metric, **ticks}
     errors = metric in BUILT_IN and metric not in FRACTIONS and "sqnr" not in metric
     return {"type": "log" if errors else "linear", "title": metric}
+
+
+def _tick(power: int) -> str:
+    """The similarity whose loss is a power of ten, in per cent; the least loss that is drawn stands for none."""
+    return "equal" if 10.0**power <= _EXACT else f"{100.0 * (1.0 - 10.0**power):.{max(0, -power - 2)}f}%"
 
 
 def _hover(report: Report, row: LayerRow) -> str:

@@ -53,7 +53,8 @@ def recovered_headline(found: Recovery) -> str:
 def _so_far(report: Report, status: str) -> str:
     tried = [row for row in report.layers if row.quantizable]
     done = sum(row.outcome != "not tried" for row in tried)
-    found = f"{len(report.culprits)} {'culprit' if len(report.culprits) == 1 else 'culprits'} so far"
+    suspects = sum(bool(row.suspect) for row in report.layers)
+    found = f"{suspects} {'suspect' if suspects == 1 else 'suspects'} so far"
     word = "Measuring" if status == "running" else "Interrupted"
     return f"{word}: {done} of {len(tried)} layers judged, {found}."
 

@@ -189,6 +189,9 @@ _PROFILED = (
     _Column("Mean", _of("spread", "mean")),
     _Column("Std", _of("spread", "std"), rank=8),
     _Column("Variance", _of("spread", "variance"), rank=2),
+    _Column("Clipped%", _of("rounding", "clipped", _percent), rank=3),
+    _Column("Rounded min", _of("rounded", "min"), rank=9),
+    _Column("Rounded max", _of("rounded", "max"), rank=9),
 )
 
 

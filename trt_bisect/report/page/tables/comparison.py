@@ -164,7 +164,7 @@ def _columns(runs: _Runs, *, of_channels: bool = False) -> tuple[Column, ...]:
         *_moments("fp32", high),
         *_moments("int8", low),
         Column("rounding_sqnr", "Own rounding", "SQNR of the tensor's own rounding alone, dB", DECIBELS),
-        Column("rounding_clipped", "Clipped", "Share of values beyond the range", PERCENT),
+        Column("rounding_clipped", "Clipped", "Saturation: share of values beyond the range", PERCENT),
         Column("rounding_clipped_noise", "Clipped noise", "Their share of the rounding noise", PERCENT),
         Column("rounding_near_zero", "Near zero", "Share of values in the 5 levels around zero", PERCENT),
         Column("rounding_to_zero", "To zero", "Share of the non-zero values that become zero", PERCENT),

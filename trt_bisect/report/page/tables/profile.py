@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from trt_bisect.report.page.tables.shape import (
+    DECIBELS,
     INDEX,
     NAME,
+    PERCENT,
     SHAPE,
     TEXT,
     Column,
@@ -27,6 +29,7 @@ _COLUMNS = (
     Column("dtype", "dtype", "", TEXT, paper=True),
     Column("quantized_dtype", "Rounded to", "By INT8", TEXT, paper=True),
     Column("scale", "Scale", "Of INT8; the largest one if each channel has its own", paper=True),
+    Column("zero_point", "Zero point", "Of INT8"),
     Column("shape", "Shape", "On the first sample; sorted by the number of values", SHAPE),
     Column("min", "Min", "", phone=True, paper=True),
     Column("max", "Max", "", phone=True, paper=True),
@@ -35,6 +38,17 @@ _COLUMNS = (
     Column("variance", "Variance", ""),
     Column("count", "Values", "Their number"),
     Column("nonfinite", "Not finite", "Values that are NaN or infinite"),
+    Column("rounding_clipped", "Clipped", "Saturation: share of values beyond the range", PERCENT, paper=True),
+    Column("rounding_sqnr", "Own rounding", "SQNR of the rounding, dB", DECIBELS),
+    Column("rounded_min", "Min rounded", "After the Q/DQ pair"),
+    Column("rounded_max", "Max rounded", "After the Q/DQ pair"),
+    Column("rounded_mean", "Mean rounded", "After the Q/DQ pair"),
+    Column("rounded_std", "Std rounded", "After the Q/DQ pair"),
+    Column("rounded_variance", "Variance rounded", "After the Q/DQ pair"),
+    Column("rounding_clipped_noise", "Clipped noise", "Their share of the rounding noise", PERCENT),
+    Column("rounding_near_zero", "Near zero", "Share of values in the 5 levels around zero", PERCENT),
+    Column("rounding_to_zero", "To zero", "Share of the non-zero values that become zero", PERCENT),
+    Column("rounding_levels_90", "Levels for 90%", "That hold 90% of the non-zero values"),
 )
 
 

@@ -1,0 +1,118 @@
+"""Wrong use of the command line: the problem and what to write instead, on the screen and as JSON."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from trt_bisect.cli import main
+
+RUN = "run {f}/lenet.onnx"
+
+
+@pytest.fixture
+def folder(tmp_path, lenet):
+    place = tmp_path / "use"
+    place.mkdir()
+    shutil.copy(lenet / "lenet_planted.onnx", place / "lenet.onnx")
+    shutil.copy(lenet / "calibration.npz", place / "data.npz")
+    (place / "two").mkdir()
+    for name in ("two/0.npz", "two/1.npz"):
+        shutil.copy(lenet / "calibration.npz", place / name)
+    np.savez(place / "unnamed.npz", np.zeros((2, 1, 28, 28), np.float32))
+    (place / "faulty.py").write_text(
+        "def feeds():\n    yield {'data': [[[[0.0] * 28] * 28]]}\n    raise OSError('gone')\n"
+    )
+    return place
+
+
+def told(command: str, monkeypatch, capsys) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr of a command line."""
+    monkeypatch.setattr(sys, "argv", ["trt-bisect", *shlex.split(command)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    return (stopped.value.code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("command", "problem", "remedy"),
+    [
+        ("run", "'model'", "trt-bisect run NETWORK.onnx --calibration DATA"),
+        ("layers", "'model'", "trt-bisect layers NETWORK.onnx"),
+        (f"{RUN} --calibration data.npz --threshold 99.5%", "'--threshold'", "0.995 instead of 99.5%"),
+        (f"{RUN} --calibration data.npz --threshold=99%", "'--threshold'", "0.99 instead of 99%"),
+        (f"{RUN} --calib data.npz", "--calib ", "--calibration"),
+        (f"{RUN} --high block0 block1", "block1", "Repeat an option that takes several"),
+        (f"{RUN} --calibration data.npz lenet.onnx", "lenet.onnx", "An option takes one value"),
+        (f"{RUN} --calibration two/0.npz two/1.npz", "two/1.npz", "Give the folder of the files instead of each: two"),
+        (f"{RUN} --calibration two/*.npz", "'two/*.npz' does not exist", "Give the folder: two"),
+        (f"{RUN} --calibration faulty.py:feeds", "faulty.py:feeds failed: OSError at faulty.py:3: gone", "Correct"),
+        (f"{RUN} --calibration unnamed.npz", "no input 'arr_0'", "numpy.savez(FILE, data=...)"),
+        (f"{RUN} --calibration data.npz --threshold -1", "Threshold -1", "--threshold between 0 and 1"),
+        (f"{RUN} --calibration data.npz --samples many", "'--samples'", "'trt-bisect run -h'"),
+        (f"{RUN} --calibration", "requires an argument", "'trt-bisect run -h'"),
+        ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of them"),
+        ("regress nightly.toml", "'nightly.toml' does not exist", "trt-bisect regress SUITE.toml"),
+        ("regress", "'trt-bisect.toml' does not exist", "trt-bisect regress SUITE.toml"),
+    ],
+)
+def test_the_right_use_is_told(command, problem, remedy, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    code, out, err = told(command.format(f="."), monkeypatch, capsys)
+    lines = [line for line in err.splitlines() if not line.startswith("Engine: ")]
+    assert (code, out, len(lines)) == (2, "", 2)
+    assert problem in lines[0]
+    assert remedy in err
+
+
+def test_data_without_its_option_are_told_with_a_command_that_works(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    asked = shlex.join(["run", f"{folder}/lenet.onnx", f"{folder}/data.npz", "-q", "--strategy", "bisect"])
+    code, _, err = told(asked, monkeypatch, capsys)
+    assert code == 2
+    suggested = err.strip().splitlines()[-1].split(": trt-bisect ")[1]
+    code, out, _ = told(suggested, monkeypatch, capsys)
+    assert code == 1
+    assert "'ip2'" in out
+
+
+def test_wrong_use_is_one_json_document_with_json(monkeypatch, capsys):
+    code, out, err = told("run --json", monkeypatch, capsys)
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"]) == (2, 2)
+    assert error["problem"] in err
+    assert error["remedy"] in err
+
+
+@pytest.mark.parametrize("given", ["{f}/suite.toml", "--config {f}/suite.toml"])
+def test_a_suite_is_taken_as_argument_and_as_option(given, folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (folder / "suite.toml").write_text(
+        f'output = "{tmp_path}/nights"\n[[network]]\nname = "lenet"\nmodel = "lenet.onnx"\ncalibration = "data.npz"\n'
+        "repeats = 1\n"
+    )
+    code, out, _ = told(f"regress {given} --json -q".format(f=folder), monkeypatch, capsys)
+    assert [network["name"] for network in json.loads(out)["networks"]] == ["lenet"]
+    assert code in (0, 1)
+
+
+def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(monkeypatch, capsys):
+    """The docstring's own line ends do not stand in the help: each line is full, but the last of a paragraph."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = told("run -h", monkeypatch, capsys)
+    lines = out.splitlines()
+    first = next(place for place, line in enumerate(lines) if "Exit codes:" in line)
+    paragraph = []
+    for line in lines[first:]:
+        if not line.strip():
+            break
+        paragraph.append(line.strip())
+    assert len(paragraph) > 2
+    for line, after in itertools.pairwise(paragraph):
+        assert len(f" {line} {after.split()[0]}") >= 78

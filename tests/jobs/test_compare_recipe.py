@@ -1,0 +1,120 @@
+"""``compare --recipe`` and ``--plan``: the compared INT8 side is the recipe's own network, as ONNX Runtime runs it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import BadInput
+from trt_bisect.model.session import NO_QDQ_FUSION
+from trt_bisect.results.recipe_files import QDQ_NETWORK
+
+SCALES = {"per channel": {}, "per tensor": {"weight_scales": "tensor"}, "one layer's": {"one_scale": ["conv2"]}}
+
+
+@pytest.fixture(scope="module", params=SCALES)
+def recipe(request, tmp_path_factory):
+    """A network, samples, and the folder of a run whose recipe leaves a layer high and has ranges of its own."""
+    place, model = tmp_path_factory.mktemp("recipe"), networks.chain(3)
+    networks.plant_between(model, "conv0", "conv1")
+    path, samples = networks.save(model, place), networks.samples(model, 4)
+    options = {"engine": "onnxruntime", "calibrator": "percentile", "percentile": 99.0, "explain": "none"}
+    report = trt_bisect.run(
+        path, samples, samples, threshold=0.98, output=place / "run", **options, **SCALES[request.param]
+    )
+    assert report.files is not None
+    return path, samples["x"], place / "run"
+
+
+def tensors_of(path, names, samples):
+    """Tensors of a file with Q/DQ pairs by name, all samples together, nothing fused."""
+    model = onnx.load(str(path))
+    known = {each.name for each in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    runs = [session.run(names, {"x": sample[None]}) for sample in samples]
+    return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("option", ["recipe", "plan"])
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_the_low_side_is_the_recipes_network(recipe, option, calibrated):
+    """Layers, scales of activations and scales of weights, whatever data is given beside them."""
+    path, samples, run = recipe
+    given = {"calibration": {"x": 3 * samples}} if calibrated else {}
+    found = trt_bisect.compare(path, inputs={"x": samples}, **{option: run}, **given)
+    high = {
+        name for name, kind in json.loads((run / "recipe/plan.json").read_text())["layers"].items() if kind != "int8"
+    }
+    assert high == {row.origin.layer for row in found.weights if not row.quantized_dtype}
+    rows = {row.origin.tensor: row for row in found.tensors if row.origin.index is not None}
+    theirs = tensors_of(run / "recipe" / QDQ_NETWORK, list(rows), samples)
+    for name, values in theirs.items():
+        seen = rows[name].int8
+        expected = (values.min(), values.max(), values.mean(), values.std())
+        assert (seen.min, seen.max, seen.mean, seen.std) == pytest.approx(expected, rel=1e-5, abs=1e-6), name
+    full = trt_bisect.compare(path, {"x": samples}, {"x": samples})
+    assert full.tensors[-1].int8 != rows["y"].int8, "full INT8 with other ranges is another network"
+
+
+def test_a_recipe_is_named_by_its_run_its_folder_or_its_file(recipe):
+    path, samples, run = recipe
+    places = (run, run / "recipe", run / "recipe" / "plan.json")
+    found = [trt_bisect.compare(path, inputs={"x": samples}, recipe=place) for place in places]
+    first, *others = [[row.record() for row in each.tensors] for each in found]
+    assert others == [first, first]
+
+
+def test_the_plan_names_weights_with_one_scale(recipe):
+    """And a plan that names them fixes them, as --one-scale does."""
+    path, samples, run = recipe
+    plan = json.loads((run / "recipe/plan.json").read_text())
+    qdq = onnx.load(str(run / "recipe" / QDQ_NETWORK)).graph
+    shapes = {each.name: tuple(each.dims) for each in qdq.initializer}
+    readers = {node.input[1]: node.name for node in qdq.node if len(node.input) > 1}
+    one = {
+        readers[node.output[0]]
+        for node in qdq.node
+        if node.op_type == "DequantizeLinear" and node.output[0] in readers and shapes[node.input[1]] in ((), (1,))
+    }
+    low = {name for name, kind in plan["layers"].items() if kind == "int8"}
+    assert set(plan.get("one_scale", [])) & low == one
+    fixed = trt_bisect.compare(path, {"x": samples}, plan={"one_scale": plan["one_scale"]}) if one else None
+    if fixed is not None:
+        asked = trt_bisect.compare(path, {"x": samples}, one_scale=plan["one_scale"])
+        assert [row.record() for row in fixed.tensors] == [row.record() for row in asked.tensors]
+
+
+def test_a_recipe_and_a_plan_are_refused(recipe):
+    path, samples, run = recipe
+    with pytest.raises(BadInput, match="--recipe and --plan"):
+        trt_bisect.compare(path, {"x": samples}, recipe=run, plan=run)
+
+
+@pytest.mark.parametrize("one_scale", ["conv1", [1], {"conv1": 1}])
+def test_a_list_that_is_none_is_refused(recipe, one_scale):
+    path, samples, _ = recipe
+    with pytest.raises(BadInput, match="one_scale"):
+        trt_bisect.compare(path, {"x": samples}, plan={"one_scale": one_scale})
+
+
+def test_a_plan_without_a_scale_for_every_low_layer_needs_data(recipe):
+    """``profile`` shows the scales that the plan has."""
+    path, samples, run = recipe
+    plan = json.loads((run / "recipe/plan.json").read_text())
+    nodes = onnx.load(str(path)).graph.node
+    read = next(node.input[0] for node in nodes if plan["layers"].get(node.name) == "int8")
+    scale = plan["scales"].pop(read)
+    with pytest.raises(BadInput, match="no ranges"):
+        trt_bisect.compare(path, inputs={"x": samples}, plan=plan)
+    rows = trt_bisect.profile(path, plan={"scales": {read: scale}}).tensors
+    assert {row.tensor: row.scale for row in rows if row.role == "input" and row.scale is not None} == {read: scale}

@@ -1,0 +1,142 @@
+"""``profile`` of networks with Q/DQ pairs: both sides of each pair, by the operators of ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import trt_bisect
+from tests.support import networks
+
+PAIRS = {"int8": (np.int8(0), (0.01, 0.004, 0.02)), "uint8": (np.uint8(100), (0.015, 0.008, 0.02))}
+"""By the type of the levels a zero point, and the scales before the three convolutions, so small that values clip."""
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def quantized(request, tmp_path_factory):
+    """A float network, the same one with a pair before each convolution, and samples."""
+    place, model = tmp_path_factory.mktemp("pairs"), networks.chain(3)
+    path, samples = networks.save(model, place), networks.samples(model, 3)["x"]
+    zero_point, scales = PAIRS[request.param]
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            read = node.input[0]
+            scale, zero = f"{node.name}.scale", f"{node.name}.zero"
+            value = np.float32(scales[int(node.name[-1])])
+            model.graph.initializer.extend(
+                [numpy_helper.from_array(np.array(value), scale), numpy_helper.from_array(np.array(zero_point), zero)]
+            )
+            nodes += [
+                helper.make_node("QuantizeLinear", [read, scale, zero], [f"{read}.q"], name=f"{node.name}.Q"),
+                helper.make_node(
+                    "DequantizeLinear", [f"{read}.q", scale, zero], [f"{read}.dq"], name=f"{node.name}.DQ"
+                ),
+            ]
+            node.input[0] = f"{read}.dq"
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return request.param, path, networks.save(model, place, "qdq.onnx"), samples
+
+
+def float_tensors(path, samples):
+    """The tensors of a float network by name, all samples together."""
+    model = onnx.load(str(path))
+    names = [name for node in model.graph.node for name in node.output]
+    known = {each.name for each in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    session = ort.InferenceSession(model.SerializeToString())
+    outputs = [session.run(names, {"x": sample[None]}) for sample in samples]
+    return {"x": samples, **{name: np.concatenate([run[k] for run in outputs]) for k, name in enumerate(names)}}
+
+
+def pair_of(path, tensor):
+    """The scale and the zero point of the pair on a tensor, from the file."""
+    graph = onnx.load(str(path)).graph
+    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    node = next(node for node in graph.node if node.op_type == "QuantizeLinear" and node.input[0] == tensor)
+    return constants[node.input[1]], constants[node.input[2]]
+
+
+def by_operators(values, scale, zero_point):
+    """The levels and the values after ONNX Runtime's QuantizeLinear and DequantizeLinear."""
+    kind = helper.np_dtype_to_tensor_dtype(zero_point.dtype)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "pair",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("q", kind, None), helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero_point, "z")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return ort.InferenceSession(model.SerializeToString()).run(["q", "y"], {"x": values})
+
+
+def test_both_sides_of_each_pair(quantized, tmp_path):
+    """Moments before and after, scale, zero point, and the values that fall outside of the levels."""
+    dtype, path, qdq, samples = quantized
+    found = trt_bisect.profile(qdq, inputs={"x": samples}, output=tmp_path)
+    tensors = float_tensors(path, samples)
+    rows = {row.layer: row for row in found.tensors if row.role == "input" and row.quantized_dtype}
+    assert {"conv0", "conv1", "conv2"} <= set(rows)
+    clipped = []
+    for name in ("conv0", "conv1", "conv2"):
+        row = rows[name]
+        scale, zero_point = pair_of(qdq, row.tensor)
+        assert (row.dtype, row.quantized_dtype) == ("float32", dtype)
+        assert (row.scale, row.zero_point) == (float(scale), int(zero_point))
+        values = tensors[row.tensor]
+        _, after = by_operators(values, scale, zero_point)
+        for side, seen in ((values, row.spread), (after, row.rounded)):
+            numbers = side.astype(np.float64)
+            expected = (numbers.min(), numbers.max(), numbers.mean(), numbers.var(), numbers.size)
+            assert (seen.min, seen.max, seen.mean, seen.variance, seen.count) == pytest.approx(expected, rel=2e-4)
+        limits = np.iinfo(zero_point.dtype)
+        level = np.rint(values / scale) + zero_point
+        outside = np.mean((level < limits.min) | (level > limits.max))
+        assert row.rounding.clipped == pytest.approx(outside, abs=2e-3)
+        assert sum(row.histogram.fp32) == sum(row.histogram.int8) == values.size
+        clipped.append(outside)
+    assert max(clipped) > 0.05, "the pairs are too wide for this test"
+    record = json.loads((tmp_path / "profile.json").read_text())
+    first = next(row for row in record["tensors"] if row["layer"] == "conv0" and row["role"] == "input")
+    assert first["rounded_max"] == rows["conv0"].rounded.max
+    assert first["rounding_clipped"] == rows["conv0"].rounding.clipped
+
+
+def test_a_layer_kept_high_has_one_side_only(quantized):
+    _, _, qdq, samples = quantized
+    found = trt_bisect.profile(qdq, inputs={"x": samples[:1]}, high=["conv1"])
+    sides = {row.layer: row.rounded is not None for row in found.tensors if row.role == "input"}
+    assert sides["conv0"]
+    assert not sides["conv1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "layers"),
+    [
+        ({"prefix": ["conv1", "fc"]}, {"conv1", "fc"}),
+        ({"prefix": "conv"}, {"conv0", "conv1", "conv2"}),
+        ({"prefix": ["conv2", "relu", "fc"], "op_types": ["Relu", "Conv"]}, {"conv2", "relu1", "relu2"}),
+    ],
+)
+def test_several_prefixes_and_operators(options, layers, tmp_path):
+    found = trt_bisect.profile(networks.save(networks.chain(3), tmp_path), **options)
+    assert {row.layer for row in found.tensors} == layers
+
+
+def test_a_prefix_that_no_layer_has_is_named(command, tmp_path):
+    path = networks.save(networks.chain(3), tmp_path)
+    code, _, err = command("profile", path, "--prefix", "conv", "--prefix", "nothing")
+    assert code == 2
+    assert "'nothing'" in err

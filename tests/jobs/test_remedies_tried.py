@@ -1,0 +1,158 @@
+"""Remedies that a run measures: ranges of other calibrators, FP16, and how they are grouped by cause."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.advised import run, starved
+from tests.support.flawed_pairs import pairs
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.cache import read_cache
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.precision import Precision, int8_set
+from trt_bisect.results.advice import BIAS_CORRECTION, EQUALISATION
+
+CLIPPED = {"calibrator": "percentile", "percentile": 90.0, "threshold": 0.999, "try_remedies": True}
+
+
+@pytest.fixture(scope="module")
+def clipped(tmp_path_factory):
+    """A run with ranges that clip a tenth of all values, its remedies tried, and its folder."""
+    folder = tmp_path_factory.mktemp("clipped")
+    return run(networks.chain(), folder, **CLIPPED), folder
+
+
+def test_min_max_after_clipping_is_tried_and_meets(clipped):
+    report, folder = clipped
+    whole = {each.what: each for each in report.explanation.tried if each.calibrator and not each.culprits}
+    assert set(whole) == {
+        f"{name} for the whole network"
+        for name in ("minmax", "entropy", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
+    }
+    assert whole["minmax for the whole network"].meets
+    for advice in report.advice:
+        assert advice.remedies[0].tried.meets
+        assert advice.remedies[0].tried.culprits == ()
+    record = json.loads((folder / "run/explanation.json").read_text())
+    assert record["advice"][0]["remedies"][0]["tried"]["meets"] is True
+    assert len(record["tried"]) == len(report.explanation.tried)
+
+
+def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
+    report, _ = clipped
+    tried = {each.what: each.similarity for each in report.explanation.tried}
+    for calibrator, percentile, name in (("minmax", 99.0, "minmax"), ("percentile", 99.9, "percentile 99.9")):
+        other = run(networks.chain(), tmp_path, calibrator=calibrator, percentile=percentile)
+        assert tried[f"{name} for the whole network"] == pytest.approx(other.similarity["int8"], abs=1e-9)
+    culprit = report.culprits[0]
+    network = trt_bisect.load_network(tmp_path / "network.onnx")
+    feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
+    ranges, minmax = calibrate(network, feeds, "percentile", 90.0), calibrate(network, feeds, "minmax")
+    (tensor,) = [rounded.tensor for rounded in next(r for r in report.layers if r.name == culprit).rounds
+                 if rounded.kind == "activation"]  # fmt: skip
+    mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
+    by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None)
+    assert tried[f"minmax for what '{culprit}' reads"] == pytest.approx(by_hand.similarity["int8"], abs=1e-9)
+
+
+def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
+    report = run(starved(), tmp_path, try_remedies=True)
+    (tried,) = [each for each in report.explanation.tried if each.remedy == "FP16"]
+    assert tried.culprits == report.culprits
+    assert tried.high == len(report.culprits)
+    network = trt_bisect.load_network(tmp_path / "network.onnx")
+    samples = list(trt_bisect.open_dataset(networks.samples(starved()), network.inputs))
+    scales = calibrate(network, samples, "minmax").scales
+    places = [network.layer_named(name).index for name in report.culprits]
+    plan = int8_set(len(network.layers), network.quantizable).keeping(places, Precision.FP16)
+    with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
+        outputs = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
+    session = ort.InferenceSession(str(tmp_path / "network.onnx"), providers=["CPUExecutionProvider"])
+    fp32 = [session.run(None, sample)[0].ravel().astype(float) for sample in samples]
+    worst = min(x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(outputs, fp32, strict=True))
+    assert tried.similarity == pytest.approx(worst, abs=1e-6)
+
+
+def test_tries_are_journaled_under_keys_of_their_own_and_not_done_twice(clipped):
+    report, folder = clipped
+    before = (folder / "run/journal.jsonl").read_bytes()
+    again = run(networks.chain(), folder, **CLIPPED)
+    assert (folder / "run/journal.jsonl").read_bytes() == before
+    assert again.explanation.tried == report.explanation.tried
+    runs = {json.loads(line)["run"] for line in before.splitlines()}
+    assert sum(each.remedy in (EQUALISATION, BIAS_CORRECTION) for each in report.explanation.tried) == 3
+    assert len(runs) >= 4, "each moved network has a fingerprint of its own"
+
+
+def test_without_data_only_high_precision_is_tried(tmp_path):
+    network = trt_bisect.load_network(networks.save(networks.chain(), tmp_path))
+    feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
+    scales = dict(calibrate(network, feeds, "minmax").scales)
+    scales["relu4_out"] = np.float32(scales["relu4_out"] / 8)
+    (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
+    report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
+    assert report.culprits == ("conv4",)
+    assert any("bias correction were not tried: the ranges (cache clipping.cache)" in note for note in report.notes)
+    assert {each.remedy for each in report.explanation.tried} == {"FP16"}
+    assert report.advice[0].reasons[0] == "saturation"
+
+
+def test_ranges_of_the_culprits_own_tensors_are_measured_in_the_recipe_on_all_inputs(clipped):
+    """By hand: min-max for what the culprits read, all layers in INT8 but none of them high, on every input."""
+    report, folder = clipped
+    own = [each for each in report.explanation.tried if each.culprits and each.calibrator]
+    assert {each.calibrator.method for each in own} == {"minmax", "entropy", "percentile", "mse"}
+    network = trt_bisect.load_network(folder / "network.onnx")
+    samples = list(trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs))
+    ranges, minmax = calibrate(network, samples, "percentile", 90.0), calibrate(network, samples, "minmax")
+    with OnnxRuntimeBuilder(network, {}, BuildOptions()).reference() as engine:
+        fp32 = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
+    for each in (each for each in own if each.calibrator.method == "minmax"):
+        layers = [network.layer_named(name) for name in each.culprits]
+        tensors = [r.tensor for layer in layers for r in layer.roundings if not r.is_weight]
+        scales = {**ranges.scales, **{name: minmax.scales[name] for name in tensors}}
+        rest = [network.layer_named(name).index for name in report.recipe["high"] if name not in each.culprits]
+        plan = int8_set(len(network.layers), network.quantizable).keeping(rest)
+        with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
+            outputs = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
+        worst = min(x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(outputs, fp32, strict=True))
+        assert each.similarity == pytest.approx(worst, abs=1e-5)
+        assert each.high == len(rest)
+        assert bool(each.cache) == each.meets
+        if each.cache:
+            assert read_cache(folder / "run" / each.cache, ()).scales == each.ranges.scales
+
+
+def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
+    report, folder = clipped
+    causes = report.explanation.causes
+    assert sorted(name for cause in causes for name in cause.culprits) == sorted(report.culprits)
+    for cause in causes:
+        meets = [each.meets for each in cause.measured]
+        assert meets == sorted(meets, reverse=True), "those that meet come first"
+        assert not {each.remedy for each in cause.measured} & {each.remedy for each in cause.remedies}
+    (clips,) = [cause for cause in causes if cause.cause == "saturation"]
+    shares = [
+        compared.rounding.clipped
+        for layer in report.explanation.layers.values()
+        for compared in (each.compared for each in layer.outputs)
+        if compared.rounding and set(compared.origin.readers) & set(clips.culprits)
+    ]
+    assert clips.words.startswith("percentile 90 clips ")
+    assert f"{100 * max(shares):.2g} % of the activation" in clips.words
+    record = json.loads((folder / "run/explanation.json").read_text())
+    assert [cause["culprits"] for cause in record["causes"]] == [list(cause.culprits) for cause in causes]
+
+
+def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
+    report = run(pairs(loud=300.0), tmp_path, calibration=None, try_remedies=True)
+    note = "calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
+    assert f"{note} Q/DQ pairs" in report.notes
+    assert {each.remedy for each in report.explanation.tried} == {"FP16"}

@@ -1,0 +1,190 @@
+"""The commands that remedies suggest: each tool parses its own, and they repeat the run's options."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shlex
+
+import numpy as np
+from polygraphy.tools.convert import Convert
+from rich.console import Console
+from typer.main import get_command
+
+from tests.support import networks
+from tests.support.advised import run, starved
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.cli.app import app
+from trt_bisect.precision import Precision
+from trt_bisect.report.screen.advice import print_advice
+from trt_bisect.results.remedy_commands import (
+    Setting,
+    calibrating,
+    keeping_high,
+    requantizing,
+    running_moved,
+    with_cache,
+    with_moved,
+)
+
+SETTINGS = [
+    Setting("a network.onnx", "data.npz", True, "entropy", False, Precision.FP32, "run"),
+    Setting("n.onnx", "x.cache", False, "cache x.cache", False, Precision.FP16, ""),
+    Setting("n.onnx", "", False, "the network's own Q/DQ", True, Precision.FP32, "run"),
+]
+
+
+NAMES = ["ip2", "/layer 1/conv.0", "a:b", "it's; $(rm) [bold]"]
+
+
+def commands():
+    for setting in SETTINGS:
+        for calibrator in (Calibrator("minmax"), Calibrator("entropy"), Calibrator("percentile", 99.9)):
+            yield from calibrating(setting, calibrator)
+        yield from with_cache(setting, "remedies/3-minmax.cache")
+        yield from requantizing(setting)
+        if not setting.has_pairs:
+            yield running_moved(setting, "remedies/equalised.onnx")
+            yield from with_moved(setting, "remedies/equalised.onnx", "remedies/equalised.cache")
+        for name in NAMES:
+            for high in (Precision.FP16, Precision.FP32):
+                yield from keeping_high(setting, name, high)
+
+
+def of_tool(tool):
+    return [shlex.split(command.text) for command in commands() if command.tool == tool]
+
+
+def test_polygraphy_parses_its_commands():
+    parser = argparse.ArgumentParser()
+    Convert().setup_parser(parser.add_subparsers())
+    seen = set()
+    for words in of_tool("Polygraphy"):
+        assert words[0] == "polygraphy"
+        args = parser.parse_args(words[1:])
+        assert args.int8
+        assert args.calibration_cache.endswith(".cache")
+        if args.trt_network_postprocess_script:
+            assert args.precision_constraints == "obey"
+            seen.add(str(args.trt_network_postprocess_script))
+    assert {text for text in seen if "polygraphy_postprocess.py" in text} == seen != set()
+
+
+def test_trt_bisect_parses_its_own_commands():
+    known = get_command(app).commands
+    found = of_tool("trt-bisect")
+    for words in found:
+        assert words[0] == "trt-bisect"
+        with known[words[1]].make_context(words[1], words[2:]) as context:
+            assert context.params["model"].suffix == ".onnx"
+            assert context.params["calibration"] or context.params["inputs"] or context.params["dataset"]
+    assert {words[1] for words in found} == {"run", "recover"}
+    assert any("fp16" in words for words in found)
+
+
+def test_modelopts_and_trtexecs_commands_use_their_flags():
+    """ModelOpt's: the parser in modelopt/onnx/quantization/__main__.py. trtexec's: its --help."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--onnx_path", required=True)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--calibration_data_path")
+    group.add_argument("--calibration_cache_path")
+    parser.add_argument("--calibration_method", choices=["max", "entropy"])
+    parser.add_argument("--nodes_to_exclude", nargs="+", default=[])
+    parser.add_argument("--high_precision_dtype", choices=["fp32", "fp16", "bf16"])
+    for words in of_tool("ModelOpt"):
+        assert words[:3] == ["python", "-m", "modelopt.onnx.quantization"]
+        args = parser.parse_args(words[3:])
+        assert "run/recipe" not in args.onnx_path
+        assert not (args.onnx_path == "FP32.onnx" and args.calibration_cache_path == "run/recipe/calibration.cache")
+    for words in of_tool("trtexec"):
+        if words[0] == "(cd":
+            assert words[-2:] == ["trtexec", "--onnx=network.onnx)"]
+            continue
+        flags = {word.split("=")[0] for word in words[1:]}
+        assert flags <= {"--onnx", "--int8", "--calib", "--stronglyTyped"}
+
+
+def test_strangers_names_are_text_on_the_screen(tmp_path):
+    model = starved()
+    (node,) = [node for node in model.graph.node if node.name == "conv3"]
+    node.name = "[bold]conv3[/] $(x)"
+    report = run(model, tmp_path, try_remedies=True)
+    text = io.StringIO()
+    print_advice(report.explanation, report.metric, Console(file=text, width=400))
+    printed = text.getvalue()
+    assert "'[bold]conv3[/] $(x)' (Conv) loses" in printed
+    assert "'[bold]conv3[/] $(x)': the range is too wide" in printed
+    assert "cross-layer equalisation for the whole network gives 99.9" in printed
+    assert "Measured on all inputs, for the whole network:" in printed
+    record = json.loads((tmp_path / "run/explanation.json").read_text())
+    texts = [c["text"] for remedy in record["advice"][0]["remedies"] for c in remedy["commands"]]
+    assert all("$(x)" not in text or "'" in text for text in texts)
+
+
+ASKED = {
+    "--metric": "sqnr",
+    "--threshold": "27.5",
+    "--share": "0.6",
+    "--samples": "2",
+    "--outputs": "relu5_out",
+    "--shape": "x:1x3x16x16",
+    "--percentile": "90",
+    "--calibrator": "percentile",
+    "--memory": "64",
+    "--trt-version": "8.6.1",
+    "--history": "none",
+}
+
+
+PLAIN_THINGS = ("model", "engine", "metric", "threshold", "share", "precision", "strategy")
+
+
+def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, monkeypatch):
+    """Each command of trt-bisect that a real run suggests, given to the real command line, in the user's own folder."""
+    monkeypatch.chdir(tmp_path)
+    model = networks.chain(depth=4, width=4)
+    networks.plant_between(model, "conv2", "conv3", factor=50.0)
+    networks.save(model, tmp_path)
+    np.savez(tmp_path / "some data.npz", **networks.samples(model))
+    np.savez(tmp_path / "other.npz", **networks.samples(model, seed=11))
+    asked = {**ASKED, "--outputs": model.graph.output[0].name}
+    options = [word for option in asked.items() for word in option]
+    code, _, error = command(
+        "run", "network.onnx", "--calibration", "some data.npz", "--dataset", "other.npz", "-o", "first run",
+        "--engine", "onnxruntime", *options,
+    )  # fmt: skip
+    assert code == 1, error
+    first = json.loads((tmp_path / "first run/report.json").read_text())
+    record = json.loads((tmp_path / "first run/explanation.json").read_text())
+    suggested = {
+        each["text"]: remedy["remedy"]
+        for advice in record["advice"]
+        for remedy in advice["remedies"]
+        for each in remedy["commands"]
+        if each["tool"] == "trt-bisect"
+    }
+    assert {text.split()[1] for text in suggested} == {"run", "recover"}
+    assert {"another calibrator", "FP16", "FP32"} <= set(suggested.values())
+    for text, remedy in suggested.items():
+        words = shlex.split(text)
+        changed = {"another calibrator": {"--calibrator", "--percentile", "--calibration"}, "FP16": {"--precision"}}
+        recovers = words[1] == "recover"
+        for option, value in asked.items():
+            if option in changed.get(remedy, ()) or (recovers and option == "--share"):
+                continue
+            assert value in words[words.index(option) :], (option, text)
+        assert words[words.index("--dataset") + 1] == "other.npz"
+        assert command(*words[1:])[0] in (0, 1)
+        folder = tmp_path / words[words.index("--output") + 1]
+        assert (folder == tmp_path / "first run") == recovers, "only recover goes on in the run's own folder"
+        found = json.loads((folder / ("recovery.json" if recovers else "report.json")).read_text())
+        if recovers:
+            assert found["target"]["least"] == 27.5
+            continue
+        differs = {key for key in PLAIN_THINGS if found[key] != first[key]}
+        assert differs == ({"precision"} if remedy == "FP16" else set())
+        assert found["inputs"]["judged"] == 2
+        header = (folder / "recipe/calibration.cache").read_text().splitlines()[0]
+        assert header == "TRT-8601-EntropyCalibration2"

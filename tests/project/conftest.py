@@ -1,0 +1,34 @@
+"""``tools/gpu_check`` for the modules that test it; they import its modules by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from tests.support.gpu_tool import TOOL
+
+sys.path.append(str(TOOL))
+
+
+@pytest.fixture(scope="module")
+def gpu_check():
+    """The module that is run as ``python tools/gpu_check``."""
+    spec = importlib.util.spec_from_file_location("gpu_check_main", TOOL / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def make_bench(tmp_path):
+    """Makes the bench that a check works on, for an engine."""
+    import bench
+
+    def make(engine="onnxruntime"):
+        folder = tmp_path / "work"
+        folder.mkdir()
+        return bench.Experiment(engine, folder, tmp_path / "results.json", gpu=True)
+
+    return make

@@ -1,0 +1,177 @@
+"""The answer on a run's page in Chromium: culprits, recipe, advice and inputs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import trt_bisect
+from tests.support import pages
+from tests.support.browser import open_page
+from trt_bisect import Report
+from trt_bisect.report.page.data import page_data, recipe_texts
+from trt_bisect.report.page.render import render_page
+from trt_bisect.results.answer import Held
+
+
+def test_the_recipe_is_copied(browser, strange_run):
+    watched = open_page(browser, strange_run / "report.html", permissions=["clipboard-read", "clipboard-write"])
+    page = watched.page
+    for tab, name in (("Weak typing", "trtexec.flags"), ("ModelOpt", "modelopt_nodes_to_exclude.json")):
+        page.get_by_role("tab", name=tab).click()
+        page.get_by_role("button", name="Copy file").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == (strange_run / "recipe" / name).read_text()
+    page.keyboard.press("Tab")
+    page.get_by_role("tab", name="ModelOpt").press("ArrowRight")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Plan"
+    assert "plan.json" in page.locator("#recipe-panel").inner_text()
+    page.context.close()
+
+
+def test_the_recipe_is_copied_where_there_is_no_clipboard(browser, strange_run):
+    """As over plain HTTP: only the old way is left, which needs the text selected."""
+    watched = open_page(browser, strange_run / "report.html")
+    page = watched.page
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate("document.addEventListener('copy', () => { window.copied = String(document.activeElement.value); })")
+    page.get_by_role("tab", name="Weak typing").click()
+    page.get_by_role("button", name="Copy file").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("window.copied") == (strange_run / "recipe" / "trtexec.flags").read_text()
+    page.context.close()
+
+
+@pytest.mark.parametrize(("engine", "version", "form"), [
+    ("onnxruntime", None, "Strong typing"),
+    ("tensorrt", "10.9.0", "Weak typing"),
+    ("tensorrt", "10.12.0", "Strong typing"),
+    ("tensorrt", "8.6.1", "Weak typing"),
+])  # fmt: skip
+def test_the_first_form_of_the_recipe_is_that_of_the_users_tensorrt(
+    tab, strange_run, report, tmp_path, engine, version, form
+):
+    versions = {**report.versions, **({"tensorrt": version} if version else {})}
+    measured = replace(report, engine=engine, typing="weak" if version else "strong", versions=versions)
+    data = page_data(measured, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(data))
+    with tab.shown(page_file, ready="plots") as page:
+        assert page.get_by_role("tab", selected=True).inner_text() == form
+        command = page.locator("#recipe-panel .command code").inner_text()
+        expected = {
+            "Strong typing": "trtexec '--onnx=my run/recipe/network.qdq.onnx' --stronglyTyped",
+            "Weak typing": "(cd 'my run/recipe' && grep -v '^#' trtexec.flags | xargs trtexec --onnx=network.onnx)",
+        }
+        assert command == expected[form]
+
+
+def test_what_to_do_is_grouped_by_cause(opened, strange_run, report):
+    explanation = json.loads((strange_run / "explanation.json").read_text())
+    cards = opened.locator("article.advice:not(.everywhere)")
+    assert cards.count() == len(explanation["causes"]) == 1
+    [cause], [advice] = explanation["causes"], explanation["advice"]
+    text = cards.first.text_content()
+    assert cause["words"] in text
+    assert report.culprits[0] in text
+    assert advice["evidence"] in text
+    for remedy in cause["remedies"]:
+        assert remedy["remedy"] in text
+    measured = opened.locator(".everywhere tbody tr, article.advice tbody tr")
+    assert measured.count() == len(cause["measured"])
+
+
+def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
+    some = [row.name for row in report.layers if row.quantizable][:3]
+    layers = tuple(replace(row, culprit=row.name in some) for row in report.layers)
+    tried = {
+        "remedy": "r",
+        "culprits": some[:2],
+        "what": "99.9 for these",
+        "similarity": 0.98,
+        "meets": False,
+        "high": 1,
+        "cost": 0.05,
+    }
+    causes = [
+        {"cause": "a", "culprits": some[:2], "words": "entropy clips 2 %", "measured": [tried], "remedies": []},
+        {"cause": "b", "culprits": some[2:], "words": "one channel", "measured": [], "remedies": []},
+    ]
+    page_file = tmp_path / "report.html"
+    data = page_data(replace(report, layers=layers, culprits=tuple(some)), explanation={"causes": causes, "advice": []})
+    page_file.write_text(render_page(data))
+    with tab.shown(page_file, ready="plots") as page:
+        titles = page.locator("article.advice h3").all_inner_texts()
+        assert titles == ["2 of 3 culprits: entropy clips 2 %", "1 of 3 culprits: one channel"]
+        assert page.locator("article.advice").first.locator("tbody td").all_inner_texts() == [
+            "99.9 for these", "98%", "misses", "1", "5%"
+        ]  # fmt: skip
+        page.locator("article.advice button.link").nth(1).click()
+        assert page.locator("#details-body .layer-name").inner_text() == some[1]
+        page.locator("body").press("n")
+        assert page.locator("#details-body .layer-name").inner_text() == some[2]
+        page.locator("#details").get_by_role("button", name="Next culprit").click()
+        assert page.locator("#details-body .layer-name").inner_text() == some[0]
+
+
+def test_several_inputs(tab, tmp_path, lenet):
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="none"
+    )
+    with tab.shown(tmp_path / "report.html") as page:
+        int8, recipe = page.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
+        assert recipe == sorted(report.by_input["recipe"]["values"])
+        by_recipe = sorted(zip(*(report.by_input[plan]["values"] for plan in ("recipe", "int8")), strict=True))
+        assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
+        assert int8[0] == pytest.approx(by_recipe[0][1])
+        worst = page.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
+        assert worst[0] == report.answer.given.worst_input
+        assert worst[2:] == [pages.percent(value, report.threshold) for value in by_recipe[0]]
+
+
+@pytest.fixture(scope="module")
+def answered(report) -> Report:
+    """The report with unseen inputs, a doubt, a suspect, and another set that will do."""
+    figures = {"data/b.npz 0": 0.9, "data/b.npz 1": 0.9999}
+    answer = replace(
+        report.answer,
+        unseen=Held("b.npz", 2, 1, 0.9, "data/b.npz 0", 0.95, 0.91, figures),
+        equals=(("first", "second"),),
+        doubts=("output 'y' is clipped at 25.0%",),
+    )
+    suspect = next(row for row in report.layers if row.quantizable and not row.culprit)
+    layers = tuple(
+        replace(row, suspect="later layers cancel its error") if row == suspect else row for row in report.layers
+    )
+    summary = f"DOUBTED: {answer.doubts[0]}\n{report.summary}"
+    return replace(report, answer=answer, layers=layers, summary=summary, next_command="trtexec <b>x</b>")
+
+
+@pytest.mark.parametrize("width", [390, 1360])
+def test_the_answer(tab, strange_run, answered, tmp_path, width):
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(answered, json.loads((strange_run / "network.json").read_text()))))
+    with tab.shown(page_file, width=width) as page:
+        assert page.locator("#doubts").inner_text() == "Doubted: output 'y' is clipped at 25.0%"
+        assert page.locator("#next .command code").inner_text() == "trtexec <b>x</b>"
+        [row] = [row for row in answered.layers if row.culprit]
+        cells = page.locator("#culprits tbody td").all_inner_texts()
+        figures = [f"{100 * value:#.3g}%" for value in (row.drop, row.gain)]
+        assert cells == [row.name, row.op_type, *figures, pages.percent(row.taken_back, answered.threshold), ""]
+        unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
+        assert unseen == ["unseen", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
+        worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
+        assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "unseen", "90%"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_suspect_has_its_reason_in_its_row(tab, strange_run, answered, tmp_path):
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(answered)))
+    with tab.shown(page_file, ready="plots", width=2600) as page:
+        page.locator("#filter").select_option("suspects")
+        [cells] = page.locator("#table-body [role=row]").evaluate_all("rows => rows.map(row => row.innerText)")
+        assert "suspect" in cells
+        assert "later layers cancel its error" in cells

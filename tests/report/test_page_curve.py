@@ -1,0 +1,93 @@
+"""The curve of a run's page in Chromium: its points, lines, gaps and metrics."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support import pages
+from tests.support.page_parts import hovered, names_in_table, row_of, selected
+
+
+def test_the_curve_has_every_layer_once(opened, report):
+    traces = opened.evaluate("document.querySelector('#curve-plot').data.map(t => [t.mode, t.x, t.y])")
+    marked = sorted(x for mode, xs, _ in traces if mode == "markers" for x in xs)
+    assert marked == [row.index for row in report.layers if row.quantizable]
+    heights = {x: y for mode, xs, ys in traces if mode == "markers" for x, y in zip(xs, ys, strict=True)}
+    for row in report.layers:
+        if row.quantizable and 1 - row.similarity > 1e-6:
+            assert heights[row.index] == pytest.approx(1 - row.similarity, rel=1e-6)
+
+
+def test_the_log_scale_can_be_switched(fresh, report):
+    assert fresh.evaluate("document.querySelector('#curve-plot').layout.yaxis.type") == "log"
+    fresh.get_by_label("log scale").uncheck()
+    traces = fresh.evaluate("document.querySelector('#curve-plot').data.map(t => [t.mode, t.x, t.y])")
+    heights = {x: y for mode, xs, ys in traces if mode == "markers" for x, y in zip(xs, ys, strict=True)}
+    assert heights == {row.index: row.similarity for row in report.layers if row.quantizable}
+
+
+def test_a_click_in_the_curve_selects(fresh, report):
+    row = next(row for row in report.layers if row.quantizable and not row.culprit)
+    hovered(fresh, row)
+    fresh.mouse.down()
+    fresh.mouse.up()
+    fresh.wait_for_function("name => document.querySelector('.layer-name').textContent === name", arg=row.name)
+    assert selected(fresh)["table"] == row.name
+
+
+def test_failed_layers_are_gaps_with_their_message(tab, strange_run, report, tmp_path):
+    folder = pages.copied(strange_run, tmp_path)
+    rows = [4, 5, 12]
+    assert all(report.layers[k].quantizable and not report.layers[k].culprit for k in rows)
+    page_file = pages.rewritten(folder, lambda row: pages.failed(row) if row.index in rows else row)
+    with tab.shown(page_file) as page:
+        bands = page.evaluate("document.querySelector('#curve-plot').layout.shapes.filter(s => s.type === 'rect')")
+        assert [(band["x0"], band["x1"]) for band in bands] == [(3.5, 5.5), (11.5, 12.5)]
+        line = page.evaluate("document.querySelector('#curve-plot').data[0]")
+        assert {x for x, y in zip(line["x"], line["y"], strict=True) if y is None} == set(rows)
+        hovered(page, report.layers[rows[0]])
+        assert "Error Code 10: <no kernel>" in page.locator("#curve-plot .hoverlayer").text_content()
+        page.get_by_label("Show", exact=True).select_option("failed")
+        assert names_in_table(page) == [report.layers[k].name for k in rows]
+        page.locator("#table-body [role=row]").first.click()
+        assert page.locator("#details-body .message").inner_text() == "Error Code 10: <no kernel>"
+
+
+def test_layers_that_were_not_tried_are_not_drawn(tab, strange_model, tmp_path):
+    report = pages.run_on(strange_model, tmp_path / "run", strategy="bisect", explain="none")
+    untried = [row.index for row in report.layers if row.outcome == "not tried"]
+    assert untried
+    with tab.shown(tmp_path / "run" / "report.html") as page:
+        traces = page.evaluate("document.querySelector('#curve-plot').data.map(t => [t.mode, t.x])")
+        marked = {x for mode, xs in traces if mode == "markers" for x in xs}
+        assert marked == {row.index for row in report.layers if row.quantizable} - set(untried)
+        assert f"not tried ({len(untried)})" in page.locator("#curve-legend").inner_text()
+        row_of(page, report.layers[untried[0]].name).click()
+        assert "not tried" in page.locator("#details-body").inner_text()
+
+
+@pytest.mark.parametrize("metric", ["sqnr", "mse", "top1", "kl"])
+def test_other_metrics(tab, strange_model, strange_run, tmp_path, metric):
+    """The trials of ``strange_run`` have the figures of every metric."""
+    folder = shutil.copytree(strange_run, tmp_path / "run")
+    threshold = {"mse": 1e-9}.get(metric)
+    report = pages.run_on(strange_model, folder, samples=2, metric=metric, threshold=threshold, explain="none")
+    with tab.shown(folder / "report.html", ready="plots") as page:
+        is_log = page.evaluate("document.querySelector('#curve-plot').layout.yaxis.type") == "log"
+        assert is_log == (metric != "sqnr")
+        assert page.get_by_label("log scale").is_visible() == (metric != "sqnr")
+        shown_figure = page.locator('[data-plan="int8"] .figure').inner_text()
+        number = float(shown_figure.removesuffix("%").removesuffix(" dB"))
+        value = report.similarity["int8"] * (100 if metric == "top1" else 1)
+        assert number == pytest.approx(value, rel=1e-2)
+
+
+def test_the_curve_has_lines_for_full_int8_and_the_recipe(opened, report):
+    shapes = opened.evaluate("document.querySelector('#curve-plot').layout.shapes.filter(s => s.xref === 'paper')")
+    heights = [1 - report.threshold, 1 - report.similarity["int8"], 1 - report.similarity["recipe"]]
+    assert [shape["y0"] for shape in shapes] == pytest.approx(heights)
+    words = " ".join(opened.locator("#curve-plot .annotation").all_text_contents())
+    for name, value in (("full INT8", report.similarity["int8"]), ("recipe", report.similarity["recipe"])):
+        assert f"{name} {pages.percent(value, report.threshold)}" in words

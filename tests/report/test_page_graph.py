@@ -1,0 +1,178 @@
+"""The network's graph and the layer's panel on a run's page in Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.support import networks, pages
+from tests.support.page_parts import row_of, selected
+
+
+def test_a_wide_graph_goes_from_left_to_right_in_rows(opened, strange_run):
+    """An edge within a row goes to the right; no row is longer than the canvas at a scale that can be read."""
+    boxes = dict(
+        opened.locator("#graph [data-layer]").evaluate_all(
+            """nodes => nodes.map(node => {
+              const { x, y, width, height } = node.querySelector('.box').getBBox();
+              const [, left, top] = /translate\\(([-.0-9e]+),([-.0-9e]+)/.exec(node.getAttribute('transform'));
+              return [node.dataset.layer, [Number(left), Number(top), width, height]];
+            })"""
+        )
+    )
+    network = json.loads((strange_run / "network.json").read_text())
+    makers = {name: layer["name"] for layer in network["layers"] for name in layer["outputs"]}
+    edges = [(makers[name], layer["name"]) for layer in network["layers"] for name in layer["inputs"] if name in makers]
+    forwards = sum(boxes[one][0] < boxes[other][0] for one, other in edges)
+    assert forwards > 0.7 * len(edges)
+    assert all(boxes[one][0] < boxes[other][0] or boxes[one][1] < boxes[other][1] for one, other in edges)
+    width = opened.locator("#graph").evaluate("graph => graph.clientWidth")
+    assert max(left + wide for left, _, wide, _ in boxes.values()) <= width / 0.62 + 60
+
+
+def test_a_folded_group_names_its_culprit(tab, strange_run, report):
+    with tab.shown(strange_run / "report.html") as page:
+        page.get_by_role("button", name="Fold all").click()
+        page.wait_for_function("() => !document.querySelector('#graph .fold')")
+        [culprit] = report.culprits
+        chip = page.locator("#graph .hidden-culprit")
+        if chip.count():
+            assert chip.get_attribute("data-layer") == culprit
+        assert selected(page)["panel"] == culprit
+
+
+def test_the_graph_has_every_edge_of_the_network(opened, strange_model):
+    model = onnx.load(str(strange_model))
+    makers = {name: node.name for node in model.graph.node for name in node.output}
+    makers |= {value.name: value.name for value in model.graph.input}
+    wanted = {(makers[name], node.name) for node in model.graph.node for name in node.input if name in makers}
+    wanted |= {(makers[value.name], value.name) for value in model.graph.output}
+    assert opened.locator("#graph .edge").count() == len(wanted)
+
+
+def test_nodes_do_not_overlap(opened):
+    boxes = opened.locator("#graph .node > .box").evaluate_all(
+        "boxes => boxes.map(box => box.getBoundingClientRect()).map(({ x, y, width, height }) => [x, y, width, height])"
+    )
+    for place, (x, y, width, height) in enumerate(boxes):
+        for left, top, wide, high in boxes[:place]:
+            assert x + width <= left or left + wide <= x or y + height <= top or top + high <= y
+
+
+def test_a_click_in_the_graph_selects(fresh, report):
+    row = next(row for row in report.layers if row.name == "block1.conv1")
+    fresh.locator('#graph [data-layer="block1.conv1"]').click()
+    assert selected(fresh) == {"panel": row.name, "table": row.name, "curve": row.index}
+
+
+def test_the_panel_says_what_the_network_says(fresh, strange_run):
+    row_of(fresh, "block1.conv1").click()
+    panel = fresh.locator("#details-body")
+    panel.get_by_text("Attributes").wait_for()
+    facts = json.loads((strange_run / "network.json").read_text())
+    layer = next(layer for layer in facts["layers"] if layer["name"] == "block1.conv1")
+    text = panel.inner_text()
+    for name, value in layer["attributes"].items():
+        assert name in text
+        assert value in text
+    for tensor in (*layer["inputs"], *layer["outputs"]):
+        assert tensor in text
+    scale = facts["tensors"][layer["inputs"][0]]["scale"]
+    assert f"scale {float(f'{scale:.4g}'):.4g}" in text
+
+
+def test_histograms_are_the_explanations(fresh, strange_run, report):
+    (culprit,) = report.culprits
+    explained = json.loads((strange_run / "explanation.json").read_text())["layers"][culprit]
+    (weight,) = explained["weights"]
+    fresh.wait_for_selector("#details-body .plot .main-svg")
+    drawn = fresh.locator("#details-body .plot").evaluate_all(
+        "plots => plots.map(plot => plot.data.map(trace => trace.y))"
+    )
+    counts = [[size or None for size in weight["histogram"][run]] for run in ("fp32", "int8")]
+    assert counts in drawn
+    spans = [
+        pytest.approx(high - low)
+        for low, high in zip(weight["channels"]["min"], weight["channels"]["max"], strict=True)
+    ]
+    assert any(len(traces) == 1 and traces[0] == spans for traces in drawn)
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory) -> Path:
+    """The page of 48 residual blocks, named in stages: more than are drawn at once. Full INT8 meets the threshold."""
+    folder = tmp_path_factory.mktemp("grouped")
+    model = networks.residual(blocks=48)
+    for node in model.graph.node:
+        block = re.match(r"block(\d+)\.(.*)", node.name)
+        if block:
+            node.name = f"/stage{int(block[1]) // 12}/block{block[1]}/{block[2]}"
+    path = folder / "grouped.onnx"
+    onnx.save(model, str(path))
+    pages.run_on(path, folder / "run", threshold=0.99, curve="culprits", explain="none")
+    return folder / "run" / "report.html"
+
+
+def test_groups_fold_and_unfold(tab, grouped):
+    with tab.shown(grouped) as page:
+        folded = page.locator("#graph .node.group")
+        assert folded.count() > 0
+        page.get_by_role("button", name="Fold all").click()
+        page.wait_for_function("() => !document.querySelector('#graph .frame, #graph .fold')")
+        inside = folded.first.get_attribute("data-id")
+        before = page.locator("#graph .node").count()
+        folded.first.click()
+        page.wait_for_function("count => document.querySelectorAll('#graph .node').length > count", arg=before)
+        page.locator(f'#graph .fold[data-id="{inside}"]').click()
+        page.wait_for_function("count => document.querySelectorAll('#graph .node').length === count", arg=before)
+        page.get_by_role("button", name="Unfold", exact=True).click()
+        page.wait_for_function("count => document.querySelectorAll('#graph .layer').length > count", arg=100)
+
+
+def test_what_is_selected_is_unfolded(tab, grouped):
+    with tab.shown(grouped) as page:
+        page.get_by_role("button", name="Fold all").click()
+        page.wait_for_function("() => !document.querySelector('#graph .fold')")
+        name = "/stage2/block30/conv1"
+        page.locator("#search").fill(name)
+        row_of(page, name).click()
+        assert selected(page)["panel"] == name
+        inside = page.locator("#graph .selected .box").bounding_box()
+        around = page.locator("#graph").bounding_box()
+        assert around["x"] <= inside["x"] <= around["x"] + around["width"]
+        assert around["y"] <= inside["y"] <= around["y"] + around["height"]
+
+
+@pytest.mark.parametrize("shade", ["drop", "similarity"])
+def test_nodes_are_coloured(fresh, report, shade):
+    fresh.get_by_label("Colour").select_option(shade)
+    (culprit,) = report.culprits
+    heat = "element => element.style.getPropertyValue('--heat')"
+    nodes = fresh.locator("#graph .node.heated")
+    assert nodes.count() == sum(row.quantizable for row in report.layers)
+    heats = dict(nodes.evaluate_all(f"nodes => nodes.map(node => [node.dataset.layer, ({heat})(node)])"))
+    assert heats[culprit] == "100%"
+    assert (
+        heats["block0.conv1" if "block0.conv1" in heats else next(name for name in heats if name != culprit)] != "100%"
+    )
+
+
+def test_the_graph_zooms_and_goes_by_keyboard(fresh):
+    transform = "document.querySelector('#graph > g').getAttribute('transform')"
+    before = fresh.evaluate(transform)
+    fresh.get_by_role("button", name="Zoom in").click()
+    assert fresh.evaluate(transform) != before
+    node = fresh.locator("#graph [tabindex='0']")
+    assert node.get_attribute("data-layer") == selected(fresh)["panel"]
+    node.focus()
+    fresh.keyboard.press("ArrowDown")
+    assert fresh.evaluate("document.activeElement.getAttribute('aria-label')") == "block2, fold"
+    fresh.keyboard.press("ArrowDown")
+    name = fresh.evaluate("document.activeElement.dataset.layer")
+    assert name == "block2.conv1"
+    fresh.keyboard.press("Enter")
+    assert selected(fresh)["panel"] == name

@@ -1,0 +1,156 @@
+"""Pages in Chromium of reports that are old, not whole, or grow while somebody looks."""
+
+from __future__ import annotations
+
+import http.server
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support import pages
+from tests.support.answering import answering
+from tests.support.browser import open_page
+from tests.support.page_parts import in_order, names_in_table, row_of, selected
+from trt_bisect import Report
+from trt_bisect.report.page.data import page_data
+from trt_bisect.report.page.render import render_page
+
+
+def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
+    folder = pages.copied(strange_run, tmp_path)
+    nothing = replace(report, similarity={"int8": None, "recipe": None}, exit_code=3, culprits=())
+    layers = tuple(
+        replace(row, similarity=None, drop=None, sqnr=None, outcome="not finite", message="NaN", culprit=False)
+        for row in report.layers
+    )
+    with tab.shown(pages.written(folder, replace(nothing, layers=layers))) as page:
+        assert page.locator('[data-plan="int8"] .figure').inner_text() == "–"
+        assert "NaN" not in page.locator("#table").inner_text()
+
+
+@pytest.mark.parametrize("missing", ["graph", "explanation", "recipe", "layers", "everything"])
+def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
+    data = page_data(report, json.loads((strange_run / "network.json").read_text()), None, {"a.txt": "x"})
+    if missing == "layers":
+        data["report"]["layers"] = []
+    elif missing == "everything":
+        data = {"report": {"model": "m", "versions": {}}, "headline": "Nothing yet", "status": "running"}
+    else:
+        data[missing] = None
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(data))
+    has_graph = missing in ("explanation", "recipe")
+    with tab.shown(page_file, ready="graph" if has_graph else "plots") as page:
+        page.evaluate("() => new Promise(done => requestIdleCallback(() => requestIdleCallback(done)))")
+        assert page.locator("#graph-box").is_visible() == has_graph
+
+
+OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
+
+
+def test_a_report_of_schema_1(tab, tmp_path):
+    old = Report.from_json(json.loads(OLD.read_text()))
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(old)))
+    with tab.shown(page_file, ready="plots") as page:
+        assert page.locator("#doubts").inner_text() == ""
+        assert page.locator("#culprits tbody td").first.inner_text() == old.culprits[0]
+        assert page.locator("#calibrators, #held").count() == 0
+        assert page.locator("#inputs-list").inner_text() != ""
+
+
+class LiveServer(http.server.BaseHTTPRequestHandler):
+    """Serves a page and its data, as they are set; remembers what was asked."""
+
+    def __init__(self, state, *arguments):
+        self.state = state
+        super().__init__(*arguments)
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        self.state["asked"].append((path, query, self.headers.get("If-None-Match")))
+        if path == "/":
+            return self.answer(200, render_page(self.state["data"], "data.json"), "text/html")
+        if path != "/data.json":
+            return self.answer(204, "", "text/plain")
+        if self.state["broken"]:
+            return self.answer(500, "", "text/plain")
+        text = json.dumps(self.state["data"])
+        tag = f'"{hash(text)}"'
+        if self.headers.get("If-None-Match") == tag:
+            return self.answer(304, "", "text/plain")
+        return self.answer(200, text, "application/json", tag)
+
+    def answer(self, status, text, kind, tag=""):
+        content = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if tag:
+            self.send_header("ETag", tag)
+        if status != 304:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(b"" if status == 304 else content)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_live_page_follows_the_run(browser, strange_run, report):
+    graph = json.loads((strange_run / "network.json").read_text())
+    half = len(report.layers) // 2
+    blank = tuple(
+        replace(row, similarity=None, drop=None, outcome="not tried", culprit=False)
+        if row.quantizable and row.index >= half
+        else row
+        for row in report.layers
+    )
+    so_far = replace(report, layers=blank, similarity={"int8": None, "recipe": None}, summary="", culprits=())
+    progress = {"stage": "Measuring 24 plans", "done": 12, "total": 24, "seconds": 3.0}
+    running = page_data(so_far, graph, status="running", progress=progress)
+    state = {"data": running, "asked": [], "broken": False}
+    with answering(partial(LiveServer, state)) as address:
+        watched = open_page(browser, f"{address}/?token=t%2Fk")
+        page = watched.page
+        page.get_by_text("live · Measuring 24 plans 12 of 24, 3.0 s").wait_for()
+        assert page.locator("h1").inner_text().startswith("Measuring: ")
+        name = report.layers[1].name
+        in_order(page)
+        row_of(page, name).click()
+        page.locator("#table-head [data-key=name]").click()
+        unfolded = page.locator("#graph .node").count()
+        page.get_by_role("button", name="Fold all").click()
+        page.wait_for_function("count => document.querySelectorAll('#graph .node').length < count", arg=unfolded)
+        order = names_in_table(page)
+        drawn = page.locator("#graph .node").count()
+        state["data"] = page_data(report, graph)
+        page.wait_for_function(
+            "text => document.querySelector('h1').textContent === text", arg=state["data"]["headline"]
+        )
+        page.locator("#live.finished").wait_for()
+        assert selected(page)["panel"] == name
+        assert names_in_table(page) == order
+        assert page.locator("#graph .node").count() == drawn
+        assert page.locator("#graph .node.culprit").count() == len(report.culprits)
+        assert watched.complaints == []
+        page.context.close()
+    data_asked = [ask for ask in state["asked"] if ask[0] == "/data.json"]
+    assert {query for _, query, _ in data_asked} == {"token=t%2Fk"}
+    assert any(tag for _, _, tag in data_asked)
+
+
+def test_a_live_page_says_when_the_server_is_gone(browser, report):
+    state = {"data": page_data(report, status="running"), "asked": [], "broken": False}
+    with answering(partial(LiveServer, state)) as address:
+        page = open_page(browser, address, ready="plots").page
+        page.locator("#live.running").wait_for()
+        state["broken"] = True
+        page.locator("#live.lost").wait_for()
+        assert page.locator("#live.running").count() == 0
+        state["broken"] = False
+        page.locator("#live.running").wait_for()
+        assert page.locator("#live.lost").count() == 0
+        page.context.close()

@@ -1,0 +1,157 @@
+"""The page in Chromium as it opens: it asks nobody for anything, tells the verdict, and shows names as text."""
+
+from __future__ import annotations
+
+import http.server
+from dataclasses import replace
+
+import pytest
+
+from tests.support import pages
+from tests.support.answering import answering
+from tests.support.browser import asked_others, open_page
+from tests.support.page_parts import hovered, names_in_table, row_of, selected
+from trt_bisect.report.page.data import page_data
+from trt_bisect.report.page.render import render_page
+
+
+def test_it_asks_nobody_for_anything(tab, strange_run):
+    with tab.shown(strange_run / "report.html"):
+        assert asked_others(tab.watched, strange_run / "report.html") == []
+        assert tab.watched.requests != []
+
+
+def test_nothing_can_go_out(browser, strange_run):
+    heard = []
+
+    class Listener(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            heard.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with answering(Listener) as address:
+        page = open_page(browser, strange_run / "report.html").page
+        failed = page.evaluate(
+            """async address => {
+              const refused = await fetch(address + '/fetch').then(() => false, () => true);
+              const image = new Image(); image.src = address + '/image';
+              await new Promise(done => { image.onerror = done; image.onload = done; });
+              const script = document.createElement('script'); script.textContent = 'window.injected = 1';
+              document.body.append(script);
+              return [refused, window.injected === undefined];
+            }""",
+            address,
+        )
+        page.context.close()
+    assert failed == [True, True]
+    assert heard == []
+
+
+def test_the_verdict(opened, report):
+    page = opened
+    assert page.locator("h1").inner_text() == page.evaluate(
+        "JSON.parse(document.querySelector('#data').textContent).headline"
+    )
+    figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "int8", "recipe")]
+    expected = [100.0, 100 * report.similarity["int8"], 100 * report.similarity["recipe"]]
+    assert figures == [pages.percent(value / 100, report.threshold) for value in expected]
+    basis = page.locator("#basis").inner_text()
+    assert "emulated" in basis
+    assert f"onnxruntime {report.versions['onnxruntime']}" in basis
+
+
+def test_the_culprit_is_selected_at_first(opened, report):
+    (culprit,) = report.culprits
+    row = next(row for row in report.layers if row.name == culprit)
+    assert selected(opened) == {"panel": culprit, "table": culprit, "curve": row.index}
+
+
+def test_strange_names_are_text(opened, report):
+    page = opened
+    assert set(pages.STRANGE) <= {row.name for row in report.layers}
+    assert names_in_table(page) == [row.name for row in report.layers]
+    labels = page.locator("#graph [data-layer]").evaluate_all("nodes => nodes.map(node => node.dataset.layer)")
+    assert set(labels) == {row.name for row in report.layers}
+    assert page.locator("img, iframe, b, main a[href^=javascript]").count() == 0
+    assert page.evaluate("window.injected") is None
+
+
+def test_strange_names_are_text_in_a_plots_hover(fresh, report):
+    hovered(fresh, next(row for row in report.layers if row.culprit))
+    text = fresh.locator("#curve-plot .hoverlayer").text_content()
+    (culprit,) = report.culprits
+    assert culprit in text
+
+
+def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
+    (culprit,) = report.culprits
+    plans = {"fp32": (8.0, 9.0), "fp16": (4.0, 4.5), "int8": (2.0, 2.5), "recipe": (2.5, 2.75)}
+    timed = {
+        plan: {"mean_ms": mean, "median_ms": mean, "p99_ms": p99, "runs": 100, "layers": []}
+        for plan, (mean, p99) in plans.items()
+    }
+    timed["int8"]["layers"] = [{"name": "fused", "layers": [culprit, "block1.add"], "milliseconds": 0.125}]
+    measured = replace(
+        report,
+        engine="tensorrt",
+        typing="weak",
+        arithmetic="measured",
+        versions={"trt_bisect": "1", "tensorrt": "10.9.0", "device": "NVIDIA L4 (compute capability 8.9)"},
+        latency=timed,
+        layers=tuple(replace(row, ran="region") if row.culprit else row for row in report.layers),
+    )
+    with tab.shown(pages.written(pages.copied(strange_run, tmp_path), measured)) as page:
+        speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in ("fp32", "int8", "recipe")]
+        assert speeds == ["8 ms (p99 9)", "2 ms (p99 2.5) · 4.00× FP32", "2.5 ms (p99 2.75) · 3.20× FP32"]
+        said = page.locator("#basis").inner_text()
+        assert "measured on NVIDIA L4 (compute capability 8.9) with tensorrt 10.9.0, weak typing" in said
+        details = page.locator("#details-body").inner_text()
+        assert "0.125 ms in INT8" in details
+        assert "int8, unproven, in a region" in details
+        assert "unproven" in row_of(page, culprit).inner_text()
+        assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
+
+
+def test_it_opens_on_what_matters(tab, strange_run, report):
+    with tab.shown(strange_run / "report.html") as page:
+        names = names_in_table(page)
+        quantizable = [row for row in report.layers if row.quantizable]
+        assert len(names) == len(quantizable) < len(report.layers)
+        assert names[0] == report.culprits[0]
+        others = {row.name: row.drop for row in quantizable if not row.culprit}
+        assert [others[name] for name in names[1:]] == sorted(others.values(), reverse=True)
+
+
+FIGURES = {
+    0.2997595: "30.0%",
+    0.9966012: "99.66%",
+    0.99999763: "99.9998%",
+    1.0: "100%",
+    0.0: "0%",
+    0.99: "99%",
+    0.98996: "98.996%",
+}
+
+
+@pytest.mark.parametrize("value", FIGURES)
+def test_figures_have_the_digits_that_matter(tab, report, tmp_path, value):
+    """0.98996 is written with as many as tell that it is below 99 %."""
+    page_file = tmp_path / "report.html"
+    figures = {**report.similarity, "int8": value}
+    page_file.write_text(render_page(page_data(replace(report, similarity=figures, threshold=0.99))))
+    with tab.shown(page_file, ready="usable") as page:
+        assert page.locator('[data-plan="int8"] .figure').inner_text() == FIGURES[value]
+
+
+def test_every_control_has_a_name(opened):
+    unnamed = opened.evaluate(
+        """[...document.querySelectorAll('button, select, input, [role=button], [role=tab], [role=grid]')]
+          .filter(element => !element.textContent.trim() && !element.getAttribute('aria-label')
+            && !element.labels?.length && !element.getAttribute('aria-labelledby'))
+          .map(element => element.outerHTML.slice(0, 80))"""
+    )
+    assert unnamed == []

@@ -1,0 +1,124 @@
+"""The table of layers and the search on a run's page in Chromium."""
+
+from __future__ import annotations
+
+from tests.support import pages
+from tests.support.page_parts import in_order, names_in_table, selected
+
+
+def test_it_sorts(fresh, report):
+    fresh.locator("#table-head [data-key=drop]").click()
+    drops = sorted((row.drop for row in report.layers if row.drop is not None), reverse=True)
+    by_name = {row.name: row.drop for row in report.layers}
+    assert [by_name[name] for name in names_in_table(fresh)][: len(drops)] == drops
+    assert fresh.locator('#table-head [aria-sort="descending"]').inner_text().startswith("Drop")
+    fresh.locator("#table-head [data-key=drop]").click()
+    assert [by_name[name] for name in names_in_table(fresh)][: len(drops)] == drops[::-1]
+    fresh.locator("#table-head [data-key=name]").click()
+    assert sorted(names_in_table(fresh)) == sorted(by_name)
+
+
+def test_it_filters(fresh, report):
+    fresh.get_by_label("Show", exact=True).select_option("culprits")
+    assert names_in_table(fresh) == list(report.culprits)
+    fresh.get_by_label("Show", exact=True).select_option("all")
+    fresh.get_by_label("Op", exact=True).select_option("Conv")
+    assert names_in_table(fresh) == [row.name for row in report.layers if row.op_type == "Conv"]
+
+
+def test_it_searches(fresh, report):
+    fresh.locator("body").press("/")
+    fresh.keyboard.type("BLOCK2")
+    found = [row.name for row in report.layers if "block2" in row.name]
+    assert found
+    assert names_in_table(fresh) == found
+    assert fresh.locator("#table-count").inner_text() == f"{len(found)} of {len(report.layers)} layers"
+    assert fresh.locator("#graph .missed").count() == len(report.layers) - len(found)
+    fresh.keyboard.press("Enter")
+    assert selected(fresh)["panel"] in found
+    fresh.keyboard.press("Escape")
+    assert names_in_table(fresh) == [row.name for row in report.layers]
+
+
+def test_it_says_when_nothing_is_found(fresh):
+    fresh.locator("#search").fill("no layer has this name")
+    assert fresh.locator("#table-empty").is_visible()
+    assert fresh.locator("#hits").inner_text() == "No layer matches."
+
+
+def test_it_goes_by_keyboard(fresh, report):
+    table = fresh.locator("#table")
+    table.focus()
+    fresh.keyboard.press("Home")
+    fresh.keyboard.press("ArrowDown")
+    fresh.keyboard.press("ArrowDown")
+    active = fresh.locator("#" + table.get_attribute("aria-activedescendant"))
+    assert active.locator(".name").inner_text() == report.layers[2].name
+    fresh.keyboard.press("Enter")
+    assert selected(fresh) == {"panel": report.layers[2].name, "table": report.layers[2].name, "curve": 2}
+    fresh.keyboard.press("Escape")
+    assert selected(fresh) == {"panel": None, "table": None, "curve": None}
+
+
+def test_thousands_of_rows_are_not_thousands_of_elements(tab, strange_run, report, tmp_path):
+    long = pages.long_report(report, 3000)
+    with tab.shown(pages.written(tmp_path, long), ready="plots") as page:
+        in_order(page)
+        assert page.locator("#table").get_attribute("aria-rowcount") == "3001"
+        assert page.locator("#table-body [role=row]").count() < 100
+        page.locator("#table").focus()
+        page.keyboard.press("End")
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "name => document.querySelector('.layer-name').textContent === name", arg=long.layers[-1].name
+        )
+        assert names_in_table(page)[-1] == long.layers[-1].name
+
+
+def test_columns_of_names_stay_and_the_ring_is_whole(tab, strange_run):
+    with tab.shown(strange_run / "report.html", width=900) as page:
+        table = page.locator("#table")
+        places = "table => [...table.querySelectorAll('.name')].map(cell => cell.getBoundingClientRect().x)"
+        before = table.evaluate(places)
+        table.evaluate("table => { table.scrollLeft = 300 }")
+        assert table.evaluate("table => table.scrollLeft") == 300
+        assert table.evaluate(places) == before
+        assert len(set(before)) == 1, "title and cells of a column stand under each other"
+        page.locator("#search").focus()
+        page.keyboard.press("Tab")
+        table.focus()
+        page.keyboard.press("ArrowDown")
+        rings = page.locator("#table-body .cursor > *").evaluate_all(
+            "cells => cells.map(cell => getComputedStyle(cell).boxShadow)"
+        )
+        assert all(ring != "none" for ring in rings)
+
+
+def test_a_phone_sees_name_verdict_and_drop(tab, strange_run):
+    with tab.shown(strange_run / "report.html", width=390, height=800) as page:
+        heads = page.locator("#table-head [role=columnheader]")
+        assert [text.split()[0] for text in heads.all_inner_texts()] == ["Layer", "Verdict", "Drop"]
+        table = page.locator("#table")
+        assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
+
+
+def test_the_search_drops_down_its_hits(tab, strange_run, report):
+    with tab.shown(strange_run / "report.html") as page:
+        page.locator("body").press("/")
+        page.keyboard.type("Block2")
+        hits = page.locator("#hits [data-place]")
+        found = [row for row in report.layers if "block2" in row.name]
+        assert sorted(hits.locator(".hit-name").all_inner_texts()) == sorted(row.name for row in found)
+        assert set(hits.locator("mark").all_inner_texts()) == {"block2"}
+        page.keyboard.press("ArrowDown")
+        active = page.locator("#" + page.locator("#search").get_attribute("aria-activedescendant"))
+        name = active.locator(".hit-name").inner_text()
+        assert name == hits.nth(1).locator(".hit-name").inner_text()
+        page.keyboard.press("Enter")
+        assert page.locator("#details-body .layer-name").inner_text() == name
+        assert not page.locator("#hits").is_visible()
+        page.keyboard.press("Enter")
+        assert page.locator("#details-body .layer-name").inner_text() != name
+        page.locator("#search").fill("block2.conv1")
+        hits.first.click()
+        assert page.locator("#details-body .layer-name").inner_text() == "block2.conv1"

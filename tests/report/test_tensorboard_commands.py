@@ -1,0 +1,235 @@
+"""What ``compare``, ``profile``, ``recover`` and runs in trouble write for TensorBoard."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+import trt_bisect
+from tests.support import networks, wording
+from tests.support.event_files import assert_is_histogram_of, read, run_named, text
+from trt_bisect.jobs.run import run as api
+from trt_bisect.jobs.run.find_culprits import verdict
+
+
+def test_compare_writes_both_runs(tmp_path):
+    model = networks.residual()
+    networks.plant_between(model, "block2.conv1", "block2.conv2")
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    found = trt_bisect.compare(path, feeds, tensorboard=tmp_path / "logs")
+    runs = read(tmp_path / "logs")
+    score = next(row.figures.cosine for row in found.tensors if row.origin.tensor == "y")
+    assert set(runs) == {"baseline_acc_1.00000", f"tune_1_acc_{score:#.6g}"}
+    tune = run_named(runs, "tune_1")
+    for name in ("cosine", "sqnr"):
+        assert {event.step: event.value for event in tune.Scalars(f"tensor {name}")} == {
+            row.origin.index: np.float32(getattr(row.figures, name))
+            for row in found.tensors
+            if row.origin.index is not None
+        }
+    assert "starved range" in text(tune, "advice")
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("stem_out", "block1.add_out"))
+    session = ort.InferenceSession(model.SerializeToString())
+    stem, added = zip(
+        *(session.run(["stem_out", "block1.add_out"], {"x": sample[None]}) for sample in feeds["x"]), strict=True
+    )
+    baseline = run_named(runs, "baseline")
+    for tag, values in (("stem/output/fp32", stem), ("block1.add/output/fp32", added)):
+        found_values = baseline.Histograms(tag)[0].histogram_value
+        assert found_values.num == np.size(values)
+        assert found_values.sum_squares == pytest.approx(np.sum(np.square(values, dtype=np.float64)), rel=1e-4)
+
+
+def test_two_saved_runs_without_a_network(tmp_path):
+    random = np.random.default_rng(3)
+    for name in ("fp32", "int8"):
+        np.savez(tmp_path / f"{name}.npz", **{"a": random.normal(size=(1, 4)), "b|c": random.normal(size=(2, 3))})
+    saved = {name: tmp_path / f"{name}.npz" for name in ("fp32", "int8")}
+    trt_bisect.compare(**saved, tensorboard=tmp_path / "logs")
+    runs = read(tmp_path / "logs")
+    assert set(runs) == {"baseline_acc_1.00000", "tune_1_acc_none"}, "which tensors are final is not known"
+    for kind, run in zip(("fp32", "int8"), runs.values(), strict=True):
+        assert set(run.Tags()["histograms"]) == {f"a/output/{kind}", f"b|c/output/{kind}"}
+        with np.load(saved[kind]) as archive:
+            assert_is_histogram_of(run.Histograms(f"a/output/{kind}")[0], archive["a"])
+
+
+def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
+    trt_bisect.profile(
+        lenet / "lenet.onnx", inputs=lenet / "calibration.npz", prefix="conv", tensorboard=tmp_path / "logs"
+    )
+    runs = read(tmp_path / "logs")
+    assert list(runs) == ["baseline_acc_1.00000"]
+    tags = {
+        "data/input",
+        *(f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")),
+    }
+    assert set(runs["baseline_acc_1.00000"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags}
+    with np.load(lenet / "calibration.npz") as archive:
+        assert_is_histogram_of(runs["baseline_acc_1.00000"].Histograms("data/input/fp32")[0], archive["data"])
+
+
+def test_values_that_are_not_finite_are_counted_apart(tmp_path):
+    sketch = networks.Sketch(6)
+    logs = sketch.node("Log", [sketch.conv("x", "conv", 3, 4)], "log")
+    sketch.nodes.append(helper.make_node("Abs", [logs], ["y"], name="last"))
+    model = sketch.model({"x": ["n", 3, 6, 6]}, {"y": ["n", 4, 6, 6]})
+    path, feeds = networks.save(model, tmp_path), networks.samples(model, 2)
+    trt_bisect.profile(path, inputs=feeds, tensorboard=tmp_path / "logs")
+    baseline = run_named(read(tmp_path / "logs"), "baseline")
+    model.graph.output.append(onnx.ValueInfoProto(name="log_out"))
+    session = ort.InferenceSession(model.SerializeToString())
+    values = np.stack([session.run(["log_out"], {"x": sample[None]})[0] for sample in feeds["x"]])
+    bad = np.count_nonzero(~np.isfinite(values))
+    assert 0 < bad < values.size
+    assert baseline.Histograms("log/output/fp32")[0].histogram_value.num == values.size - bad
+    assert f"log/output/fp32: {bad} values" in text(baseline, "not_finite")
+
+
+def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_path):
+    logs = tmp_path / "logs"
+    others = logs / "tune_7_acc_0.5"
+    others.mkdir(parents=True)
+    (others / "events.out.tfevents.1.somebody").write_bytes(b"")
+    (logs / "curve.txt").write_text("mine")
+    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    trt_bisect.run(*given, engine="onnxruntime", tensorboard=logs)
+    first = set(read(logs))
+    assert {"curve", others.name} < first
+    trt_bisect.profile(given[0], tensorboard=logs)
+    assert set(read(logs)) == {"baseline_acc_1.00000", others.name}
+    assert len(list((logs / "baseline_acc_1.00000").iterdir())) == 1
+    assert (logs / "curve.txt").read_text() == "mine"
+
+
+def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, monkeypatch):
+    def on_an_engine(answering, *rest):
+        report, measured, answer = verdict(answering, *rest)
+        rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
+        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt"), measured, answer
+
+    monkeypatch.setattr(api, "verdict", on_an_engine)
+    trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", metric="sqnr", tensorboard=tmp_path
+    )
+    curve = read(tmp_path)["curve"]
+    assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
+    for tag in curve.Tags()["scalars"]:
+        assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert f"measured on tensorrt; {wording.EMULATED_HISTOGRAMS}" in text(curve, "notes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [trt_bisect.compare, trt_bisect.profile])
+def test_memory_does_not_grow_with_the_samples(job, tmp_path):
+    model = networks.chain(depth=2, width=4)
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
+
+    def peak(count):
+        tracemalloc.start()
+        job(network, ranges, networks.streamed(count), tensorboard=tmp_path / "logs", tensorboard_channels=4)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        run = run_named(read(tmp_path / "logs"), "baseline")
+        assert run.Histograms("conv0/output/fp32")[0].histogram_value.num == count * 4 * 16 * 16
+        return most
+
+    peak(1)
+    assert peak(100) < 3 * peak(1), "all tensors of 100 samples are 3 MB, six times as much"
+
+
+def test_neither_tensorflow_nor_pytorch_is_loaded(lenet, tmp_path):
+    code = f"""
+import sys
+sys.modules["tensorflow"] = sys.modules["torch"] = None
+import trt_bisect
+assert "tensorboard" not in sys.modules
+trt_bisect.profile({str(lenet / "lenet.onnx")!r}, tensorboard={str(tmp_path / "logs")!r})
+assert "tensorboard" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert list(read(tmp_path / "logs"))
+
+
+def test_without_the_package_nothing_is_begun(command, lenet, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    for name in ("run", "compare", "profile"):
+        data = ["--calibration", lenet / "none.npz"]
+        code, _, err = command(name, lenet / "lenet.onnx", *data, "--tensorboard", tmp_path / "logs")
+        assert code == 2
+        assert "pip install 'trt-bisect[tensorboard]'" in err, "and not that the data is missing"
+        assert len(err[err.index("trt-bisect:") :].strip().splitlines()) == 2
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tensorboard", "{file}"], "Choose another with --tensorboard"),
+        (["--tensorboard", "{file}/logs"], "Choose another with --tensorboard"),
+        (["--tensorboard-channels", "3"], "Give --tensorboard LOGDIR too"),
+        (["--tensorboard", "{folder}", "--tensorboard-channels", "-1"], "0 to 256"),
+        (["--tensorboard", "{folder}", "--tensorboard-channels", "1000"], "0 to 256"),
+    ],
+)
+@pytest.mark.parametrize("name", ["run", "compare", "profile"])
+def test_bad_use(command, name, lenet, tmp_path, arguments, said, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    known = {"file": lenet / "calibration.npz", "folder": tmp_path / "logs"}
+    arguments = [argument.format(**known) for argument in arguments]
+    code, _, err = command(name, lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", *arguments)
+    assert code == 2
+    message = err[err.index("trt-bisect:") :]
+    assert said in message
+    assert len(message.strip().splitlines()) == 2
+
+
+def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch):
+    def full(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RecordWriter, "write", full)
+    code, _, err = command(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run",
+        "--tensorboard", tmp_path / "logs",
+    )  # fmt: skip
+    assert code == 2
+    assert "No space left on device" in err
+    assert "Traceback" not in err
+    assert (tmp_path / "run/report.json").is_file(), "what was measured is kept"
+
+
+def test_recover_has_a_run_for_each_step(lenet, tmp_path):
+    """The accuracy is the labels', and the similarity is called by its metric; only layers that moved have tensors."""
+    with np.load(lenet / "digits.npz") as found:
+        feeds = {name: found[name][:20] for name in found.files}
+    options = {"dataset": feeds, "labels": np.load(lenet / "labels.npy")[:20], "drop": 0.5, "plans": 4}
+    recovery = trt_bisect.recover(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0,
+        tensorboard=tmp_path / "logs", **options,
+    )  # fmt: skip
+    runs = read(tmp_path / "logs")
+    assert f"baseline_acc_{recovery.target['reference']:#.6g}" in runs
+    steps = {name: run for name, run in runs.items() if name.startswith("tune_")}
+    plans = runs["plans"]
+    assert len(steps) == len(plans.Scalars("layers in low precision"))
+    for name, run in steps.items():
+        tags = run.Tags()["scalars"]
+        if "_acc_" in name:
+            assert f"{run.Scalars('accuracy')[0].value:#.6g}" == name.rpartition("_")[2]
+        else:
+            assert "accuracy" not in tags
+    measured = [event.value for event in plans.Scalars("accuracy")]
+    assert recovery.measured["recipe"] in [pytest.approx(value) for value in measured]

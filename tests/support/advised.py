@@ -1,0 +1,33 @@
+"""Runs whose advice is looked at, and what it offers."""
+
+from __future__ import annotations
+
+import trt_bisect
+from tests.support import networks
+
+
+def run(model, folder, **options):
+    options = {"engine": "onnxruntime", "calibrator": "minmax", "output": folder / "run", **options}
+    feeds = networks.samples(model)
+    return trt_bisect.run(networks.save(model, folder), options.pop("calibration", feeds), feeds, **options)
+
+
+def advice_on(report, culprit):
+    return next(each for each in report.advice if each.culprit == culprit)
+
+
+def named(advice):
+    return [remedy.remedy for remedy in advice.remedies]
+
+
+def offered(advice):
+    """The remedies that were not measured to miss the threshold; those that were come last."""
+    found = [remedy.remedy for remedy in advice.remedies if remedy.tried is None or remedy.tried.meets]
+    assert named(advice)[: len(found)] == found
+    return found
+
+
+def starved():
+    model = networks.chain()
+    networks.plant_between(model, "conv2", "conv3")
+    return model

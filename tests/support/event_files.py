@@ -1,0 +1,48 @@
+"""TensorBoard's logs, read with its own event accumulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+from trt_bisect.model.session import make_session
+
+
+def read(folder):
+    """The runs of a log folder by name."""
+    everything = {"histograms": 0, "scalars": 0, "tensors": 0}
+    runs = sorted(path for path in Path(folder).iterdir() if path.is_dir())
+    return {path.name: EventAccumulator(str(path), size_guidance=everything).Reload() for path in runs}
+
+
+def run_named(runs, beginning):
+    return next(run for name, run in runs.items() if name.startswith(beginning))
+
+
+def text(run, tag):
+    return make_ndarray(run.Tensors(tag)[0].tensor_proto).item().decode()
+
+
+def tensors_of(written, names, feeds):
+    """Tensors of a written plan by name, all samples together: ONNX Runtime with them as outputs."""
+    known = {value.name for value in written.model.graph.output}
+    written.model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    session = make_session(written)
+    runs = [session.run(names, sample) for sample in feeds]
+    return {name: np.stack([run[place] for run in runs]) for place, name in enumerate(names)}
+
+
+def assert_is_histogram_of(event, values):
+    """NumPy counts the same values between the same edges."""
+    found, values = event.histogram_value, np.asarray(values, np.float64).reshape(-1)
+    edges = [found.min, *found.bucket_limit]
+    assert (found.min, found.max, found.num) == (values.min(), values.max(), values.size)
+    assert found.bucket == list(np.histogram(values, edges)[0])
+    assert found.sum == pytest.approx(values.sum(), rel=1e-6, abs=1e-3)
+    assert found.sum_squares == pytest.approx(np.sum(values**2), rel=1e-6)
+    assert len(found.bucket) <= 64

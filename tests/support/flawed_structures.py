@@ -1,0 +1,284 @@
+"""Networks each with one fault that the structure check has to find."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.support import networks
+
+ACTIVATION, WEIGHT = 0.05, np.full(4, 0.01)
+
+
+def pair(sketch, x, name, scale, zero=0, dtype=np.int8, axis=None):
+    """A Q/DQ pair on ``x``; its output is ``<name>.dq_out``."""
+    scales = sketch.constant(f"{name}.scale", scale)
+    zeros = sketch.constant(f"{name}.zero", np.full(np.shape(scale), zero), dtype)
+    attributes = {} if axis is None else {"axis": axis}
+    rounded = sketch.node("QuantizeLinear", [x, scales, zeros], f"{name}.q", **attributes)
+    return sketch.node("DequantizeLinear", [rounded, scales, zeros], f"{name}.dq", **attributes)
+
+
+def quantized_conv(sketch, x, name, inside=4, weight_scale=WEIGHT, axis=0, bias=None, size=3):
+    """A convolution with four output channels that reads ``x`` as it is and its weight through a pair."""
+    weight = sketch.constant(f"{name}.weight", sketch.weight(name, 4, inside, size, size))
+    rounded = pair(sketch, weight, f"{name}.weight", weight_scale, axis=axis)
+    inputs = [x, rounded] if bias is None else [x, rounded, bias]
+    return sketch.node("Conv", inputs, name, pads=[size // 2] * 4)
+
+
+def finished(sketch, x, channels=4):
+    sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="last"))
+    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, channels, 8, 8]})
+
+
+def one_conv(activation=None, **options):
+    sketch = networks.Sketch(1)
+    x = pair(sketch, "x", "in", ACTIVATION, **(activation or {}))
+    return finished(sketch, quantized_conv(sketch, x, "conv", 3, **options))
+
+
+def with_scale(value):
+    sketch = networks.Sketch(1)
+    return finished(sketch, quantized_conv(sketch, pair(sketch, "x", "in", value), "conv", 3))
+
+
+def with_axis(scale, axis):
+    sketch = networks.Sketch(1)
+    x = pair(sketch, "x", "in", scale, axis=axis)
+    return finished(sketch, quantized_conv(sketch, x, "conv", 3))
+
+
+def with_bias(scale, values, dtype, paired):
+    sketch = networks.Sketch(1)
+    stored = sketch.constant("conv.bias", values, dtype)
+    if paired:
+        bias = pair(sketch, stored, "conv.bias", scale)
+    else:
+        bias = sketch.node("DequantizeLinear", [stored, sketch.constant("conv.bias.scale", scale)], "conv.bias.dq")
+    x = pair(sketch, "x", "in", ACTIVATION)
+    return finished(sketch, quantized_conv(sketch, x, "conv", 3, bias=bias))
+
+
+def unsigned_weight():
+    sketch = networks.Sketch(1)
+    stored = sketch.constant("stored", np.arange(108).reshape(4, 3, 3, 3), np.uint8)
+    scale, zero = sketch.constant("scale", 0.01), sketch.constant("zero", 0, np.uint8)
+    weight = sketch.node("DequantizeLinear", [stored, scale, zero], "weight")
+    x = pair(sketch, "x", "in", ACTIVATION)
+    return finished(sketch, sketch.node("Conv", [x, weight], "conv", pads=[1] * 4))
+
+
+def double_pair():
+    sketch = networks.Sketch(1)
+    x = pair(sketch, pair(sketch, "x", "first", ACTIVATION), "second", 0.07)
+    return finished(sketch, quantized_conv(sketch, x, "conv", 3))
+
+
+def quantized_residual(skip_has_pair, main_has_pair=False):
+    """conv1, then conv2 and the sum across it."""
+    sketch = networks.Sketch(1)
+    stem = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv1", 3)
+    stem = sketch.node("Relu", [stem], "relu1")
+    main = quantized_conv(sketch, pair(sketch, stem, "mid", ACTIVATION), "conv2")
+    skip = pair(sketch, stem, "skip", ACTIVATION) if skip_has_pair else stem
+    main = pair(sketch, main, "main", ACTIVATION) if main_has_pair else main
+    return finished(sketch, sketch.node("Add", [main, skip], "sum"))
+
+
+def projected_residual(main_has_pair, skip_has_pair):
+    """Two convolutions with a Relu between them, a projection beside them, and their sum."""
+    sketch = networks.Sketch(1)
+    x = pair(sketch, "x", "in", ACTIVATION)
+    main = sketch.node("Relu", [quantized_conv(sketch, x, "conv1", 3)], "relu1")
+    main = quantized_conv(sketch, pair(sketch, main, "mid", ACTIVATION), "conv2")
+    skip = quantized_conv(sketch, x, "projection", 3)
+    main = pair(sketch, main, "main", ACTIVATION) if main_has_pair else main
+    skip = pair(sketch, skip, "skip", ACTIVATION) if skip_has_pair else skip
+    return finished(sketch, sketch.node("Add", [skip, main], "sum"))
+
+
+def pair_before_relu():
+    sketch = networks.Sketch(1)
+    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
+    return finished(sketch, pair(sketch, x, "out", ACTIVATION))
+
+
+def weight_along_inputs():
+    return one_conv(weight_scale=np.full(3, 0.01), axis=1)
+
+
+def one_channel_far_off():
+    scales = WEIGHT.copy()
+    scales[2] = 20.0
+    return one_conv(weight_scale=scales)
+
+
+def one_activation_far_off():
+    sketch = networks.Sketch(1)
+    x = "x"
+    for k, scale in enumerate([0.05, 0.04, 90.0, 0.03, 0.06]):
+        x = quantized_conv(sketch, pair(sketch, x, f"in{k}", scale), f"conv{k}", 4 if k else 3)
+    return finished(sketch, x)
+
+
+def half_quantized():
+    sketch = networks.Sketch(1)
+    return finished(sketch, quantized_conv(sketch, "x", "conv", 3))
+
+
+def second_conv_without_pairs():
+    sketch = networks.Sketch(1)
+    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv1", 3)
+    return finished(sketch, sketch.conv(x, "conv2", 4, 4))
+
+
+def shared_weight(with_bias=True):
+    """Two Gemm-like convolutions on one weight; with their own biases, or none."""
+    sketch = networks.Sketch(1)
+    weight = sketch.constant("tied", sketch.weight("tied", 3, 3, 1, 1))
+    biases = [sketch.constant(f"bias{k}", np.zeros(3)) for k in (1, 2)] if with_bias else []
+    x = sketch.node("Conv", ["x", weight, *biases[:1]], "conv1")
+    return finished(sketch, sketch.node("Conv", [x, weight, *biases[1:]], "conv2"), 3)
+
+
+def shared_layer():
+    sketch = networks.Sketch(1)
+    weight = sketch.constant("tied", sketch.weight("tied", 3, 3, 1, 1))
+    bias = sketch.constant("bias", np.zeros(3))
+    x = sketch.node("Conv", ["x", weight, bias], "conv1")
+    return finished(sketch, sketch.node("Conv", [x, weight, bias], "conv2"), 3)
+
+
+def batch_norm(sketch, x, name, channels):
+    ones = [sketch.constant(f"{name}.{part}", np.ones(channels)) for part in ("scale", "shift", "mean", "var")]
+    return sketch.node("BatchNormalization", [x, *ones], name)
+
+
+def read_beside(op):
+    """The convolution's output is read by ``op`` and, beside it, by the sum."""
+    sketch = networks.Sketch(1)
+    x = sketch.conv("x", "conv", 3, 4)
+    taken = batch_norm(sketch, x, "taken", 4) if op == "BatchNormalization" else sketch.node(op, [x], "taken")
+    return finished(sketch, sketch.node("Add", [taken, x], "sum"))
+
+
+def activation_before_sum():
+    sketch = networks.Sketch(1)
+    stem = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
+    main = sketch.node("Relu", [sketch.conv(stem, "conv2", 4, 4)], "relu2")
+    return finished(sketch, sketch.node("Add", [main, stem], "sum"))
+
+
+def transpose_between():
+    sketch = networks.Sketch(1)
+    x = sketch.node("Transpose", [sketch.conv("x", "conv", 3, 8)], "turn", perm=[0, 2, 3, 1])
+    sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="last"))
+    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 8, 8]})
+
+
+def transposes_cancel():
+    sketch = networks.Sketch(1)
+    x = sketch.node("Transpose", ["x"], "there", perm=[0, 2, 3, 1])
+    x = sketch.node("Transpose", [x], "back", perm=[0, 3, 1, 2])
+    return finished(sketch, x, 3)
+
+
+def single(op, opset=17, domain="", **attributes):
+    sketch = networks.Sketch(1)
+    sketch.nodes.append(helper.make_node(op, ["x"], ["y"], name="odd", domain=domain, **attributes))
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"y": None}, opset)
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+def indices_of_pooling():
+    sketch = networks.Sketch(1)
+    sketch.nodes.append(helper.make_node("MaxPool", ["x"], ["p", "where"], name="odd", kernel_shape=[2, 2]))
+    return finished(sketch, "p", 3)
+
+
+def training_norm():
+    sketch = networks.Sketch(1)
+    x = batch_norm(sketch, "x", "odd", 3)
+    sketch.nodes[-1].attribute.append(helper.make_attribute("training_mode", 1))
+    sketch.nodes[-1].output.extend(["mean_out", "var_out"])
+    return finished(sketch, x, 3)
+
+
+def refused_inside_a_body():
+    """The operator stands in a branch of an If."""
+    x_info = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    yes = helper.make_graph([helper.make_node("Det", ["x"], ["z"], name="odd")], "yes", [], [x_info])
+    no = helper.make_graph([helper.make_node("Identity", ["x"], ["z"], name="kept")], "no", [], [x_info])
+    sketch = networks.Sketch(1)
+    sketch.constant("condition", True, np.bool_)
+    sketch.nodes.append(helper.make_node("If", ["condition"], ["y"], name="choice", then_branch=yes, else_branch=no))
+    return sketch.model({"x": [1, 3, 8, 8]}, {"y": None})
+
+
+def of_type(element):
+    model = single("Identity")
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.elem_type = element
+    return model
+
+
+def half_floats():
+    model = networks.chain(depth=1)
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return model
+
+
+PLANTED = {
+    "opset too old": (lambda: single("Relu", opset=8), ""),
+    "opset below 11": (lambda: single("Relu", opset=10), ""),
+    "opset too new": (lambda: single("Relu", opset=27), ""),
+    "operator refused": (lambda: single("Det"), "odd"),
+    "operator refused in a body": (refused_inside_a_body, "odd"),
+    "integer operator": (lambda: single("QLinearSigmoid", domain="com.microsoft"), "odd"),
+    "operator restricted": (indices_of_pooling, "odd"),
+    "operator restricted by training": (training_norm, "odd"),
+    "plugin needed": (lambda: single("MyOp", domain="mine"), "odd"),
+    "plugin needed without a domain": (lambda: single("MyOp"), "odd"),
+    "plugin of TensorRT": (lambda: single("EfficientNMS_TRT"), "odd"),
+    "type refused": (lambda: of_type(TensorProto.STRING), ""),
+    "float64": (lambda: of_type(TensorProto.DOUBLE), ""),
+    "shared weight": (shared_weight, "conv1, conv2"),
+    "shared weight without biases": (lambda: shared_weight(False), "conv1, conv2"),
+    "shared layer": (shared_layer, "conv1, conv2"),
+    "norm cannot fold": (lambda: read_beside("BatchNormalization"), "conv"),
+    "activation cannot fuse": (lambda: read_beside("Relu"), "conv"),
+    "activation before the sum": (activation_before_sum, "sum"),
+    "transpose between": (transpose_between, "turn"),
+    "transposes cancel": (transposes_cancel, "there"),
+    "asymmetric": (lambda: one_conv({"zero": 3}), "conv"),
+    "asymmetric and unsigned": (lambda: one_conv({"zero": 128, "dtype": np.uint8}), "conv"),
+    "unsigned": (lambda: one_conv({"dtype": np.uint8}), "conv"),
+    "unsigned weight": (unsigned_weight, "conv"),
+    "per-channel activation": (lambda: with_axis(np.full(3, 0.05), 1), "conv"),
+    "per-channel axis": (weight_along_inputs, "conv"),
+    "residual without pair": (lambda: quantized_residual(skip_has_pair=False), "sum"),
+    "residual without pair on the skip side": (lambda: quantized_residual(False, main_has_pair=True), "sum"),
+    "residual without pair on both sides": (lambda: projected_residual(False, False), "sum"),
+    "residual with extra pair": (lambda: quantized_residual(True, main_has_pair=True), "sum"),
+    "residual with extra pair of two": (lambda: projected_residual(True, True), "sum"),
+    "integer bias": (lambda: with_bias(0.001, np.arange(4), np.int32, paired=False), "conv"),
+    "pair on a bias": (lambda: with_bias(0.01, np.arange(4), np.float32, paired=True), "conv"),
+    "double pair": (double_pair, "conv"),
+    "pair before the activation": (pair_before_relu, "conv"),
+    "scale not positive": (lambda: with_scale(0.0), "conv"),
+    "scale not positive but NaN": (lambda: with_scale(np.nan), "conv"),
+    "scale not positive but negative": (lambda: with_scale(-0.1), "conv"),
+    "scale infinite": (lambda: with_scale(np.inf), "conv"),
+    "scale denormal": (lambda: with_scale(1e-40), "conv"),
+    "scale out of line": (one_channel_far_off, "conv"),
+    "scale out of line among activations": (one_activation_far_off, "conv2"),
+    "half quantized": (half_quantized, "conv"),
+    "never quantized": (second_conv_without_pairs, "conv2"),
+    "not float32": (half_floats, "conv0"),
+}

@@ -1,0 +1,31 @@
+"""Progress that remembers what is said, or presses Ctrl-C."""
+
+from __future__ import annotations
+
+from trt_bisect.support.progress import Silent
+
+
+class Said(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+class Stops(Said):
+    """Presses Ctrl-C once, in the fourth step of the curve."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = None
+
+    def stage(self, title, total):
+        if title.startswith("Measuring ") and title.endswith(" plans") and self.left is None:
+            self.left = 4
+
+    def step(self, what, size=1):
+        if self.left:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt

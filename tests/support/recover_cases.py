@@ -1,0 +1,75 @@
+"""Planted networks for ``recover``, and figures of its recipes that ONNX Runtime gives."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import onnxruntime as ort
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import plant_between
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.model.session import NO_QDQ_FUSION
+
+CASES = {
+    "chain-1": (networks.chain, [("conv2", "conv3")]),
+    "chain-3": (networks.chain, [("conv0", "conv1"), ("conv2", "conv3"), ("conv5", "conv6")]),
+    "residual-2": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in (0, 3)]),
+    "residual-4": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in range(4)]),
+    "residual-6": (
+        partial(networks.residual, blocks=6),
+        [(f"block{b}.conv1", f"block{b}.conv2") for b in range(6)],
+    ),
+    "depthwise-3": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in (0, 1, 3)]),
+    "transformer-5": (
+        partial(networks.transformer, blocks=5),
+        [(f"block{b}.up", f"block{b}.down") for b in range(5)],
+    ),
+}
+
+
+WISHES = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "remedies": False}
+
+
+def planted(case, tmp_path):
+    make, pairs = CASES[case]
+    model = make()
+    for maker, reader in pairs:
+        plant_between(model, maker, reader)
+    return networks.save(model, tmp_path), networks.samples(model), {reader for _, reader in pairs}
+
+
+SMALL = {
+    "chain": (partial(networks.chain, depth=6), [("conv1", "conv2"), ("conv3", "conv4")]),
+    "residual": (partial(networks.residual, blocks=2), [("block0.conv1", "block0.conv2")]),
+    "depthwise": (partial(networks.depthwise, blocks=1), [("block0.depthwise", "block0.project")]),
+}
+
+
+def engines_of(network, data):
+    """Ranges, one input, and the SQNR on it of an engine with some layers high."""
+    feeds = {"x": data["x"][:1]}
+    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in data["x"]], "minmax")
+    builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
+    with builder.reference() as engine:
+        reference = engine.infer(feeds)["y"]
+
+    def sqnr(high):
+        with builder.build(trt_bisect.all_but(len(network.layers), high)) as engine:
+            return trt_bisect.similarity(reference, engine.infer(feeds)["y"], "sqnr")
+
+    return ranges, feeds, sqnr
+
+
+def figures_on(recipe, path, samples):
+    """The SQNR of an exported network on each sample, in ONNX Runtime alone."""
+    options, files = ort.SessionOptions(), (path, recipe / "network.qdq.onnx")
+    options.add_session_config_entry(*NO_QDQ_FUSION)
+    exact, ours = (ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]) for file in files)
+    figures = []
+    for sample in samples:
+        wanted, found = (session.run(None, {"x": sample[None]})[0] for session in (exact, ours))
+        figures.append(10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()))
+    return figures

@@ -1,0 +1,47 @@
+"""A run folder that a test may change, and clients of the server of ``trt-bisect view``."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.view_server import serving
+from trt_bisect.view import throttle as pace
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of it that a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "lenet"))
+
+
+@pytest.fixture
+def _always_looks(monkeypatch):
+    """Every request looks anew."""
+    monkeypatch.setattr(pace, "BETWEEN", 0.0)
+    monkeypatch.setattr(pace, "SHARE", float("inf"))
+
+
+@pytest.fixture(scope="session")
+def address_of():
+    """Where a folder is served; a server is kept to the end."""
+    with contextlib.ExitStack() as servers:
+        known: dict[Path, str] = {}
+
+        def serve(folder: Path) -> str:
+            if folder not in known:
+                known[folder] = servers.enter_context(serving(folder))
+            return known[folder]
+
+        yield serve
+
+
+@pytest.fixture
+def client(address_of):
+    """Connects to the server of a folder, with no cookies yet."""
+    with contextlib.ExitStack() as clients:
+        yield lambda folder: clients.enter_context(httpx.Client(base_url=address_of(folder)))

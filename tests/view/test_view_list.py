@@ -1,0 +1,159 @@
+"""The list of runs that the server of ``trt-bisect view`` shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+
+import trt_bisect
+from tests.support.run_states import interrupted, running
+from tests.support.view_server import TOKEN
+from trt_bisect.results.manifest import MANIFEST
+from trt_bisect.results.run_report import REPORT
+from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
+from trt_bisect.view.index import Runs, sparkline
+
+
+def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path):
+    strange = '<script>alert(1)</script> & "q" ?#%2e'.replace("/", "|")
+    for name in (strange, "lenet"):
+        shutil.copytree(finished, tmp_path / name)
+    (tmp_path / "no run").mkdir()
+    (tmp_path / "file").write_text("")
+    record = json.loads((tmp_path / strange / REPORT).read_bytes())
+    record |= {"model": "<img src=x onerror=alert(2)>.onnx", "engine": "<b>", "culprits": ["<i>"]}
+    (tmp_path / strange / REPORT).write_text(json.dumps(record))
+    web = client(tmp_path)
+    page = web.get("/", params={"token": TOKEN}).text
+    assert page.count("<script") == 1
+    for tag in ("<img", "<b>", "<i>"):
+        assert tag not in page
+    addresses = re.findall(r'<a href="([^"]*)"', page)
+    assert len(addresses) == 2
+    for found in addresses:
+        assert web.get(f"/{found}").status_code == 200
+        assert web.get(f"/{found}data.json").status_code == 200
+    assert "no run" not in page
+
+
+def test_names_that_are_no_text_are_left_out(client, finished, tmp_path):
+    shutil.copytree(finished, tmp_path / os.fsdecode(b"run\xff"))
+    assert client(tmp_path).get("/", params={"token": TOKEN}).status_code == 200
+    assert Runs(tmp_path).entries() == []
+
+
+def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tmp_path):
+    figures = {"b": (2.0, 0.5), "a": (1.0, 0.25), "c": (3.0, 0.75)}
+    for name, (when, figure) in figures.items():
+        folder = shutil.copytree(finished, tmp_path / name)
+        for file in (REPORT, MANIFEST):
+            record = json.loads((folder / file).read_bytes())
+            if file == REPORT:
+                record["similarity"]["int8"] = figure
+            else:
+                record["started"] = when
+            (folder / file).write_text(json.dumps(record))
+    other = shutil.copytree(finished, tmp_path / "other")
+    record = json.loads((other / REPORT).read_bytes())
+    (other / REPORT).write_text(json.dumps({**record, "model": "another.onnx"}))
+    entries = {entry.name: entry for entry in Runs(tmp_path).entries()}
+    assert [name for name in entries if name != "other"] == ["c", "b", "a"]
+    assert entries["c"].history == (0.25, 0.5, 0.75)
+    assert entries["b"].history == (0.25, 0.5)
+    assert len(entries["other"].history) == 1
+    assert entries["c"].points == [(4.0, 18.0), (48.0, 11.0), (92.0, 4.0)]
+    page = client(tmp_path).get("/rows", params={"token": TOKEN}).text
+    assert page.count("<polyline") == 2
+    assert "INT8 misses the threshold; 1 layer high meets it" in page
+
+
+def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
+    for name in ("b/deep/est", "b/deep/est/too deep", ".hidden/run", "demo", "demo/lenet"):
+        shutil.copytree(finished, tmp_path / name)
+    (tmp_path / "link").symlink_to(tmp_path / "demo")
+    assert sorted(entry.name for entry in Runs(tmp_path).entries()) == ["b/deep/est", "demo", "demo/lenet"]
+    web = client(tmp_path)
+    page = web.get("/", params={"token": TOKEN}).text
+    for address in re.findall(r'<a href="([^"]*)"', page):
+        assert web.get(f"/{address}").status_code == 200
+        assert web.get(f"/{address}data.json").json()["report"]["culprits"] == ["ip2"]
+    for outside in ("run/demo/../", "run/b/", "run//", "run/../demo/", "run/demo/recipe/"):
+        assert web.get(f"/{outside}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "tone"),
+    [
+        ({}, "repaired"),
+        ({"exit_code": 0}, "good"),
+        ({"exit_code": 3}, "bad"),
+        ({"recipe": {"high": [], "added": [], "meets": False}}, "bad"),
+    ],
+)
+def test_the_verdict_has_a_colour(run, change, tone):
+    report = json.loads((run / REPORT).read_bytes())
+    (run / REPORT).write_text(json.dumps({**report, **change}))
+    [entry] = Runs(run.parent).entries()
+    assert entry.tone == tone
+    interrupted(run)
+    [entry] = Runs(run.parent).entries()
+    assert entry.tone == ""
+
+
+def test_a_recovery_beside_a_run_has_its_own_row_and_times_are_told_in_utc(run, lenet):
+    found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", samples=4, threshold=0.9)
+    record = {**found.to_json(), "started": 86400.0 * 365, "seconds": 150.0}
+    (run / "recovery.json").write_text(json.dumps(record))
+    entries = {entry.command: entry for entry in Runs(run.parent).entries()}
+    assert set(entries) == {"run", "recover"}
+    recovered = entries["recover"]
+    assert recovered.name == entries["run"].name == "lenet"
+    assert recovered.address == "run/lenet/#best"
+    assert recovered.value("recipe") == repr(found.measured["recipe"])
+    assert recovered.began == "1971-01-01T00:00:00+00:00"
+    assert (recovered.took, entries["run"].took.endswith(" s")) == ("2 min", True)
+    assert entries["run"].history != ()
+    (run / "recovery.json").write_text(json.dumps({**record, "model": "another.onnx"}))
+    assert [entry.command for entry in Runs(run.parent).entries()] == ["run"]
+
+
+def test_a_line_of_equal_figures_is_level():
+    assert sparkline([0.5, 0.5]) == [(4.0, 11.0), (92.0, 11.0)]
+    assert sparkline([]) == []
+
+
+def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, tmp_path):
+    for name in ("on", "off"):
+        shutil.copytree(finished, tmp_path / name)
+    interrupted(tmp_path / "off")
+    (tmp_path / "on" / REPORT).unlink()
+    running(tmp_path / "on")
+    verdicts = {entry.name: (entry.snapshot.status, entry.verdict) for entry in Runs(tmp_path).entries()}
+    assert verdicts["on"] == (RUNNING, "Measuring plans, 3 of 9")
+    assert verdicts["off"][0] == INTERRUPTED
+    assert verdicts["off"][1].startswith("interrupted after ")
+
+
+def test_results_of_other_commands_are_listed_with_their_pages(client, lenet, tmp_path):
+    """A damaged one is left out, a link is not followed, and a page needs no run beside it."""
+    trt_bisect.check(lenet / "lenet.onnx", output=tmp_path / "checked")
+    trt_bisect.check(lenet / "lenet.onnx", output=tmp_path)
+    for name, text in (("damaged", "{}"), ("other", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "check.json").write_text(text)
+    (tmp_path / "other" / "check.json").symlink_to(tmp_path / "check.json")
+    entries = {entry.name: entry for entry in Runs(tmp_path).entries()}
+    assert set(entries) == {"check.html", "checked/check.html"}
+    web = client(tmp_path)
+    page = web.get("/", params={"token": TOKEN}).text
+    addresses = re.findall(r'<a href="([^"]*)"', page)
+    assert sorted(addresses) == ["result/check.html", "result/checked/check.html"]
+    for address in addresses:
+        assert "Quantization of each layer" in web.get(f"/{address}").text
+    for outside in ("result/other/check.html", "result/damaged/check.html", "result/../check.json", "result/x"):
+        assert web.get(f"/{outside}").status_code == 404

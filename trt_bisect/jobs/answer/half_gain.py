@@ -1,0 +1,72 @@
+"""A plan that keeps half of the low precision's gain in speed, for a network whose recipe does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.results.summary import TOO_DEAR
+
+
+@dataclass(frozen=True)
+class HalfGain:
+    """A plan that gives up at most half of the gain.
+
+    Attributes:
+        kept: the units that stay high.
+        trial: on all inputs, on a whole engine.
+    """
+
+    kept: Kept
+    trial: Trial
+
+
+def half_gain(
+    plans: AnswerPlans,
+    space: Space,
+    taken_back: Mapping[int, Loss],
+    alone: Sensitivities | None,
+    experiment: Experiment,
+) -> HalfGain | None:
+    """Returns the best of the few plans that keep the units high which count most for their cost.
+
+    Args:
+        plans: measures.
+        space: the plans.
+        taken_back: by unit of the recipe, the loss without it.
+        alone: the gain and the loss of each unit; None where they were not measured.
+        experiment: with the ranges of the recipe.
+
+    Returns:
+        None if the recipe itself keeps half of the gain, or if an engine would have to be built for each plan.
+    """
+    if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
+        return None
+    rankings = [{unit: loss for unit, loss in taken_back.items() if loss is not None}]
+    if alone is not None:
+        rankings += [dict(enumerate(alone.gains)), dict(enumerate(alone.losses))]
+    sets = list(dict.fromkeys(_payable(space, ranking) for ranking in rankings))
+    losses = plans.to_the_end([space.plan(kept) for kept in sets], experiment.ranges, plans.judged)
+    measured = [(loss, kept) for loss, kept in zip(losses, sets, strict=True) if loss is not None]
+    if not measured:
+        return None
+    _, best = min(measured, key=lambda one: one[0])
+    return HalfGain(best, plans.whole(space.plan(best), experiment, plans.inputs.given, "all inputs"))
+
+
+def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
+    """The units with the largest figures for their cost, as many as half of the gain pays for."""
+    kept: Kept = frozenset()
+    for unit in _largest_first(ranking, space):
+        if space.cost(kept | {unit}) <= TOO_DEAR:
+            kept |= {unit}
+    return kept
+
+
+def _largest_first(ranking: Mapping[int, float], space: Space) -> Iterable[int]:
+    return sorted(ranking, key=lambda unit: (-ranking[unit] / space.costs[unit], unit))
