@@ -213,7 +213,7 @@ def lines_in(file):
 @pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, forks, tmp_path):
     """kill -9 again and again, each time twice as many trials later as the last time, until the run gets to its end."""
-    model = networks.depthwise()
+    model = networks.depthwise(blocks=2)
     networks.plant_between(model, "block1.depthwise", "block1.project")
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model))
