@@ -100,7 +100,7 @@ def regress(
         EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
     """
     suite = read_suite(config)
-    places = _cluster_settings(suite, address=cluster, cpus=cluster_cpus, retries=retries)
+    places = _given_places(suite, address=cluster, cpus=cluster_cpus, retries=retries)
     on_cluster = ClusterRunner(places) if places.address and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
@@ -123,8 +123,8 @@ def regress(
         return regression_runner.run(new_baseline)
 
 
-def _cluster_settings(suite: Suite, **given: Any) -> ClusterSettings:
-    """Returns the suite's settings of the cluster, with those in place of them that were given."""
+def _given_places(suite: Suite, **given: Any) -> ClusterSettings:
+    """Returns the suite's settings of the cluster, with those that the call gives."""
     return replace(suite.cluster, **{name: value for name, value in given.items() if value is not None})
 
 
