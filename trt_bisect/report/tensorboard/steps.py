@@ -43,7 +43,7 @@ def steps_of(trials: Iterable[Trial], rule: Rule) -> list[Step]:
 
     Args:
         trials: in the order of the journal; those that failed are left out.
-        rule: that they were judged by.
+        rule: the rule that judged them.
     """
     plans: dict[str, PrecisionPlan] = {}
     similarities: dict[str, float | None] = {}
