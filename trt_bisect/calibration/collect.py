@@ -21,6 +21,8 @@ from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.support.machine import MEMORY, cores
 
+_MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+"""The operators whose output holds the values of their input, each as often."""
 _LEAST = np.finfo(np.float32).tiny
 _OF_VALUES = 99.99
 
@@ -101,12 +103,13 @@ def magnitudes(
     Raises:
         BadInput: there are no samples, or the network refuses one.
     """
-    histograms = {name: AbsHistogram() for name in network.activations}
+    moved = _moved(network)
+    histograms = {name: AbsHistogram() for name in network.activations if name not in moved}
     rest = iter(samples)
     first = next(rest, None)
     if first is None:
         raise BadInput("There are no samples to calibrate with.", "Give a few hundred like those in production.")
-    groups = _groups(network, first, memory)
+    groups = _groups(network, tuple(histograms), first, memory)
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
     with ThreadPoolExecutor(cores()) as pool:
@@ -119,15 +122,26 @@ def magnitudes(
                 earlier = {name: _range(each) for name, each in histograms.items()}
             if on_sample is not None:
                 on_sample(done)
-    return Magnitudes({name: each for name, each in histograms.items() if each.values or each.nonfinite}, earlier)
+    of_all = {name: histograms[moved.get(name, name)] for name in network.activations}
+    earlier = {name: earlier[moved.get(name, name)] for name in of_all} if earlier else {}
+    return Magnitudes({name: each for name, each in of_all.items() if each.values or each.nonfinite}, earlier)
 
 
-def _groups(network: Network, feeds: Feeds, memory: int) -> list[tuple[str, ...]]:
-    """Returns the activations in groups that are read one after another; one group if the network cannot be cut."""
+def _moved(network: Network) -> dict[str, str]:
+    """Returns by activation the other one that holds the same values in another shape or order, if there is one."""
+    known, found = set(network.activations), dict[str, str]()
+    for node in network.skeleton.graph.node:
+        if node.op_type in _MOVING and not node.domain and {node.input[0], node.output[0]} <= known:
+            found[node.output[0]] = found.get(node.input[0], node.input[0])
+    return found
+
+
+def _groups(network: Network, activations: tuple[str, ...], feeds: Feeds, memory: int) -> list[tuple[str, ...]]:
+    """Returns activations in groups that are read one after another; one group if the network cannot be cut."""
     complete = all(spec.name in feeds for spec in network.inputs)
     if not complete or not can_be_cut(network.skeleton):
-        return [network.activations]
-    return groups_of(network.activations, facts_for(network, feeds).size, memory // SHARE_OF_GROUP)
+        return [activations]
+    return groups_of(activations, facts_for(network, feeds).size, memory // SHARE_OF_GROUP)
 
 
 def calibrate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from threading import local
 
 import numpy as np
 
@@ -16,7 +17,7 @@ ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search: four for each bin."""
 THRESHOLDS = 2
 """The number of the rules for thresholds. With another number, ranges in old run folders are computed anew."""
-_PART = 1 << 17
+_PART = 1 << 16
 """The number of values that are counted at a time."""
 _WIDEST = BINS // LEVELS
 """The most bins that are merged to one level."""
@@ -61,14 +62,13 @@ class AbsHistogram:
         for part in _parts(values) if whole else _finite_parts(values):
             counted += part.size
             if histogram and largest > 0.0:
-                self._count(np.abs(part))
+                self._count(_places(part, 1.0 / self.width))
         self.values += counted
         self.nonfinite += values.size - counted
 
-    def _count(self, magnitudes: np.ndarray) -> None:
+    def _count(self, places: np.ndarray) -> None:
         assert self.counts is not None
-        places = (magnitudes * (1.0 / self.width)).astype(np.int64)
-        self.counts += np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
+        self.counts += np.bincount(places, minlength=BINS)
 
     def _widen_to(self, largest: float) -> None:
         if self.counts is None:
@@ -84,6 +84,32 @@ class AbsHistogram:
         if self.counts is None:
             return np.zeros(0, np.int64)
         return np.trim_zeros(self.counts, "b")
+
+
+def _places(values: np.ndarray, factor: float) -> np.ndarray:
+    """Returns floor(|x| * factor) of finite values, ``BINS - 1`` at most.
+
+    The array, int64, is overwritten by the next call of this thread.
+    """
+    scaled, places = _room(values.dtype.str)
+    scaled, places = scaled[: values.size], places[: values.size]
+    np.abs(values, out=scaled)
+    np.multiply(scaled, factor, out=scaled)
+    np.minimum(scaled, BINS - 1, out=scaled)
+    places[...] = scaled
+    return places
+
+
+_ROOMS = local()
+
+
+def _room(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns arrays of ``_PART`` values for this thread: of a float type, and int64. New memory would cost more time
+    than counting."""
+    if dtype not in _ROOMS.__dict__:
+        _ROOMS.__dict__[dtype] = np.empty(_PART, dtype), np.empty(_PART, np.int64)
+    room: tuple[np.ndarray, np.ndarray] = _ROOMS.__dict__[dtype]
+    return room
 
 
 def _parts(values: np.ndarray) -> Iterator[np.ndarray]:

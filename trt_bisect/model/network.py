@@ -17,14 +17,7 @@ from onnx import numpy_helper
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
-from trt_bisect.model.existing_types import (
-    base_notes,
-    in_bf16,
-    in_question,
-    raised,
-    take_out_types,
-    type_notes,
-)
+from trt_bisect.model.existing_types import base_notes, in_bf16, in_question, raised, take_out_types, type_notes
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of

@@ -1,0 +1,75 @@
+"""Every activation is counted as it is, in whatever way the counting is made quicker."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests.support import networks
+from trt_bisect import load_network
+from trt_bisect.calibration.collect import magnitudes
+from trt_bisect.calibration.histogram import BINS, AbsHistogram
+from trt_bisect.model.file import attach_weights
+from trt_bisect.model.observe import with_outputs
+
+
+def counted(values: np.ndarray, width: float) -> np.ndarray:
+    """The counts of |x| in equal bins, each value by itself; the largest values lie in the last bin."""
+    factor = values.dtype.type(1.0 / width)
+    counts = np.zeros(BINS, np.int64)
+    for value in np.abs(values).ravel():
+        counts[min(int(value * factor), BINS - 1)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_histogram_counts_each_value_in_its_bin(dtype):
+    random = np.random.default_rng(3)
+    values = np.concatenate([random.normal(0, 1, 60_000), np.zeros(9_000), [6.0, -6.0, 6.0]]).astype(dtype)
+    histogram = AbsHistogram()
+    histogram.add(values)
+    np.testing.assert_array_equal(histogram.counts, counted(values, histogram.width))
+
+
+def test_threads_do_not_disturb_each_other():
+    random = np.random.default_rng(4)
+    arrays = [random.normal(0, 1 + k, 200_000).astype(np.float32) for k in range(8)]
+    alone = [AbsHistogram() for _ in arrays]
+    together = [AbsHistogram() for _ in arrays]
+    for histogram, array in zip(alone, arrays, strict=True):
+        histogram.add(array)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(AbsHistogram.add, together, arrays))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one.counts, other.counts)
+
+
+def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
+    """Reshapes and transposes are not counted again; what they hold is what ONNX Runtime makes there."""
+    model = networks.transformer()
+    network = load_network(networks.save(model, tmp_path))
+    stacked = networks.samples(model, 3)
+    samples = [{name: array[k : k + 1] for name, array in stacked.items()} for k in range(3)]
+    seen = magnitudes(network, samples, total=3)
+    moved = [
+        node.output[0]
+        for node in network.skeleton.graph.node
+        if node.op_type in ("Reshape", "Transpose") and node.output[0] in network.activations
+    ]
+    assert moved
+    assert set(moved) <= set(seen.histograms)
+    assert set(moved) <= set(seen.earlier)
+    names = [name for name in network.activations if name in network.producers]
+    whole = attach_weights(with_outputs(network.skeleton, names), network.weights)
+    session = ort.InferenceSession(whole.SerializeToString())
+    expected = {name: AbsHistogram() for name in names}
+    for feeds in samples:
+        for name, value in zip(names, session.run(names, feeds), strict=True):
+            expected[name].add(value)
+    for name in moved:
+        assert seen.histograms[name].values == expected[name].values
+        assert seen.histograms[name].absmax == pytest.approx(expected[name].absmax, rel=1e-5)
+        assert np.abs(np.cumsum(seen.histograms[name].counts - expected[name].counts)).max() <= 9
