@@ -247,7 +247,7 @@ def test_a_real_network(ocr, ocr_ranges, tmp_path):
     network = trt_bisect.load_network(ocr / "network.onnx")
     assert len(found.tensors) == 1 + len(network.layers)
     assert reasons(found, advisor.LOW_SIMILARITY)
-    passes = {"threshold": -0.99, "curve": "culprits", "explain": "none"}
+    passes = {"threshold": 1e-6, "curve": "culprits", "explain": "none"}
     run = trt_bisect.run(ocr / "network.onnx", ocr_ranges, inputs, engine="onnxruntime", **passes)
     measured = run.outputs["int8"]["sigmoid_0.tmp_0"]
     figures = found.tensors[-1].figures

@@ -36,9 +36,9 @@ def test_the_runs_and_their_scores(planted):
     report, folder = planted
     full, recipe = (f"{report.similarity[plan]:#.6g}" for plan in ("int8", "recipe"))
     runs = read(folder)
-    assert set(runs) == {"baseline_acc_1.00000", f"tune_1_acc_{full}", f"tune_2_acc_{recipe}", "curve", "plans"}
-    assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_acc_{full}"], "plan")
-    said = text(runs[f"tune_2_acc_{recipe}"], "plan")
+    assert set(runs) == {"baseline", f"tune_1_cosine_{full}", f"tune_2_cosine_{recipe}", "curve", "plans"}
+    assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_cosine_{full}"], "plan")
+    said = text(runs[f"tune_2_cosine_{recipe}"], "plan")
     assert "up to 'ip2', but without it; the recipe: 5 layers in INT8" in said
     assert said.endswith("Not in INT8:\n\n- ip2")
     assert "| 7 | ip2 | Gemm |" in text(runs["curve"], "culprits")
@@ -47,7 +47,7 @@ def test_the_runs_and_their_scores(planted):
 
 def test_the_tags_of_a_layer_begin_alike(planted):
     runs = read(planted[1])
-    histograms = {name.split("_acc")[0]: set(run.Tags()["histograms"]) for name, run in runs.items()}
+    histograms = {name.split("_cosine")[0]: set(run.Tags()["histograms"]) for name, run in runs.items()}
     report = planted[0]
     outputs = {f"{row.name}/output" for row in report.layers}
     weights = {f"{name}/weights" for name in ("conv1", "conv2", "ip1", "ip2")}

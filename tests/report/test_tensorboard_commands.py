@@ -28,7 +28,7 @@ def test_compare_writes_both_runs(tmp_path):
     found = trt_bisect.compare(path, feeds, tensorboard=tmp_path / "logs")
     runs = read(tmp_path / "logs")
     score = next(row.figures.cosine for row in found.tensors if row.origin.tensor == "y")
-    assert set(runs) == {"baseline_acc_1.00000", f"tune_1_acc_{score:#.6g}"}
+    assert set(runs) == {"baseline", f"tune_1_cosine_{score:#.6g}"}
     tune = run_named(runs, "tune_1")
     for name in ("cosine", "sqnr"):
         assert {event.step: event.value for event in tune.Scalars(f"tensor {name}")} == {
@@ -56,7 +56,7 @@ def test_two_saved_runs_without_a_network(tmp_path):
     saved = {name: tmp_path / f"{name}.npz" for name in ("fp32", "int8")}
     trt_bisect.compare(**saved, tensorboard=tmp_path / "logs")
     runs = read(tmp_path / "logs")
-    assert set(runs) == {"baseline_acc_1.00000", "tune_1_acc_none"}, "which tensors are final is not known"
+    assert set(runs) == {"baseline", "tune_1"}, "which tensors are final is not known"
     for kind, run in zip(("fp32", "int8"), runs.values(), strict=True):
         assert set(run.Tags()["histograms"]) == {f"a/output/{kind}", f"b|c/output/{kind}"}
         with np.load(saved[kind]) as archive:
@@ -68,14 +68,14 @@ def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
         lenet / "lenet.onnx", inputs=lenet / "calibration.npz", prefix="conv", tensorboard=tmp_path / "logs"
     )
     runs = read(tmp_path / "logs")
-    assert list(runs) == ["baseline_acc_1.00000"]
+    assert list(runs) == ["baseline"]
     tags = {
         "data/input",
         *(f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")),
     }
-    assert set(runs["baseline_acc_1.00000"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags}
+    assert set(runs["baseline"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags}
     with np.load(lenet / "calibration.npz") as archive:
-        assert_is_histogram_of(runs["baseline_acc_1.00000"].Histograms("data/input/fp32")[0], archive["data"])
+        assert_is_histogram_of(runs["baseline"].Histograms("data/input/fp32")[0], archive["data"])
 
 
 def test_values_that_are_not_finite_are_counted_apart(tmp_path):
@@ -106,8 +106,8 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
     first = set(read(logs))
     assert {"curve", others.name} < first
     trt_bisect.profile(given[0], tensorboard=logs)
-    assert set(read(logs)) == {"baseline_acc_1.00000", others.name}
-    assert len(list((logs / "baseline_acc_1.00000").iterdir())) == 1
+    assert set(read(logs)) == {"baseline", others.name}
+    assert len(list((logs / "baseline").iterdir())) == 1
     assert (logs / "curve.txt").read_text() == "mine"
 
 

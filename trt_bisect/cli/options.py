@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -85,9 +85,19 @@ def _parameter(info: OptionInfo) -> inspect.Parameter:
         metavar=_metavar(info),
         rich_help_panel=info.panel,
         show_default=_escaped(info.otherwise) if info.otherwise else default is not None and default is not False,
+        autocompletion=_completion(info.choices) if info.choices else None,
     )
     typed = plain if default is not None else plain | None
     return inspect.Parameter(info.name, _KEYWORD, default=default, annotation=Annotated[typed, described])
+
+
+def _completion(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    """Returns the function that a shell's completion asks for the values of an option."""
+
+    def completed(incomplete: str) -> list[str]:
+        return [each for each in choices if each.startswith(incomplete)]
+
+    return completed
 
 
 def _metavar(info: OptionInfo) -> str | None:

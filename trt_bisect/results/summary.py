@@ -173,11 +173,16 @@ def _base_alone(network: Network, rule: Rule, nothing: Trial) -> Iterator[str]:
     """Yields a line if the network misses the threshold with no layer low, because of its base in FP16 or BF16."""
     if not base_misses(network, rule, nothing):
         return
-    title, value = str(network.base).upper(), rule.similarity(nothing)
+    value = rule.similarity(nothing)
     figure = "no figure (not finite)" if value is None else rule.metric.text(value)
-    yield (
-        f"BASE: {title} alone misses it: with no layer in {network.low.title} the network measures {figure} on the "
-        f"judged inputs. 'trt-bisect run --low {network.base}' names the layers; --base fp32 goes around them."
+    yield base_line(network, f"{figure} on the judged inputs")
+
+
+def base_line(network: Network, figure: str) -> str:
+    """Returns the line on a network that misses what is asked of it in its base, FP16 or BF16, with no layer low."""
+    return (
+        f"BASE: {str(network.base).upper()} alone misses it: with no layer in {network.low.title} the network measures "
+        f"{figure}. 'trt-bisect run --low {network.base}' names the layers; --base fp32 goes around them."
     )
 
 

@@ -1,6 +1,6 @@
 // The columns of the table of layers: where a cell's value comes from, how it is written, how wide it is.
 
-import { NOTHING, dropText, fixed, isNumber, number } from "./format.js";
+import { NOTHING, dropText, fixed, isNumber, number, shapeText } from "./format.js";
 import { filled } from "./grid.js";
 import { rankOf, verdictWord } from "./model.js";
 
@@ -23,6 +23,17 @@ const word = (key, title, help, width) => ({
   value: (row) => row[key] ?? "",
   text: (row) => row[key] || "",
   optional: true,
+});
+
+const shape = (key, title, help) => ({
+  key,
+  title,
+  help,
+  width: 132,
+  value: (row) => values(row[key]),
+  text: (row) => (row[key] ? shapeText(row[key]) : NOTHING),
+  kind: "number",
+  numeric: true,
 });
 
 const optional = (column) => ({ ...column, optional: true });
@@ -74,16 +85,6 @@ export function columnsFor(model) {
       text: (row) => row.op_type,
     },
     {
-      key: "shapeText",
-      title: "Shape",
-      help: "Of the first output; sorted by the number of values",
-      width: 148,
-      value: values,
-      text: (row) => row.shapeText,
-      kind: "number",
-      numeric: true,
-    },
-    {
       ...figure(
         "similarity",
         metricTitle(metric),
@@ -92,6 +93,9 @@ export function columnsFor(model) {
       ),
       text: (row) => metric.text(row.similarity),
     },
+    shape("shape", "Layer shape", "Of what the layer makes, its first output; sorted by the number of values"),
+    optional(shape("output_shape", "Output shape", "Of the final output that was compared, not of the layer's own")),
+    ...(severalOutputs(rows) ? [word("output", "Output", "The final output that was compared: the worst one", 120)] : []),
     optional({
       ...figure("sqnr", "SQNR", "Of the same trial, dB", 84),
       text: (row) => (isNumber(row.sqnr) ? fixed(row.sqnr, 1) : NOTHING),
@@ -126,7 +130,10 @@ function metricTitle({ name }) {
   return name === "cosine" || name === "top1" ? "Similarity" : name || "Similarity";
 }
 
-function values(row) {
-  const sizes = (row.shape ?? []).filter(isNumber);
-  return row.shape ? sizes.reduce((product, size) => product * size, 1) : null;
+function severalOutputs(rows) {
+  return new Set(rows.map((row) => row.output).filter(Boolean)).size > 1;
+}
+
+function values(sizes) {
+  return sizes ? sizes.filter(isNumber).reduce((product, size) => product * size, 1) : null;
 }

@@ -124,16 +124,16 @@ function sortBy(grid, column) {
   parts.head.querySelector(`[data-key="${column.key}"]`).focus();
 }
 
-// The elements are made anew only where other rows are in sight, or the rows are others than before.
+// The elements are made anew only where other rows are in sight, or the rows or columns are others than before.
 function paint(grid) {
   const { parts, view } = grid;
   const total = view.rows.length;
   const top = Math.max(0, Math.floor(parts.scroller.scrollTop / ROW) - SPARE);
   const inSight = Math.ceil(parts.scroller.clientHeight / ROW) + 2 * SPARE;
   const [from, to] = view.printing ? [0, Math.min(PRINTED, total)] : [top, Math.min(total, top + inSight)];
-  const painted = view.painted;
-  if (painted?.rows !== view.rows || painted.from !== from || painted.to !== to) {
-    view.painted = { rows: view.rows, from, to };
+  const wanted = { rows: view.rows, columns: view.columns, from, to };
+  if (Object.keys(wanted).some((key) => view.painted?.[key] !== wanted[key])) {
+    view.painted = wanted;
     parts.body.style.height = `${(view.printing ? to : total) * ROW}px`;
     parts.cut.hidden = !view.printing || total <= PRINTED;
     show(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -39,7 +39,7 @@ from trt_bisect.results.recovery import (
     Recovery,
 )
 from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import above_verdict, accuracy_line, fixed_lines, memory_notes
+from trt_bisect.results.summary import above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
 
 _POINTS, _POINTS_DEAR = 24, 8
 
@@ -115,7 +115,23 @@ def recovery_verdict(preparation: Preparation, found: Found) -> Recovery:
         experiment.feeds[0],
         preparation.progress,
     )
-    return _recovery(preparation, found, front, latencies)
+    recovery = _recovery(preparation, found, front, latencies)
+    return replace(recovery, summary="\n".join([*_base_lines(found, recovery.text), recovery.summary]))
+
+
+def _base_lines(found: Found, text: Callable[[float | None], str]) -> list[str]:
+    """A line if the base, FP16 or BF16, is measured to miss the target with no layer low."""
+    experiment = found.answer.experiment
+    network = experiment.network
+    if network.base_type is None:
+        return []
+    nothing = network.plan((), network.base or experiment.whole.high)
+    (loss,) = found.losses([nothing])
+    budget = experiment.rule.budget if found.target is None else found.target.budget
+    if loss is not None and loss <= budget:
+        return []
+    figure = found.figure_of(nothing, loss)
+    return [base_line(network, "no figure" if figure is None else text(figure))]
 
 
 def stopped_recovery(preparation: Preparation, found: Found) -> Recovery:

@@ -81,7 +81,8 @@ def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recove
         if folder is not None:
             found.save(folder)
         if board is not None:
-            steps = steps_of(chosen.store.trials.values(), chosen.rule)
+            ranges = chosen.ranges.digest()
+            steps = steps_of(chosen.store.trials, experiment.store.trials, chosen.rule, ranges)
             scales, memory = chosen.ranges.scales, options.memory_bytes
             write_recovery(board, chosen.network, scales, chosen.feeds, steps, found, shown, memory)
     return found

@@ -14,6 +14,7 @@ from trt_bisect.data.staged import content_of
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.jobs.options.signatures import takes
@@ -23,13 +24,14 @@ from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
-from trt_bisect.report.tensorboard.board import open_board
+from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.results.network_graph import network_facts
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
 from trt_bisect.results.run_report import Report
+from trt_bisect.results.search_result import Measured
 from trt_bisect.results.summary import TOO_DEAR, accuracy_line
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.progress import default_progress
+from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -105,12 +107,28 @@ def run_with(
         if report is not saved:
             report = _save_with_peak(report, folder)
         if board is not None:
-            from trt_bisect.report.tensorboard.run_logs import write_run
-
-            scales, feeds, rule = experiment.ranges.scales, experiment.feeds, experiment.rule
-            write_run(board, experiment.network, scales, feeds, rule, measured, report, shown, options.memory_bytes)
+            _write_logs(board, experiment, first, measured, report, shown, options.memory_bytes)
             report = _save_with_peak(report, folder)
     return report
+
+
+def _write_logs(
+    board: Board,
+    experiment: Experiment,
+    first: Experiment,
+    measured: Measured,
+    report: Report,
+    progress: Progress,
+    memory: int,
+) -> None:
+    """Writes TensorBoard's logs of a run; ``first`` is the experiment that has the trials on each input."""
+    from trt_bisect.report.tensorboard.run_logs import write_run
+    from trt_bisect.report.tensorboard.steps import steps_of
+
+    ranges, rule = experiment.ranges, experiment.rule
+    steps = steps_of(experiment.store.trials, first.store.trials, rule, ranges.digest())
+    network, feeds = experiment.network, experiment.feeds
+    write_run(board, network, ranges.scales, feeds, rule, measured, steps, report, progress, memory)
 
 
 def _explained(answering: AnswerSearch, answer: Answer, report: Report, options: RunOptions) -> Report:

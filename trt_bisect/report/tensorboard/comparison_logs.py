@@ -14,7 +14,7 @@ from trt_bisect.report.markdown import listed, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.tags import FP32, INT8, baseline_name, layer_tags, output_tags, trial_name
+from trt_bisect.report.tensorboard.tags import FP32, INT8, layer_tags, output_tags, run_name
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
 from trt_bisect.results.comparison import Comparison
@@ -54,14 +54,14 @@ class ComparisonLogs:
         if network is not None and writer is not None:
             weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
         self._board.clear()
-        with LogRun(self._board.folder / baseline_name(1.0)) as run:
+        with LogRun(self._board.folder / run_name(0)) as run:
             self._fp32.write(run)
             if network is not None:
                 run.graph(graph_of(network))
             if weights is not None:
                 weights.write(run)
             run.texts(not_finite=listed(self._fp32.not_finite()))
-        with LogRun(self._board.folder / trial_name(1, _worst_result(found))) as run:
+        with LogRun(self._board.folder / run_name(1, "cosine", _worst_result(found))) as run:
             self._int8.write(run)
             if network is not None:
                 run.graph(graph_of(network, plan))

@@ -14,7 +14,7 @@ from trt_bisect.report.markdown import listed
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.tags import FP32, baseline_name, layer_tags, output_tags
+from trt_bisect.report.tensorboard.tags import FP32, layer_tags, output_tags, run_name
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
 
@@ -42,7 +42,7 @@ class ProfileLogs:
     def write(self, notes: Sequence[str]) -> None:
         """Writes the run; raises BadInput if the folder cannot be written."""
         self._board.clear()
-        with LogRun(self._board.folder / baseline_name(1.0)) as run:
+        with LogRun(self._board.folder / run_name(0)) as run:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
             WeightHistograms(self._network, self._weights, self._channels).write(run)

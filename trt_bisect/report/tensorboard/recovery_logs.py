@@ -14,8 +14,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.markdown import listed, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.run_logs import PlanLogs, Shown
-from trt_bisect.report.tensorboard.steps import Step, step_name, write_steps
-from trt_bisect.report.tensorboard.tags import PLANS
+from trt_bisect.report.tensorboard.steps import Step, write_steps
+from trt_bisect.report.tensorboard.tags import PLANS, run_name
 from trt_bisect.report.tensorboard.writer import LogRun
 from trt_bisect.results.recovery import ACCURACY, RECIPE, Recovery
 from trt_bisect.support.progress import Progress
@@ -50,7 +50,9 @@ def write_recovery(
     """
     accuracy = found.target.get("reference") if found.figure == ACCURACY else None
     baseline = Step(network.free_plan(), accuracy=accuracy)
-    names = [step_name(number, found.metric, each) for number, each in enumerate([baseline, *steps])]
+    names = [
+        run_name(number, found.metric, each.similarity, each.accuracy) for number, each in enumerate([baseline, *steps])
+    ]
     milliseconds = _milliseconds(network, found)
     progress.stage("Writing TensorBoard's logs", len(names) * len(feeds))
     board.clear()
@@ -60,7 +62,7 @@ def write_recovery(
         latency = milliseconds.get("" if step is baseline else step.plan.key())
         logs.write(
             name,
-            Shown(step.plan, "a plan of the search", None),
+            Shown(step.plan, "a plan of the search"),
             feeds,
             is_fp32=step is baseline,
             on_input=partial(progress.step, name),

@@ -14,6 +14,7 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
@@ -22,16 +23,15 @@ from trt_bisect.report.markdown import listed, literal, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.steps import steps_of, write_steps
+from trt_bisect.report.tensorboard.steps import Step, write_steps
 from trt_bisect.report.tensorboard.tags import (
     CURVE,
     FP32,
     INT8,
     PLANS,
-    baseline_name,
     layer_tags,
     output_tags,
-    trial_name,
+    run_name,
 )
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
@@ -47,17 +47,21 @@ class Shown:
     Attributes:
         what: a description of the plan.
         score: the similarity measured; None where there is none.
+        accuracy: measured; None where there is none.
     """
 
     plan: PrecisionPlan
     what: str
-    score: float | None
+    score: float | None = None
+    accuracy: float | None = None
 
 
-def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precision) -> list[Shown]:
+def plans_to_show(
+    measured: Measured, network: Network, rule: Rule, high: Precision, accuracy: Mapping[str, float | None]
+) -> list[Shown]:
     """Returns full INT8, the plans with and without each suspect, and the recipe, each plan once.
 
-    Full INT8 and the recipe have the report's figures, on all inputs.
+    Full INT8 and the recipe have the report's figures, on all inputs, and its accuracies.
     """
     full = network.full(high)
     wanted = [(full, "full INT8")]
@@ -73,12 +77,16 @@ def plans_to_show(measured: Measured, network: Network, rule: Rule, high: Precis
         plan = measured.canonical(plan)
         plans[plan.key()] = plan
         words.setdefault(plan.key(), []).append(what)
-    reported = {
-        measured.canonical(measured.recipe.plan).key(): measured.restored,
-        measured.canonical(full).key(): measured.full,
-    }
+    recipe, whole = (measured.canonical(plan).key() for plan in (measured.recipe.plan, full))
+    reported = {recipe: measured.restored, whole: measured.full}
+    accuracies = {recipe: accuracy.get("recipe"), whole: accuracy.get("int8")}
     return [
-        Shown(plan, "; ".join(words[key]), rule.similarity(reported.get(key) or measured.whole_trial_of(plan)))
+        Shown(
+            plan,
+            "; ".join(words[key]),
+            rule.similarity(reported.get(key) or measured.whole_trial_of(plan)),
+            accuracies.get(key),
+        )
         for key, plan in plans.items()
     ]
 
@@ -90,6 +98,7 @@ def write_run(
     feeds: Sequence[Feeds],
     rule: Rule,
     measured: Measured,
+    steps: Sequence[Step],
     report: Report,
     progress: Progress,
     memory: int,
@@ -105,6 +114,7 @@ def write_run(
         feeds: the inputs that were judged.
         rule: for the losses.
         measured: the findings, the recipe and the trials.
+        steps: the plans that were measured, in their order.
         report: the run's.
         progress: gets a step for each input of each plan.
         memory: the bytes of tensors that may be held at once.
@@ -112,26 +122,32 @@ def write_run(
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
-    plans = plans_to_show(measured, network, rule, Precision(report.precision))
-    shown = [Shown(network.free_plan(), "FP32", rule.metric.perfect), *plans]
-    names = [
-        trial_name(number, each.score) if number else baseline_name(each.score) for number, each in enumerate(shown)
-    ]
+    accuracy = report.accuracy or {}
+    plans = plans_to_show(measured, network, rule, Precision(report.precision), accuracy)
+    shown = [Shown(network.free_plan(), "FP32", accuracy=accuracy.get("fp32")), *plans]
+    names = [run_name(number, report.metric, each.score, each.accuracy) for number, each in enumerate(shown)]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
     plan_logs = PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
     for name, each in zip(names, shown, strict=True):
-        plan_logs.write(name, each, feeds, is_fp32=each is shown[0], on_input=partial(progress.step, name))
+        plan_logs.write(
+            name,
+            each,
+            feeds,
+            is_fp32=each is shown[0],
+            on_input=partial(progress.step, name),
+            figures=Step(each.plan, each.score, each.accuracy).figures(),
+        )
     with LogRun(board.folder / PLANS) as run:
-        write_steps(run, steps_of(measured.trials.values(), rule))
+        write_steps(run, steps)
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
-        rows = [(name, each.what, each.score) for name, each in zip(names, shown, strict=True)]
+        rows = [(name, each.what, each.score, each.accuracy) for name, each in zip(names, shown, strict=True)]
         run.texts(
             summary=listed([*report.summary.splitlines(), *_next(report)]),
             culprits=_culprits(report),
             notes=listed([*_origin_of_histograms(report), *report.notes]),
-            runs=table(["run", "plan", report.metric], rows),
+            runs=table(["run", "plan", report.metric, ACCURACY], rows),
         )
 
 

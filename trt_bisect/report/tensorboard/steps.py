@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
+from trt_bisect.evaluator.each_input import INPUTS
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.tensorboard.tags import score_text
 from trt_bisect.report.tensorboard.writer import LogRun
 
 
@@ -38,26 +38,47 @@ class Step:
         }
 
 
-def steps_of(trials: Iterable[Trial], rule: Rule) -> list[Step]:
-    """Returns each plan of some trials once, in the order in which they were measured first.
+def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str) -> list[Step]:
+    """Returns each plan that was measured with some ranges once, in the order in which they were measured first.
+
+    Its similarity is the one on most inputs: of all of them on whole engines, else in the search, else of the judged
+    ones. Trials that failed, and those in another setting, are left out.
 
     Args:
-        trials: in the order of the journal; those that failed are left out.
+        own: the trials of the ranges' own store.
+        shared: the trials of the store that has those on each input, with any ranges.
         rule: that they were judged by.
+        ranges: the digest of the ranges (``Ranges.digest``).
     """
+    on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
     plans: dict[str, PrecisionPlan] = {}
-    similarities: dict[str, float | None] = {}
+    best: dict[str, tuple[int, Trial]] = {}
     accuracies: dict[str, float | None] = {}
-    for trial in trials:
+    for trial in {**on_inputs, **own}.values():
         key = TrialKey.from_text(trial.plan)
         if trial.failed or not key.has_plan:
             continue
-        plans.setdefault(key.plan, PrecisionPlan.from_key(key.plan))
         if ACCURACY in trial.outputs and key.measured_in.startswith(ACCURACY):
             accuracies[key.plan] = accuracy_in(trial)
-        elif key.plan not in similarities or not key.measured_in:
-            similarities[key.plan] = _similarity(trial, rule)
-    return [Step(plan, similarities.get(key), accuracies.get(key)) for key, plan in plans.items()]
+        else:
+            rank = _rank(key, ranges)
+            if rank is None:
+                continue
+            if key.plan not in best or rank < best[key.plan][0]:
+                best[key.plan] = rank, trial
+        plans.setdefault(key.plan, PrecisionPlan.from_key(key.plan))
+    return [
+        Step(plan, _similarity(best[key][1], rule) if key in best else None, accuracies.get(key))
+        for key, plan in plans.items()
+    ]
+
+
+def _rank(key: TrialKey, ranges: str) -> int | None:
+    """The place of a trial among those of the same plan, the best first; None for one that does not count."""
+    if key.measured_in.split(" ")[0] != INPUTS:
+        return 2 if key.measured_in == WHOLE else 3
+    found = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]}( whole)?", key.measured_in)
+    return None if found is None else 0 if found[1] else 1
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:
@@ -73,15 +94,3 @@ def write_steps(run: LogRun, steps: Iterable[Step]) -> None:
     for number, step in enumerate(steps, 1):
         for name, value in step.figures().items():
             run.scalar(name, value, number)
-
-
-def step_name(number: int, metric: str, step: Step) -> str:
-    """Returns the name of the run of a step of ``recover``; 0 is the baseline.
-
-    It holds the accuracy where there is one, else the metric and its value, else neither.
-    """
-    name = f"tune_{number}" if number else "baseline"
-    if step.accuracy is not None:
-        return f"{name}_acc_{score_text(step.accuracy)}"
-    word = re.sub(r"[^a-z0-9_]", "_", metric.lower())
-    return name if step.similarity is None else f"{name}_{word}_{score_text(step.similarity)}"

@@ -15,19 +15,28 @@ PLANS = "plans"
 RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 
 
-def baseline_name(score: float | None) -> str:
-    """Returns the name of the FP32 run."""
-    return f"baseline_acc_{score_text(score)}"
+def run_name(number: int, metric: str = "", score: float | None = None, accuracy: float | None = None) -> str:
+    """Returns the name of the run of a plan, such as ``tune_2_acc_0.973000`` or ``tune_3_cosine_0.998700``.
+
+    It ends in the accuracy where one was measured, else in the metric and its value, else in neither: a similarity is
+    never called an accuracy.
+
+    Args:
+        number: of the plan, from 1 on; 0 for the baseline, FP32.
+        metric: the name of the metric.
+        score: its value; None where it was not measured, and for the baseline, whose similarity says nothing.
+        accuracy: on labelled data, or of the user's function; None where it was not measured.
+    """
+    name = f"tune_{number}" if number else "baseline"
+    if accuracy is not None:
+        return f"{name}_acc_{score_text(accuracy)}"
+    word = re.sub(r"[^a-z0-9_]", "_", metric.lower())
+    return name if score is None else f"{name}_{word}_{score_text(score)}"
 
 
-def trial_name(number: int, score: float | None) -> str:
-    """Returns the name of the run of trial ``number``, from 1 on, in Neural Compressor's form."""
-    return f"tune_{number}_acc_{score_text(score)}"
-
-
-def score_text(score: float | None) -> str:
+def score_text(score: float) -> str:
     """Returns a score with six digits, so that 0.9999 and 0.99999 differ."""
-    return "none" if score is None else f"{score:#.6g}"
+    return f"{score:#.6g}"
 
 
 def layer_tags(names: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,77 @@
+"""The names of runs hold an accuracy only where there is one, else the metric; all plans are scalars."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+import trt_bisect
+
+
+def read(folder):
+    """The runs of a log folder by name, with all their scalars."""
+    places = [path for path in folder.iterdir() if path.is_dir()]
+    return {path.name: EventAccumulator(str(path), {"scalars": 0, "tensors": 0}).Reload() for path in places}
+
+
+def text(run, tag):
+    tags = run.Tags()["tensors"]
+    return make_ndarray(run.Tensors(tag)[0].tensor_proto).item().decode() if tag in tags else ""
+
+
+@pytest.fixture(scope="module")
+def labelled(lenet, tmp_path_factory):
+    """LeNet with its culprit and labels: the report, the log folder and the run folder."""
+    folder = tmp_path_factory.mktemp("labelled")
+    with np.load(lenet / "digits.npz") as found:
+        feeds = {name: found[name][:20] for name in found.files}
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", dataset=feeds, holdout=0, engine="onnxruntime",
+        labels=np.load(lenet / "labels.npy")[:20], output=folder / "run", tensorboard=folder / "logs", explain="none",
+    )  # fmt: skip
+    return report, folder / "logs", folder / "run"
+
+
+def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
+    report, logs, _ = labelled
+    runs = read(logs)
+    names = [f"{name}_acc_{report.accuracy[plan]:#.6g}" for name, plan in (("baseline", "fp32"), ("tune_1", "int8"))]
+    assert set(names) <= set(runs)
+    recipe = next(name for name, run in runs.items() if name.startswith("tune") and "the recipe" in text(run, "plan"))
+    assert recipe.endswith(f"_acc_{report.accuracy['recipe']:#.6g}")
+    assert report.accuracy["int8"] < 0.5 < report.accuracy["recipe"], "the names differ"
+    tune = runs[names[1]]
+    assert tune.Scalars("accuracy")[0].value == np.float32(report.accuracy["int8"])
+    assert tune.Scalars("similarity")[0].value == np.float32(report.similarity["int8"])
+    accuracies = [event.value for event in runs["plans"].Scalars("accuracy")]
+    assert sorted(accuracies) == sorted(np.float32(report.accuracy[plan]) for plan in ("int8", "recipe"))
+
+
+def test_all_plans_of_the_recipes_ranges_are_scalars(labelled):
+    """Each plan in the journal that was measured with the ranges of the report, once."""
+    report, logs, folder = labelled
+    plans = read(logs)["plans"]
+    records = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    ranges, found = report.made_of["ranges"][:12], set()
+    for record in records:
+        *measured_in, plan = record.get("trial", {}).get("plan", "").split(" ")
+        on_inputs = measured_in[:1] == ["inputs"]
+        counts = measured_in[2:] in ([ranges], [ranges, "whole"]) if on_inputs else record["run"] == report.fingerprint
+        if counts and "*" in plan:
+            found.add(plan)
+    assert len(found) > 8
+    assert len(plans.Scalars("layers in low precision")) == len(found)
+
+
+def test_a_similarity_is_never_called_an_accuracy(lenet, tmp_path):
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", lenet / "digits.npz", samples=1, metric="sqnr",
+        engine="onnxruntime", calibrator="entropy", explain="none", tensorboard=tmp_path, holdout=0,
+    )  # fmt: skip
+    names = set(read(tmp_path))
+    assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity['int8']:#.6g}"} <= names
+    assert not [name for name in names if "_acc_" in name]
