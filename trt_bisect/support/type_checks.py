@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -17,19 +17,20 @@ def checked(facts: Facts) -> Facts:
     Raises:
         TypeError: a field has a value of another type.
     """
-    kind: Hashable = type(facts)
-    for name, fits in _checks_of(kind):
+    for name, fits in _checks_of(type(facts)):
         value = getattr(facts, name)
         if not fits(value):
             raise TypeError(f"'{name}' of a {type(facts).__name__} cannot be {value!r:.80}")
     return facts
 
 
-@cache
-def _checks_of(kind: Any) -> tuple[tuple[str, _Fits], ...]:
+def _make_checks(kind: Any) -> tuple[tuple[str, _Fits], ...]:
     """The fields of a dataclass, with the check of each: a history has thousands of rows of the same class."""
     hints = get_type_hints(kind)
     return tuple((name, _check_of(hints[name])) for name in kind.__dataclass_fields__)
+
+
+_checks_of: Callable[[Any], tuple[tuple[str, _Fits], ...]] = cache(_make_checks)
 
 
 def _check_of(hint: Any) -> _Fits:
