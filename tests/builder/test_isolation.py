@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import fake_builders, networks
+from tests.support import fake_builders, networks, wording
 from tests.support.fake_builders import FakeBuilder
 from tests.support.faulty_builder import make_faulty
 from tests.support.waiting import LIMIT, is_running, wait_until
@@ -268,7 +268,7 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
     builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes)
     if builder.versions["device"] != "no GPU":
         pytest.skip("there is a GPU")
-    with builder.reference() as engine, pytest.raises(EngineUnavailable, match="No NVIDIA GPU answers"):
+    with builder.reference() as engine, pytest.raises(EngineUnavailable, match=wording.NO_GPU_ANSWERS):
         engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
 
 

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from tests.support import wording
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
@@ -225,7 +226,7 @@ def test_without_a_gpu_an_inference_says_so(builder):
         pytest.skip("there is a GPU")
     with (
         builder.build(prefix(len(LAYERS), 0)) as engine,
-        pytest.raises(EngineUnavailable, match="No NVIDIA GPU answers"),
+        pytest.raises(EngineUnavailable, match=wording.NO_GPU_ANSWERS),
     ):
         engine.infer({"x": np.zeros((1, 3, 8, 8), np.float32)})
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.model.quantizer import symmetric
 
 LEAST = float(np.finfo(np.float32).min)
@@ -45,7 +45,7 @@ def test_a_masks_range_is_said_once_with_its_value_and_without_pythons_warnings(
         code, out, err = command(name, path, "--calibration", data, "--calibrator", calibrator)
     assert code in (0, 1), err
     said = " ".join(f"{out} {err}".split())
-    assert said.count("no usable range") == 1
+    assert said.count(wording.NO_USABLE_RANGE) == 1
     assert f"{HEADS} layers ('masked0', 'masked1', 'masked2' and 3 more) are kept in high precision" in said
     assert f"it reaches {-LEAST:.3g}, as a mask does" in said
     assert "reaches inf" not in said
@@ -57,7 +57,7 @@ def test_calibrate_counts_the_tensors_without_a_range(command, masked, tmp_path)
         warnings.simplefilter("error")
         code, _, err = command("calibrate", path, "--calibration", data, "--output", tmp_path / "c.cache")
     assert code == 0, err
-    assert err.count("no usable range") == 1
+    assert err.count(wording.NO_USABLE_RANGE) == 1
     assert f"{1 + HEADS} tensors have no usable range" in err
 
 

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.support import networks
+from tests.support import networks, wording
 from tests.support.waiting import wait_until
 from trt_bisect.results.layer_row import LayerRow
 from trt_bisect.results.run_report import Report
@@ -41,7 +41,7 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     assert marked[0] == "prob_ip2"
     [conv1] = [line for line in lines[curve:] if line[0] == "prob_conv1"]
     assert "".join(conv1[1:7]) == "[1,20,24,24][1,10]"
-    assert "'ip2' is the culprit" in out
+    assert wording.the_culprit("ip2") in out
     report = json.loads((tmp_path / "run/report.json").read_text())
     contract = (
         "schema model engine strategy arithmetic metric threshold versions layers culprits similarity builds "
@@ -64,7 +64,7 @@ def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
         "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
     )
     assert code == 0
-    assert "no layer is to blame" in " ".join(out.split())
+    assert wording.NO_LAYER_TO_BLAME in " ".join(out.split())
 
 
 def test_layers_and_calibrate(command, lenet, tmp_path):
@@ -356,7 +356,7 @@ def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(forks, lenet, tmp_path):
     out, err = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert "the search was stopped" in out
+    assert wording.SEARCH_WAS_STOPPED in out
     record = json.loads((tmp_path / "w/worst.json").read_text())
     assert record["stopped"]
     assert len(record["values"]) > 10

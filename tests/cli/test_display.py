@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import wording
 from trt_bisect.cli import app as commands
 from trt_bisect.cli.demo import SAMPLE
 
@@ -127,7 +128,7 @@ def test_no_table_is_wider_than_columns(name, trt_bisect, lenet, run_folder, mon
 def test_the_demo_finds_its_culprit_and_says_where_to_look(trt_bisect, tmp_path):
     code, out, _ = trt_bisect("demo")
     assert code == 0
-    assert "'ip2' is the culprit" in out
+    assert wording.the_culprit("ip2") in out
     named = [word for word in out.split() if word.startswith("trt-bisect-demo/run/")]
     assert named
     assert all((tmp_path / name.rstrip(".,")).exists() for name in named if "/recipe/" in name or name.endswith("html"))

@@ -9,6 +9,7 @@ import shutil
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 from trt_bisect.cli import main
@@ -57,6 +58,7 @@ def told(command: str, monkeypatch, capsys) -> tuple[int, str, str]:
         (f"{RUN} --calibration data.npz --threshold -1", "Threshold -1", "--threshold between 0 and 1"),
         (f"{RUN} --calibration data.npz --samples many", "'--samples'", "'trt-bisect run -h'"),
         (f"{RUN} --calibration", "requires an argument", "'trt-bisect run -h'"),
+        ("view two/0.npz", "'two/0.npz' is a file", "trt-bisect view two"),
         ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of them"),
         ("regress nightly.toml", "'nightly.toml' does not exist", "trt-bisect regress SUITE.toml"),
         ("regress", "'trt-bisect.toml' does not exist", "trt-bisect regress SUITE.toml"),
@@ -116,3 +118,21 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(monkeypatch, capsys)
     assert len(paragraph) > 2
     for line, after in itertools.pairwise(paragraph):
         assert len(f" {line} {after.split()[0]}") >= 78
+
+
+def test_layers_prints_the_inputs_that_data_are_named_after(folder, monkeypatch, capsys):
+    _, out, _ = told(f"layers {folder}/lenet.onnx", monkeypatch, capsys)
+    graph = onnx.load(folder / "lenet.onnx").graph
+    for value in (*graph.input, *graph.output):
+        sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        assert f"'{value.name}' float32{sizes}" in out
+
+
+@pytest.mark.parametrize("start", ["", "e", "b"])
+def test_a_shell_completes_the_values_of_an_option(start, monkeypatch, capsys):
+    monkeypatch.setenv("COMP_WORDS", f"trt-bisect run net.onnx --strategy {start}")
+    monkeypatch.setenv("COMP_CWORD", "4")
+    monkeypatch.setenv("_TRT_BISECT_COMPLETE", "complete_bash")
+    _, out, _ = told("", monkeypatch, capsys)
+    strategies = {"auto", "branch", "exhaustive", "bisect"}
+    assert set(out.split()) == {each for each in strategies if each.startswith(start)}

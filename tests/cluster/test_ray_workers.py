@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import pickle
-import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import trt_bisect
 from tests.support import fake_builders, networks
-from tests.support.waiting import LIMIT, is_running, wait_until
-from tests.support.worker_runs import journaled, without_times
+from tests.support.waiting import is_running, wait_until
+from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.ray_workers import RayCluster
-from trt_bisect.cluster.settings import GOES_ON, ClusterSettings
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, FailedAttempt
 from trt_bisect.evaluator.trial import LOST
@@ -29,7 +27,6 @@ from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
-ROOT = Path(__file__).parents[2]
 
 
 def plan(number: int, layers: int = 16):
@@ -282,7 +279,8 @@ def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, strat
     assert without_times(elsewhere) == without_times(here)
     for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
         assert (tmp_path / "b" / "run" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
-    assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
+    if strategy == "exhaustive":  # a bisection kills the workers of plans that it asked for ahead and does not need
+        assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
 def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_nodes):
@@ -331,75 +329,3 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 def test_ray_is_not_imported_without_being_asked_for():
     code = "import sys, trt_bisect.jobs.run.run, trt_bisect.cluster.open; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-RUN = """
-import sys
-sys.path.insert(0, {root!r})
-sys.argv = ["trt-bisect", "run", {model!r}, "--calibration", {data!r}, "--strategy", "exhaustive", "--explain", "none",
-            "--output", {folder!r}, "--cluster", {address!r}]
-from tests.support.fake_builders import Waiting
-import trt_bisect.jobs.preparation
-trt_bisect.jobs.preparation.make_builder = Waiting(trt_bisect.jobs.preparation.make_builder, {begun!r}, {go_on!r})
-from trt_bisect.cli import main
-main()
-"""
-"""A run on LeNet in which two plans, after the first four, take until a file is there."""
-
-
-def start_waiting_run(lenet, tmp_path, address):
-    places = {name: str(tmp_path / name) for name in ("folder", "begun", "go_on")}
-    Path(places["begun"]).mkdir()
-    samples = {"model": str(lenet / "lenet_planted.onnx"), "data": str(lenet / "calibration.npz")}
-    code = RUN.format(root=str(ROOT), address=address, **samples, **places)
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-
-
-def of_curve(folder):
-    """The plans of the curve in a journal, without those of the answer."""
-    return [plan for plan in journaled(folder) if not plan.startswith("inputs")]
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.subprocess
-def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, monkeypatch):
-    """A cluster of its own. The same command goes on here, with what the journal has, to the report of a run here."""
-    from tests.support.ray_nodes import ray_cluster
-
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
-    with ray_cluster() as nodes:
-        run = start_waiting_run(lenet, tmp_path, nodes.address)
-        begun, folder = tmp_path / "begun", tmp_path / "folder"
-        wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
-        nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
-        _, said = run.communicate(timeout=LIMIT)
-    assert run.returncode == 2
-    assert "Traceback" not in said
-    problem, remedy = said.splitlines()[-2:]
-    assert problem.startswith("trt-bisect: The cluster ")
-    assert remedy == GOES_ON
-    before = journaled(folder)
-    assert len(of_curve(folder)) == 4
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
-    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
-    assert journaled(folder)[: len(before)] == before
-
-
-@pytest.mark.subprocess
-def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
-    run = start_waiting_run(lenet, tmp_path, ray_nodes.address)
-    begun, folder = tmp_path / "begun", tmp_path / "folder"
-    wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=LIMIT)
-    assert run.returncode == 130
-    assert "Traceback" not in said
-    before = journaled(folder)
-    assert len(of_curve(folder)) == 4
-    wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
-    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
-    assert journaled(folder)[: len(before)] == before

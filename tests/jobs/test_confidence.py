@@ -9,7 +9,7 @@ import pytest
 
 import trt_bisect
 from tests.model.test_followers import swish
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput
@@ -34,7 +34,7 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     assert "on 8 of those given" in text
     assert "Fewer than" not in text
     assert "No engine has confirmed this: TensorRT's INT8 was emulated with onnxruntime 1.2.3" in text
-    assert "Fewer than 20 inputs" in said(given=19)
+    assert wording.FEWER_THAN_20_INPUTS in said(given=19)
     measured = said(arithmetic="measured", engine="tensorrt 10.3.0")
     assert "measured on tensorrt 10.3.0" in measured
     assert "No engine" not in measured
@@ -52,7 +52,7 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
 )
 def test_the_margin_against_the_noise(losses, meets, could):
     text = said(losses=losses, meets=meets)
-    assert ("Noise could reverse it" in text) is could
+    assert (wording.NOISE_COULD_REVERSE in text) is could
     assert (f"It {'holds' if meets else 'misses'} by more than the noise" in text) is not could
 
 
@@ -77,7 +77,7 @@ def test_culprits_whose_loss_taken_back_is_within_the_noise_are_named():
 def test_flips_are_counted_for_the_cosine_alone():
     """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
     assert "Noise was not measured" in said("sqnr", 20.0, losses={"one": 10**-2.02})
-    assert "Noise could reverse it" in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
+    assert wording.NOISE_COULD_REVERSE in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
 def test_followers_that_miss_do_not_decide_and_are_told():
@@ -107,7 +107,7 @@ def test_a_real_run_says_what_it_rests_on(runs):
     assert "followers in INT8" in answer.settings
     text = " ".join(answer.confidence)
     assert "It rests on 6 inputs given and no unseen input" in text
-    assert "Fewer than 20 inputs" in text
+    assert wording.FEWER_THAN_20_INPUTS in text
     assert "No engine has confirmed this" in text
     assert "weak typing may also round" in text
     assert type(answer).from_json(json.loads(json.dumps(reports["high"].to_json()))["answer"]) == answer

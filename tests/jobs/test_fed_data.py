@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import trt_bisect
+from tests.support import wording
 from tests.support.networks import Sketch, scale_constant
 from trt_bisect.analyzer.data_warnings import on_growing_ranges
 from trt_bisect.calibration.collect import magnitudes
@@ -122,7 +123,7 @@ def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
     data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
     first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
     again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
-    assert [note for note in first.notes if "too few samples" in note]
+    assert [note for note in first.notes if wording.TOO_FEW_SAMPLES in note]
     assert again.notes == first.notes
 
 

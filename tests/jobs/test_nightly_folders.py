@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import time_machine
 
+from tests.support import wording
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.regress.nightly_folders import nightly_runs_in
 
@@ -98,7 +99,7 @@ def test_a_second_process_is_refused_until_the_first_one_is_gone(tmp_path):
     holder.start()
     try:
         assert held.wait(60)
-        with pytest.raises(BadInput, match="Another run is writing") as refused, nightly_runs_in(tmp_path):
+        with pytest.raises(BadInput, match=wording.ANOTHER_RUN) as refused, nightly_runs_in(tmp_path):
             pass
         assert "'output' in the suite" in refused.value.remedy
     finally:
@@ -110,5 +111,5 @@ def test_a_second_process_is_refused_until_the_first_one_is_gone(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="cannot be written"), nightly_runs_in(tmp_path / "file"):
+    with pytest.raises(BadInput, match=wording.CANNOT_BE_WRITTEN), nightly_runs_in(tmp_path / "file"):
         pass

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
+from tests.support import wording
 from tests.support.suites import SUITE, differing, failing, only
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.jobs.regress.regress import regress
@@ -213,7 +214,7 @@ def test_what_accepts_a_night_is_the_command_that_it_prints(suite, report, tmp_p
 
 def test_a_second_one_at_once_is_refused(suite, report):
     def second(task, folder, progress):
-        with pytest.raises(BadInput, match="Another run is writing"):
+        with pytest.raises(BadInput, match=wording.ANOTHER_RUN):
             regress(suite, runner=Invented(report))
         return report
 

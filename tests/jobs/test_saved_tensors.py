@@ -12,7 +12,7 @@ from polygraphy.comparator import Comparator, CompareFunc, RunResults
 from polygraphy.json import load_json
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.errors import BadInput
 
 OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
@@ -136,7 +136,7 @@ def test_saved_outputs_that_do_not_fit_are_refused(planted, tmp_path):
     model, samples = planted
     loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
     np.savez(tmp_path / "one.npz", y=np.zeros((1, 10), np.float32))
-    with pytest.raises(BadInput, match="too few samples"):
+    with pytest.raises(BadInput, match=wording.TOO_FEW_SAMPLES):
         trt_bisect.run(model, loader, loader, **OPTIONS, load_outputs=tmp_path / "one.npz")
     np.savez(tmp_path / "z.npz", z=np.zeros((1, 10), np.float32))
     with pytest.raises(BadInput, match=r"none of the network's outputs \('y'\): it has 'z'"):

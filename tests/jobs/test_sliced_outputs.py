@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.cli import main
 from trt_bisect.results.summary import DOUBTED
 
@@ -59,7 +59,7 @@ def test_judged_whole_it_passes_and_is_doubted(factor, planted, data):
     first, *_, last = report.summary.splitlines()
     assert first.startswith(DOUBTED)
     assert SCORES in report.summary
-    assert "no layer is to blame" not in last
+    assert wording.NO_LAYER_TO_BLAME not in last
     accepted = trt_bisect.run(planted, data, inputs=data, slice_factor=factor, accept=True, **HOW)
     assert accepted.exit_code == 0
     assert accepted.summary == report.summary

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 import trt_bisect
+from tests.support import wording
 from tests.support.waiting import wait_until
 from trt_bisect import Recovery
 
@@ -80,7 +81,7 @@ def test_every_command_ends_as_by_ctrl_c(begin, command, stop, lenet, tmp_path):
     process = begin(command, lenet / "lenet.onnx", "--calibration", calibration, *data, "-o", tmp_path / "out")
     out, err = ended(process, stop)
     if command == "worst":
-        assert "the search was stopped" in out
+        assert wording.SEARCH_WAS_STOPPED in out
         assert len(json.loads((tmp_path / "out/worst.json").read_text())["values"]) == 8
     else:
         anew = command == "compare"

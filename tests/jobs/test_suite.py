@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support import wording
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.regress.suite import read_suite
 
@@ -161,12 +162,12 @@ def test_what_is_wrong_is_named_with_its_table_and_key(folder, text, said):
 
 
 def test_a_suite_that_is_not_there_or_no_text(folder):
-    with pytest.raises(BadInput, match="does not exist"):
+    with pytest.raises(BadInput, match=wording.DOES_NOT_EXIST):
         read_suite(folder / "gone.toml")
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match=wording.CANNOT_BE_READ):
         read_suite(folder)
     (folder / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match=wording.CANNOT_BE_READ):
         read_suite(folder / "bytes.toml")
 
 

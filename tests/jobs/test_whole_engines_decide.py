@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
@@ -198,7 +198,7 @@ def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed,
     assert report.exit_code == shown.exit_code
     assert report.exit_code in ((0,) if good else (1, 3))
     assert failing < 1.0 or report.exit_code == 3
-    assert good == ("no layer is to blame" in report.summary)
+    assert good == (wording.NO_LAYER_TO_BLAME in report.summary)
     assert not (good and report.culprits)
     assert good or ("misses the threshold" in report.summary) == (full is not None)
     assert report.recipe["meets"] == (recipe is not None and recipe >= RULE.threshold)

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trt_bisect
+from tests.support import wording
 from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -104,7 +105,7 @@ def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
     for word in ("before", "'wobble'", "3 of 6 nodes"):
         assert word in report.summary.splitlines()[0]
     assert report.exit_code == 1
-    assert "no layer is to blame" not in headline(report)
+    assert wording.NO_LAYER_TO_BLAME not in headline(report)
     accepted = trt_bisect.run(path, data, **command, accept=True)
     assert (accepted.exit_code, accepted.summary) == (0, report.summary)
     assert headline(accepted) != headline(replace(accepted, inputs={}))

@@ -210,6 +210,6 @@ def test_cron_without_a_home_or_a_suite(board):
     (board / "int8/trt-bisect.toml").unlink()
     lost = cron(board)
     assert lost.returncode == 2
-    assert "does not exist" in lost.stdout
+    assert wording.DOES_NOT_EXIST in lost.stdout
     shutil.rmtree(board / "int8")
     assert cron(board).returncode == 127  # cron finds no script

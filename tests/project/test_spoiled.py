@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import array_files
 from trt_bisect.data.datasets import open_dataset
@@ -255,7 +255,7 @@ def test_a_journal_that_met_a_full_disk_takes_the_next_trial_whole(tmp_path):
         before = (tmp_path / "journal.jsonl").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20, most))
         try:
-            with pytest.raises(BadInput, match="cannot be written"):
+            with pytest.raises(BadInput, match=wording.CANNOT_BE_WRITTEN):
                 journal.keep(sound("lost"))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))

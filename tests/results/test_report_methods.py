@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import trt_bisect
+from tests.support import wording
 from trt_bisect import BadInput
 
 
@@ -18,7 +19,7 @@ def report(lenet):
 
 def test_print_shows_the_verdict(report):
     assert str(report) == report.summary
-    assert "'ip2' is the culprit" in str(report)
+    assert wording.the_culprit("ip2") in str(report)
 
 
 def test_json_is_plain_and_is_read_again(report):

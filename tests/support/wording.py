@@ -13,11 +13,29 @@ NEW_BASELINE = "this run is the new baseline"
 NOTHING_DIFFERS = "What differs from the baseline: nothing: model, ranges, data"
 NOT_OBEYED = "no longer runs in the requested precision"
 WAS_ASKED_FOR = "was asked for"
+ANOTHER_RUN = "Another run is writing"
+CANNOT_BE_READ = "cannot be read"
+CANNOT_BE_WRITTEN = "cannot be written"
+DID_NOT_OBEY = "did not obey"
+DOES_NOT_EXIST = "does not exist"
+FEWER_THAN_20_INPUTS = "Fewer than 20 inputs"
+GOING_ON_WITH = "Going on with "
+NOISE_COULD_REVERSE = "Noise could reverse it"
+NO_GPU_ANSWERS = "No NVIDIA GPU answers"
+NO_USABLE_RANGE = "no usable range"
+ON_THE_WORST_OF_6 = "on the worst of 6 inputs"
+SEARCH_WAS_STOPPED = "the search was stopped"
+TOO_FEW_SAMPLES = "too few samples"
 
 
 def to_blame(*names: str) -> str:
     """Returns the clause of a headline that names the culprit, or counts the culprits."""
     return f"'{names[0]}' is to blame" if len(names) == 1 else f"{len(names)} layers are to blame"
+
+
+def the_culprit(name: str) -> str:
+    """Returns the sentence of a run's result on its one culprit."""
+    return f"'{name}' {IS_THE_CULPRIT}"
 
 
 def restores(layers: int) -> str:

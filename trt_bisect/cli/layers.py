@@ -20,7 +20,10 @@ def layers_command(
     options: LayersOptions,
     display: Display,
 ) -> None:
-    """List the layers in execution order: op type, output shape, and whether TensorRT can run them in low precision."""
+    """List the layers in execution order: op type, output shape, and whether TensorRT can run them in low precision.
+
+    The network's inputs and outputs, with dtype and shape, stand below.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -56,8 +59,9 @@ def layers_command(
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
     typer.echo(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")
+    typer.echo(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic:
-        typer.echo(f"Dynamic inputs: {', '.join(map(str, dynamic))}. Sizes: {' '.join(map(_sized, dynamic))}")
+        typer.echo(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
 
 
 def _sized(spec: TensorSpec) -> str:

@@ -7,6 +7,7 @@ external, in a file named ``MEMORY`` that does not exist.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -188,6 +189,15 @@ def detach_weights(model: onnx.ModelProto) -> Weights:
             weights[tensor.name] = numpy_helper.to_array(tensor)
             set_external(tensor, size)
     return weights
+
+
+def weights_digest(weights: Weights) -> str:
+    """Returns the SHA-256 over the names and the bytes of weights."""
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        sha.update(name.encode())
+        sha.update(np.ascontiguousarray(weights[name]).view(np.uint8).reshape(-1).data)
+    return sha.hexdigest()
 
 
 def _bytes_to_detach(tensor: TensorProto) -> int:

@@ -17,16 +17,9 @@ from onnx import numpy_helper
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
-from trt_bisect.model.existing_types import (
-    base_notes,
-    in_bf16,
-    in_question,
-    raised,
-    take_out_types,
-    type_notes,
-)
+from trt_bisect.model.existing_types import base_notes, in_bf16, in_question, raised, take_out_types, type_notes
 from trt_bisect.model.fault import refusing_invalid
-from trt_bisect.model.file import Weights, detach_weights, read_model
+from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
@@ -288,7 +281,7 @@ class Network:
         The precision of a quantizable layer is no part: it is in each plan.
         """
         if "weights" not in self.memo:
-            self.memo["weights"] = _weights_digest(self.weights)
+            self.memo["weights"] = weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
         sha.update(self.memo["weights"].encode())
         if self.low is not INT8:
@@ -306,14 +299,6 @@ class Network:
         return sha.hexdigest()
 
 
-def _weights_digest(weights: Weights) -> str:
-    sha = hashlib.sha256()
-    for name in sorted(weights):
-        sha.update(name.encode())
-        sha.update(np.ascontiguousarray(weights[name]).view(np.uint8).reshape(-1).data)
-    return sha.hexdigest()
-
-
 def load_network(
     path: str | Path,
     shapes: Shapes | None = None,
@@ -329,7 +314,7 @@ def load_network(
     Args:
         path: the file; its external data is in the same folder.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
-        part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
+        part: the part that is kept if ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note names it.
         low: the low precision in question.
         base: see ``Network``.
 

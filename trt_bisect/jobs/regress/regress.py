@@ -22,6 +22,7 @@ from trt_bisect.analyzer.changes import (
 )
 from trt_bisect.analyzer.differences import differences
 from trt_bisect.analyzer.figures import Figures
+from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.history.store import HISTORY
@@ -99,8 +100,7 @@ def regress(
         EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
     """
     suite = read_suite(config)
-    given: dict[str, Any] = {"address": cluster, "cpus": cluster_cpus, "retries": retries}
-    places = replace(suite.cluster, **{name: value for name, value in given.items() if value is not None})
+    places = _given_places(suite, address=cluster, cpus=cluster_cpus, retries=retries)
     on_cluster = ClusterRunner(places) if places.address and not places.is_local and runner is None else None
     if update_baseline:
         refuse_update(baseline)
@@ -121,6 +121,11 @@ def regress(
         if on_cluster is not None:
             on_cluster.measure_all(list(regression_runner.certain_runs()), shown)
         return regression_runner.run(new_baseline)
+
+
+def _given_places(suite: Suite, **given: Any) -> ClusterSettings:
+    """Returns the suite's settings of the cluster, with those that the call gives."""
+    return replace(suite.cluster, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)

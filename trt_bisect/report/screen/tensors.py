@@ -112,7 +112,7 @@ class _Column:
 
     Attributes:
         number: it is at the right.
-        rank: where there is not room for all, columns of the highest rank are left out first; those of rank 0 stay.
+        rank: if there is no room for all columns, columns of the highest rank are left out first; those of rank 0 stay.
     """
 
     title: str
