@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ELSEWHERE = {"folder": "runs.folder", "fingerprint": "digest"}
+_NAMES = tuple(each.name for each in fields(PastReport))
 _REPORTS = (
-    f"SELECT {', '.join(_ELSEWHERE.get(each.name, each.name) for each in fields(PastReport))} "
+    f"SELECT {', '.join(_ELSEWHERE.get(name, name) for name in _NAMES)} "
     "FROM (SELECT id AS run, folder FROM runs) AS runs JOIN reports USING (run) "
     "JOIN (SELECT id AS fingerprint, digest, made_of FROM fingerprints) USING (fingerprint)"
 )
@@ -140,7 +141,7 @@ def _seconds(when: datetime) -> float:
 
 def _report(row: tuple[Any, ...], parsed: dict[str, Mapping[str, Any]]) -> PastReport:
     """Returns a row as an object. ``parsed`` caches the parts of fingerprints, which most reports share."""
-    values = dict(zip((each.name for each in fields(PastReport)), row, strict=True))
+    values = dict(zip(_NAMES, row, strict=True))
     for name in ("started", "recorded"):
         values[name] = datetime.fromtimestamp(values[name], timezone.utc)
     for name in ("culprits", "high"):

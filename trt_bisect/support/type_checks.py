@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Facts = TypeVar("Facts")
-_hints: Callable[[Any], Mapping[str, Any]] = cache(get_type_hints)
+_Fits = Callable[[Any], bool]
 
 
 def checked(facts: Facts) -> Facts:
@@ -17,24 +17,40 @@ def checked(facts: Facts) -> Facts:
     Raises:
         TypeError: a field has a value of another type.
     """
-    hints = _hints(type(facts))
-    for name in type(facts).__dataclass_fields__:  # type: ignore[attr-defined]
+    for name, fits in _checks_of(type(facts)):
         value = getattr(facts, name)
-        if not _fits(value, hints[name]):
+        if not fits(value):
             raise TypeError(f"'{name}' of a {type(facts).__name__} cannot be {value!r:.80}")
     return facts
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _make_checks(kind: Any) -> tuple[tuple[str, _Fits], ...]:
+    """The fields of a dataclass, with the check of each: a history has thousands of rows of the same class."""
+    hints = get_type_hints(kind)
+    return tuple((name, _check_of(hints[name])) for name in kind.__dataclass_fields__)
+
+
+_checks_of: Callable[[Any], tuple[tuple[str, _Fits], ...]] = cache(_make_checks)
+
+
+def _check_of(hint: Any) -> _Fits:
+    """Returns a function that tells if a value is of a type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
-        return True
+        return lambda _: True
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
+        return _any_of([_check_of(one) for one in inner])
     if origin is tuple and inner[-1] is Ellipsis:
-        return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
+        each = _check_of(inner[0])
+        return lambda value: isinstance(value, tuple) and all(map(each, value))
     if origin is not None and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, (int, float) if hint is float else origin or hint)
+        key, item = map(_check_of, inner)
+        return lambda value: isinstance(value, Mapping) and all(map(key, value)) and all(map(item, value.values()))
+    if hint is bool:
+        return lambda value: isinstance(value, bool)
+    kinds = (int, float) if hint is float else origin or hint
+    return lambda value: isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _any_of(checks: list[_Fits]) -> _Fits:
+    return lambda value: any(fits(value) for fits in checks)
