@@ -33,8 +33,8 @@ WISHES = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": THRESHOL
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return pages.strange_network(tmp_path_factory.mktemp("model"))[0]
+def model(strange_model) -> Path:
+    return strange_model
 
 
 @pytest.fixture(scope="module")

@@ -40,10 +40,8 @@ def report(folder) -> Report:
 
 
 @pytest.fixture(scope="module")
-def strange(tmp_path_factory) -> Report:
-    place = tmp_path_factory.mktemp("strange")
-    model, _ = pages.strange_network(place)
-    return pages.run_on(model, place / "run")
+def strange(strange_run) -> Report:
+    return pages.read(strange_run)
 
 
 # The network.

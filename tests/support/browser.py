@@ -96,6 +96,7 @@ class Tab:
         page = self.watched.page
         if page.url != "about:blank":
             page.evaluate("localStorage.clear()")
+            page.goto("about:blank")  # else the page before would be drawn anew for another size or look
         page.mouse.move(0, 0)
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(media="null", color_scheme=look)
