@@ -58,6 +58,7 @@ def told(command: str, monkeypatch, capsys) -> tuple[int, str, str]:
         (f"{RUN} --calibration data.npz --threshold -1", "Threshold -1", "--threshold between 0 and 1"),
         (f"{RUN} --calibration data.npz --samples many", "'--samples'", "'trt-bisect run -h'"),
         (f"{RUN} --calibration", "requires an argument", "'trt-bisect run -h'"),
+        ("view two/0.npz", "'two/0.npz' is a file", "trt-bisect view two"),
         ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of them"),
         ("regress nightly.toml", "'nightly.toml' does not exist", "trt-bisect regress SUITE.toml"),
         ("regress", "'trt-bisect.toml' does not exist", "trt-bisect regress SUITE.toml"),

@@ -100,6 +100,7 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         expect(page.locator("#details-body .chip", has_text="suspect")).to_be_visible()
         expect(page.locator("#curve-legend")).to_contain_text("not decided yet (1)")
         expect(page.locator("#curve-legend")).not_to_contain_text("culprit")
+        expect(page.locator("#recipe-words")).to_have_text("It is decided at the end of the run.")
         run.finish(finished)
         expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text(wording.to_blame("ip2"))

@@ -64,7 +64,7 @@ class LossAlone:
         both: with the layer's weights and activations rounded.
         weight: with its weights alone rounded.
         activation: with its activations alone rounded.
-        gain: how much less full INT8 loses if this layer alone stays high.
+        gain: the loss of full INT8, less its loss if this layer alone stays high.
     """
 
     both: float | None = None

@@ -55,7 +55,7 @@ class Compared:
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
         channel: of a weight; None for the whole tensor.
-        note: what could not be compared.
+        note: the part that could not be compared.
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
         worst_sample: the index of that sample.

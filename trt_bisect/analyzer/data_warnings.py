@@ -25,7 +25,7 @@ def on_values(network: Network, fed: Sequence[FedInput], source: str) -> Iterato
     """Yields a warning for each input with pixels of 0 to 255 in a network that expects small values, or one value.
 
     Args:
-        network: that is fed.
+        network: the network that reads the data.
         fed: the statistics of its inputs.
         source: the name of the data.
     """

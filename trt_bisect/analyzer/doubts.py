@@ -41,7 +41,7 @@ def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
     """Returns the doubts on a trial; empty if it does not meet the threshold.
 
     Args:
-        rule: that judged it.
+        rule: the rule that judged it.
         trial: with the figures of the outputs, and of the groups of their places.
     """
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()

@@ -68,7 +68,7 @@ class _Place:
     """A tensor in the graph of the plan with all layers low, before it is rounded for a layer.
 
     Attributes:
-        layer: that makes it, or reads it.
+        layer: the layer that makes or reads it.
         tensor: its name in the network.
         name: its name in the graph.
         role: ``input`` or ``output`` of the layer.

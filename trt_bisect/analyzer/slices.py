@@ -40,7 +40,7 @@ class Slice:
 
     Attributes:
         output: its name.
-        axis: that is cut, from 1; axis 0 is the batch.
+        axis: the axis that is cut, from 1; axis 0 is the batch.
         spans: the places, each span from its first place to one after its last.
         largest: the largest FP32 magnitude in the group.
         scores: its FP32 values all lie in 0..1.

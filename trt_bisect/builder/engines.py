@@ -38,7 +38,7 @@ class EngineStatus:
         name: one of ``ENGINES``.
         version: empty if the engine does not import.
         typings: the choices for ``--typing``, the default first.
-        device: that it runs on; empty if there is none.
+        device: the device that it runs on; empty if there is none.
         why_not: the reason why it cannot be used, with a remedy; empty if it can be used.
     """
 
@@ -138,7 +138,7 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
         version: of the engine; None reads it from its module.
 
     Raises:
-        BadInput: that engine, or that version of it, does not have the typing.
+        BadInput: the engine, or this version of it, does not have the typing.
         EngineUnavailable: no version is given, and the engine does not import.
     """
     if asked not in (AUTO, *TYPINGS):

@@ -133,7 +133,7 @@ class OnnxRuntimePieces:
             network: the network whose pieces are run.
             free: the same network with a free batch axis.
             scales: of the activations.
-            options: how engines are built.
+            options: the options of engines.
             provider: ONNX Runtime's execution provider.
         """
         self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)

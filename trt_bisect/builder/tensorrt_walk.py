@@ -244,7 +244,7 @@ class Constraint:
 
     Attributes:
         layer: its name.
-        precision: that it computes in; None leaves the choice to TensorRT.
+        precision: the precision that it computes in; None leaves the choice to TensorRT.
         outputs: the type of each of its outputs: a precision; None leaves the choice to TensorRT; for a tensor that is
             no activation, the name of its own TensorRT type, such as ``INT32``, which is not changed.
     """

@@ -31,7 +31,7 @@ class WeakPlan:
     Attributes:
         constraints: of the layers that have any.
         layers: the names of all layers, in TensorRT's order.
-        parser: that named the layers, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
+        parser: the parser that named the layers, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
         scales: of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
     """
 

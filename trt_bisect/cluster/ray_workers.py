@@ -75,7 +75,7 @@ class RayWorkerPool:
         Args:
             tasks: of the cluster.
             key: of ``spec`` in the object store; no other of the cluster has it.
-            spec: what the plans have in common.
+            spec: the facts that all plans share.
             hold: puts it into the object store.
         """
         self._tasks = tasks

@@ -117,7 +117,7 @@ def open_dataset(
         specs: the network's inputs.
         once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
             because a data loader may give them in another order each time.
-        pictures: how pictures are fed.
+        pictures: the way pictures become inputs.
 
     Raises:
         BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.

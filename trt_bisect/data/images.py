@@ -147,7 +147,7 @@ class ImageFiles:
 
     Attributes:
         files: in order.
-        fed: how they become the input.
+        fed: the way they become the input.
         notes: remarks for the user, a sentence each.
     """
 
@@ -188,7 +188,7 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
         place: a folder, or one picture.
         files: the pictures.
         specs: the network's inputs.
-        asked: how they are to be fed.
+        asked: the way they become the input, as the user gave it.
 
     Raises:
         BadInput: the network takes no pictures, or more than one input; or there are too few for one sample.

@@ -23,7 +23,7 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     Args:
         samples: of these forms.
         specs: the network's inputs.
-        pictures: how images are fed.
+        pictures: the way images become inputs.
 
     Yields:
         Arrays by input name; a sample of another form as it is, for the check to refuse.

@@ -48,7 +48,7 @@ class BranchEvaluator:
             builder: makes the engines of ``stream``.
             stream: runs passes.
             compare: from the outputs for every input to figures.
-            store: where trials are kept; the same as that of ``whole``.
+            store: keeps the trials; the same as the one of ``whole``.
             whole: measures on whole engines.
             high: the precision of layers not in INT8.
             measured_in: see above.

@@ -84,7 +84,7 @@ class LocalWorkerPool:
         Args:
             threads: as many as processes.
             processes: those that build engines.
-            spec: what the plans have in common.
+            spec: the facts that all plans share.
             first: a builder that takes the place of the first of ``processes``.
         """
         self._threads = threads

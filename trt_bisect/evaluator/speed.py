@@ -26,7 +26,7 @@ def measure_latencies(
 
     Args:
         builder: of the engines.
-        network: that it builds.
+        network: the network that it builds.
         recipe: the recipe's plan.
         high: the precision of the layers that are not quantizable.
         feeds: the sample that is run.

@@ -250,7 +250,7 @@ class Stream:
         Args:
             plans: of the rows.
             samples: with the outputs of every row.
-            seconds: that the group took; each plan has the same share.
+            seconds: the time of the group; each plan has the same share.
             builds: engines that were built; the first plan has them all.
         """
         build = self._waited / len(plans)

@@ -66,7 +66,7 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         """Returns the workers that try the plans of ``spec``; None if ``builder`` alone can.
 
         Args:
-            spec: what the plans have in common.
+            spec: the facts that all plans share.
             builder: of this process, which has measured FP32.
         """
         ...

@@ -41,14 +41,14 @@ def branch_evaluator(
     they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
 
     Args:
-        network: what is measured.
+        network: the network to measure.
         builder: of whole engines.
         make_builder: of the engines of pieces, where ``builder`` is not ONNX Runtime's.
         scales: of the activations.
-        options: how engines are built.
+        options: the options of engines.
         inputs: judged together.
         compare: from the outputs for every input to figures.
-        store: where trials are kept.
+        store: keeps the trials.
         whole: measures on whole engines.
         memory: bytes of tensors that a pass may hold at once.
         keeps_engines: many small passes are to come: the engines of pieces are kept for them.

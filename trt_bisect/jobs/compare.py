@@ -110,7 +110,7 @@ class _Planned:
     """A network with its plan.
 
     Attributes:
-        data: what it was calibrated with, if that was data.
+        data: the calibration data; None if the ranges were given.
         notes: which layers stay high because of their ranges, and what else.
     """
 

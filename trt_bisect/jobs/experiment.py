@@ -28,17 +28,17 @@ class Experiment:
         network: its unusable layers kept high, its shapes those on the first input.
         feeds: the inputs that are judged together.
         references: the outputs of the reference for them.
-        about: what the report says of them.
-        data: what the ranges come from, if that was data.
+        about: the facts of the ranges for the report.
+        data: the calibration data; None if the ranges were given.
         more: all data given: a recipe has to hold on all its samples.
         compare: from outputs to figures.
-        parts: what the fingerprint is made of.
+        parts: the parts of the fingerprint.
         whole: measures on whole engines; ``evaluator`` as the strategy wants it.
         key: the fingerprint.
-        strategy: how the plans are chosen; never ``auto``.
+        strategy: the strategy that chooses the plans; never ``auto``.
         classes: the class axis of each judged output.
         slices: the groups of places in outputs that are judged apart.
-        task: that is judged instead of the metric; None without one.
+        task: the task that is judged instead of the metric; None without one.
     """
 
     network: Network

@@ -21,7 +21,7 @@ class FedData:
     """Collects what a network is fed.
 
     Args:
-        network: that is fed.
+        network: the network that reads the data.
         say: shows a warning at once, so that a long run can be stopped.
     """
 

@@ -47,7 +47,7 @@ class SavedOutputs(Reference):
     """Saved outputs in place of an engine, for the samples that they were saved for.
 
     Args:
-        network: that is judged.
+        network: the network that is judged.
         samples: in the order of the outputs.
         path: of the saved run.
 

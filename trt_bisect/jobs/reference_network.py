@@ -21,7 +21,7 @@ class ReferenceNetwork(Reference):
     It runs as its file says, on ONNX Runtime. Layers are matched on the first sample.
 
     Args:
-        network: that is judged; the samples have the names of its inputs.
+        network: the network that is judged; the samples have the names of its inputs.
         reference: the other network.
         on_notes: is called once with notes on the layers that were matched, and on outputs that were not.
 

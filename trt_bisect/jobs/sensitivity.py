@@ -87,7 +87,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     """Measures each layer alone in INT8.
 
     Args:
-        experiment: where it is measured.
+        experiment: measures the plans.
         progress: shows it.
         chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
     """

@@ -24,8 +24,8 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
 
     Args:
         folder: of the run; without one there is nothing to lock, and nothing to record.
-        display: where progress is shown.
-        history: where the run is recorded when it ends: ``beside``, ``none`` or a file.
+        display: shows the progress.
+        history: the file in which the run is recorded when it ends: ``beside``, ``none`` or a file.
 
     Raises:
         BadInput: another run works in the folder, or it cannot be written to.

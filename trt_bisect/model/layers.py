@@ -158,7 +158,7 @@ def layers_of(
 
     Args:
         graph: of the network.
-        weights: that are detached from it.
+        weights: the weights that are detached from the graph.
         pairs: the Q/DQ pairs of the network's file: only layers with pairs are quantizable, if there are any.
         low: the low precision.
     """

@@ -314,7 +314,7 @@ def load_network(
     Args:
         path: the file; its external data is in the same folder.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
-        part: that is kept where ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note says what it is.
+        part: the part that is kept if ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note names it.
         low: the low precision in question.
         base: see ``Network``.
 

@@ -52,7 +52,7 @@ def prepare(
         weights: those that are detached from it. In the graph, ``model.surgeon`` keeps them apart.
         shapes: fixed shapes of inputs, by name.
         source: the file's name, for messages.
-        part: that is kept where ONNX Runtime cannot run a node, see ``model.unknown_ops``.
+        part: the part that is kept if ONNX Runtime cannot run a node, see ``model.unknown_ops``.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
 
     Returns:

@@ -167,7 +167,7 @@ def _one_cut(
     """Returns the segment of one group.
 
     Args:
-        graph: that is cut.
+        graph: the graph to cut.
         number: of the segment.
         names: of the group.
         nodes: the places of the segment's nodes.

@@ -75,7 +75,7 @@ def groups_within(
         names: of them.
         feeds: a sample.
         memory: the bytes for a group, and for what later groups need.
-        runs: how many runs of the network are held side by side.
+        runs: the number of runs of the network that are held at the same time.
     """
     complete = all(spec.name in feeds for spec in network.inputs)
     if not complete or not can_be_cut(network.skeleton):

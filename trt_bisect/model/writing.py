@@ -88,7 +88,7 @@ class GraphWriting:
 
         Args:
             layer: to write.
-            precision: that it gets.
+            precision: the precision that it gets.
             names: of the tensors.
             followed: the tensors that are rounded where they are made.
         """

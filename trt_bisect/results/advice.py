@@ -61,7 +61,7 @@ class Tried:
         ranges: of the cache.
         network: the path, in the run folder, of a network made from the user's that meets the threshold or loses much
             less; empty without one.
-        moved: that network.
+        moved: the network made from the user's, in memory.
     """
 
     culprits: tuple[str, ...]
@@ -87,7 +87,7 @@ class Remedy:
         remedy: its name.
         why: the reason why it may help.
         speed: its cost in speed, as a phrase.
-        commands: that apply it, one a tool.
+        commands: the commands that apply it, one for each tool.
         tried: its measurement in this run, the best of several; None where it was not measured.
     """
 

@@ -25,7 +25,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Mapping[s
     show.
 
     Args:
-        model: whose nodes have the names of the layers.
+        model: a model; its nodes have the names of the layers.
         rows: the layers of the report.
         graph: the value of ``network_facts``.
     """

@@ -46,7 +46,7 @@ class MatchedLayer:
         layer: its name in the first network; empty if it is only in the second one.
         other: its name in the second network; empty if it is only in the first one.
         other_op_type: its operator there.
-        by: how it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
+        by: the way it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
     """
 
     layer: str

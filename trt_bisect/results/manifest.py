@@ -27,7 +27,7 @@ class RunManifest:
 
     Attributes:
         blank: the report, with nothing measured.
-        rule: that judges the trials.
+        rule: the rule that judges the trials.
         every_boundary: true if the driver measures every boundary, false if only those that the verdict needs.
         measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
         started: the time of its start, in seconds since the epoch.

@@ -167,7 +167,7 @@ def recipe_files(
     TensorRT takes precisions from pairs alone.
 
     Args:
-        network: that was measured.
+        network: the measured network.
         scales: of all activations, for the calibration cache and the Q/DQ network.
         plan: the recipe's.
         high: the precision of the layers that are never low, where the network has no base.
@@ -243,7 +243,7 @@ def polygraphy_script(weak: WeakPlan, named: list[str], precisions: Collection[P
         weak: the plan under weak typing.
         named: the layers that the plan leaves high. The script fails if TensorRT's network lacks one of them, or any
             constrained layer if the constraints name TensorRT's own layers.
-        precisions: that layers run in.
+        precisions: the precisions of the layers.
     """
     constraints = [
         (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints

@@ -86,7 +86,7 @@ class Recovery(WithRecipe):
         stopped: it was stopped after the recipe was found, before the front and the latencies were measured; the same
             command completes it.
         answer: the ranges, and the inputs on which the recipe holds; None in older files.
-        by_input: where several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
+        by_input: if several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
             empty where an accuracy decides.
         low: the low precision; ``int8`` in the names of plans stands for it.
         part: a sentence on the part of the network that was judged; empty if it was all of it.

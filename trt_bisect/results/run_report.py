@@ -60,12 +60,12 @@ class Report(WithRecipe):
         made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
         budget: the loss that the threshold allows; None in older reports.
-        by_input: where several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
+        by_input: if several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1.
         next_command: the command that uses the recipe, or that searches on; empty without a folder, and in older
             reports.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
-        overflows: where values first leave the range of FP16 or BF16 with all layers in it.
+        overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
         files: of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
         explanation: the reasons for the culprits; None where none was made, and in a report read from a file.

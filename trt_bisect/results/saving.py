@@ -88,7 +88,7 @@ class Tabular(Saved):
         """Returns the result that ``save`` wrote.
 
         Args:
-            folder: that was saved into.
+            folder: the folder that was saved into.
 
         Raises:
             BadInput: the folder holds no such result, or one that this version cannot read.

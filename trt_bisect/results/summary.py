@@ -48,8 +48,8 @@ def summary(
     """Returns the verdict in lines: doubts, full INT8, the culprits, the recipe and the data that it holds on.
 
     Args:
-        network: whose layers are named.
-        rule: that plans were judged by.
+        network: the network that has the layers.
+        rule: the rule that judged the plans.
         measured: the curve and the recipe.
         similarity: as ``Report`` has it.
         by_input: likewise.

@@ -34,7 +34,7 @@ def flags_of(weak: WeakPlan, precisions: Collection[Precision], cache: str) -> l
 
     Args:
         weak: the plan's constraints.
-        precisions: that layers run in.
+        precisions: the precisions of the layers.
         cache: the calibration cache's file.
     """
     flags = ["--noTF32"]

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import os
 import secrets
+import shlex
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ def check_folder(folder: Path) -> None:
     Raises:
         BadInput: it is neither, or it cannot be read.
     """
+    if folder.is_file():
+        raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
     if not folder.is_dir():
         raise BadInput(
             f"There is no folder '{folder}'.", "Give a run folder (--output of a run), or the one above several."

@@ -33,7 +33,7 @@ function showRecipe({ model: { data, report } }, view) {
     ...known,
     ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""]),
   ];
-  byId("recipe-words").textContent = isBest(files, data.recovery, report) ? bestWords(data.recovery) : words(report);
+  byId("recipe-words").textContent = isBest(files, data.recovery, report) ? bestWords(data.recovery) : words(data);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
   if (!forms.some(([name]) => name === view.chosen)) view.chosen = firstForm(forms, report);
@@ -97,7 +97,8 @@ function bestWords({ high, moves }) {
   return `These are the files of the best recipe: ${plural(high.length, "layer")} left high${scales}.`;
 }
 
-function words({ recipe, precision, similarity }) {
+function words({ status, report: { recipe, precision, similarity } }) {
+  if (status !== "finished") return "It is decided at the end of the run.";
   const high = recipe?.high ?? [];
   if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
   if (!high.length) return "Every layer that can be is in INT8.";

@@ -41,6 +41,7 @@ function confidence(answer, metric) {
 }
 
 const TITLES = { fp32: "FP32", int8: "Full INT8", recipe: "Recipe" };
+const UNDECIDED = { ...TITLES, recipe: "Suspects high" };
 
 function card(model, plan) {
   const { report, metric } = model;
@@ -50,7 +51,7 @@ function card(model, plan) {
   return h(
     "div",
     { class: `card ${standing(model, plan)}`, "data-plan": plan },
-    h("h2", {}, TITLES[plan]),
+    h("h2", {}, (model.data.status === "finished" ? TITLES : UNDECIDED)[plan]),
     h("p", { class: "figure" }, figure),
     h("p", { class: "under" }, under(model, plan)),
     accuracy(report, plan),

@@ -28,7 +28,7 @@ class Head:
 
     Attributes:
         names: the outputs that are read.
-        note: how they are read, for the user.
+        note: the way they are read, for the user.
         read: from the outputs for one input to the candidates in each image, each with its best class alone.
         needs_nms: the candidates of one object are many.
     """

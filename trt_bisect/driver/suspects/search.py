@@ -71,7 +71,7 @@ class Step:
         layers: those that move. More than one if no plan between could be measured, or if none of them is a suspect.
         before: the loss with none of them in INT8.
         loss: the loss with all of them in INT8; None if that plan could not be measured.
-        plan: that plan.
+        plan: the plan with all of them in INT8.
         suspect: its rise is at least the question's step.
         highest: the largest loss before; see ``LossSoFar``.
     """

@@ -361,7 +361,7 @@ def answer_search(
     """Prepares the search of the answer: FP32's outputs for all inputs given.
 
     Args:
-        preparation: that ``experiment`` belongs to.
+        preparation: the preparation of ``experiment``.
         experiment: with the first ranges.
         improvements: the number of plans by which a recipe may be made cheaper.
     """

@@ -38,7 +38,7 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
     """Runs FP32 on all inputs given that it was not run on before.
 
     Args:
-        preparation: that ``experiment`` belongs to.
+        preparation: the preparation of ``experiment``.
         experiment: the inputs that its curve is judged on come first.
 
     Raises:

@@ -58,7 +58,7 @@ class AnswerPlans:
     """Measures plans on the inputs of the answer.
 
     Attributes:
-        preparation: that the experiment belongs to.
+        preparation: the preparation of the experiment.
         experiment: the first one; its ranges may be changed.
         inputs: all inputs.
         judged: the places of the inputs that the search judges on; others join when a recipe misses on them.

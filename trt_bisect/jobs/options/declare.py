@@ -21,7 +21,7 @@ def option(default: Any, *, help: str, flag: str | tuple[str, ...] | None = None
 
     Args:
         default: of the field.
-        help: what the option does.
+        help: the effect of the option.
         flag: on the command line, or several that mean the same; made of the field's name where None is given.
             An empty text makes an option of Python alone.
         **facts: other attributes of ``OptionInfo``.

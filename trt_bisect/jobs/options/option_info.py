@@ -45,17 +45,17 @@ class OptionInfo:
 
     Attributes:
         name: of the field, which is the Python keyword and the key in TOML.
-        help: what it does, in a sentence or two.
-        kind: how values are given.
+        help: its effect, in a sentence or two.
+        kind: the form of its values.
         flags: on the command line, the first one used in messages; empty for an option of Python alone.
         unit: of the value, such as ``MiB`` or ``seconds``.
-        choices: that are known.
+        choices: the known values.
         noun: for messages on choices.
         least, above, most: bounds of a number: not less than, more than, not more than.
-        otherwise: what happens without the option, where no default value says it.
+        otherwise: the behaviour without the option, if no default value says it.
         bytes_before: in Python the value was in bytes in an earlier release: 1 << 20 and more is still read as bytes.
         repeated: suggested commands repeat it.
-        stands_for: what suggested commands hold in place of data that has no name.
+        stands_for: the placeholder in suggested commands for data that has no name.
         panel: the group in the help of a command.
         default: the value without the option.
         annotation: of the value in Python, as text.

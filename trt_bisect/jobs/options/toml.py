@@ -41,7 +41,7 @@ def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
     Args:
         file: its path.
         kind: of file, for messages: ``suite`` or ``configuration``.
-        remedy: where the file does not exist.
+        remedy: the remedy in the message if the file does not exist.
 
     Raises:
         BadInput: the file does not exist or cannot be read.

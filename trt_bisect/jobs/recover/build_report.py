@@ -56,7 +56,7 @@ class Found:
         costs: of leaving layers high, from ``origin``.
         origin: ``macs``, ``measured`` or a file.
         most: the largest cost, where one was given.
-        precision: that layers may be left in, or ``mixed``.
+        precision: the precision that layers may be left in, or ``mixed``.
     """
 
     plans: AnswerPlans
@@ -102,7 +102,7 @@ def recovery_verdict(preparation: Preparation, found: Found) -> Recovery:
     """Returns the report on a recipe, with the front and the latencies.
 
     Args:
-        preparation: that it was found in.
+        preparation: the preparation that it was found with.
         found: the recipe.
     """
     experiment = found.answer.experiment
@@ -138,7 +138,7 @@ def stopped_recovery(preparation: Preparation, found: Found) -> Recovery:
     """Returns the report on a recipe as far as it is known when a run is stopped; nothing is measured.
 
     Args:
-        preparation: that it was found in.
+        preparation: the preparation that it was found with.
         found: the recipe.
     """
     answer = found.answer

@@ -45,7 +45,7 @@ class NetworkTask:
         keywords: of ``trt_bisect.run``.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
         tolerances: the least changes that count.
-        repeats: how many runs make a baseline.
+        repeats: the number of runs that make a baseline.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Suite:
         path: of the file.
         output: the folder of the nights.
         networks: in the file's order.
-        cluster: where they are measured.
+        cluster: the machines that measure them.
     """
 
     path: Path

@@ -70,7 +70,7 @@ def run_elsewhere(
     Args:
         cluster: a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, ``cpus`` processors; a run
             whose node dies is done again at most ``retries`` times, from where its journal is.
-        jobs: what is wanted.
+        jobs: the runs to start.
         say: is called with a sentence on each node and worker that is lost.
 
     Yields:

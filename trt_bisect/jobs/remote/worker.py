@@ -40,7 +40,7 @@ class RunRequest:
         folder: the name of the run folder.
         facts: the versions on the machine that asks for it.
         processors: the number that the run may use; None where it has a GPU.
-        fixing: what the user fixed of the layers, for the commands that are suggested; the network has it already.
+        fixing: the precisions of layers that the user fixed, for suggested commands; the network has them already.
     """
 
     network: Network

@@ -102,7 +102,7 @@ def announce(
     Args:
         preparation: of the run.
         experiment: with the ranges.
-        command: that asked for the run.
+        command: the command that asked for the run.
         before: the manifest that was written before; nothing is written if it still holds.
     """
     manifest = _asked(preparation, experiment, command)

@@ -45,7 +45,7 @@ def moved_networks(preparation: Preparation, experiment: Experiment) -> tuple[tu
     compared with the user's in FP32, on the first judged input.
 
     Args:
-        preparation: that ``experiment`` belongs to.
+        preparation: the preparation of ``experiment``.
         experiment: has the calibration data, and no Q/DQ pairs of its own.
 
     Returns:

@@ -38,7 +38,7 @@ def search(
 
     Args:
         every_boundary: every boundary is measured, not only those that the verdict needs.
-        question: what is asked.
+        question: the question that the search answers.
         evaluator: measures plans.
         rule: judges them.
         names: of the layers, for the progress bar.

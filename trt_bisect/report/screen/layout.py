@@ -58,7 +58,7 @@ def with_columns_that_fit(
 
     Args:
         table: with texts in its cells.
-        console: whose width counts.
+        console: the console that limits the width.
         droppable: headers of the columns that can be left out.
         prose: headers of the columns that hold sentences, which wrap.
     """

@@ -289,7 +289,9 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
     With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
     """
-    metrics = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
+    measured = {metric for of_plan in report.outputs.values() for name in shown for metric in of_plan.get(name, ())}
+    wanted = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
+    metrics = [metric for metric in wanted if metric in measured] if of_task else wanted
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("Output", "Plan", *metrics, *(("counted",) if of_task else ())):
         table.add_column(title, overflow="fold")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import Compared
+from trt_bisect.analyzer.tensors import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.report.screen.layout import with_columns_that_fit
 from trt_bisect.results.comparison import INDEX, Comparison
@@ -111,7 +112,7 @@ class _Column:
 
     Attributes:
         number: it is at the right.
-        rank: where there is not room for all, columns of the highest rank are left out first; those of rank 0 stay.
+        rank: if there is no room for all columns, columns of the highest rank are left out first; those of rank 0 stay.
     """
 
     title: str
@@ -126,6 +127,10 @@ def _number(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{100 * value:.3f}"
+
+
+def _range(spread: Spread | None) -> str:
+    return "" if spread is None or math.isnan(spread.min) else f"{spread.min:.4g} to {spread.max:.4g}"
 
 
 def _of(part: str, name: str, text: Callable[[float | None], str] = _number) -> Callable[[Any], str]:
@@ -190,8 +195,7 @@ _PROFILED = (
     _Column("Std", _of("spread", "std"), rank=8),
     _Column("Variance", _of("spread", "variance"), rank=2),
     _Column("Clipped%", _of("rounding", "clipped", _percent), rank=3),
-    _Column("Rounded min", _of("rounded", "min"), rank=9),
-    _Column("Rounded max", _of("rounded", "max"), rank=9),
+    _Column("After rounding", lambda row: _range(row.rounded), rank=9),
 )
 
 

@@ -45,7 +45,7 @@ class ComparisonLogs:
         Args:
             found: the comparison.
             writer: of the network's plans; None where its scales are not known: then there are no weights.
-            plan: that was compared.
+            plan: the compared plan.
 
         Raises:
             BadInput: the folder cannot be written.

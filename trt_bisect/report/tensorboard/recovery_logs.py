@@ -37,7 +37,7 @@ def write_recovery(
 
     Args:
         board: the log folder.
-        network: that was measured.
+        network: the measured network.
         scales: of its activations.
         feeds: the inputs that were judged.
         steps: the plans, in the order in which they were measured.

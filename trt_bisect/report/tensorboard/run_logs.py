@@ -109,7 +109,7 @@ def write_run(
 
     Args:
         board: the log folder.
-        network: that was measured.
+        network: the measured network.
         scales: of its activations.
         feeds: the inputs that were judged.
         rule: for the losses.
@@ -156,7 +156,7 @@ class PlanLogs:
 
     Args:
         board: the log folder.
-        network: that was measured.
+        network: the measured network.
         writer: of its plans.
         memory: the bytes of tensors that may be held at once.
     """

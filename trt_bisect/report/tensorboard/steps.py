@@ -47,7 +47,7 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
     Args:
         own: the trials of the ranges' own store.
         shared: the trials of the store that has those on each input, with any ranges.
-        rule: that they were judged by.
+        rule: the rule that judged them.
         ranges: the digest of the ranges (``Ranges.digest``).
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}

@@ -108,7 +108,7 @@ class TablePage:
     """A page of tables.
 
     Attributes:
-        command: that made the result.
+        command: the command that made the result.
         model: the network's file.
         headline: the result in one sentence.
         sections: tables; one without rows is left out.
