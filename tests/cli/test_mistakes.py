@@ -119,6 +119,15 @@ MISTAKES = [
         "larger",
         "--scale 255",
     ),
+    Mistake(
+        "networks of other inputs",
+        "compare {f}/net.onnx {f}/grey.onnx --input {f}/right.npz",
+        "'x' float32[1, 3, 8, 6], and",
+        "two networks of the same inputs",
+    ),
+    Mistake("folders of runs", "compare {f}/ran {f}/ran", "ran' is a folder", "trt-bisect view"),
+    Mistake("a function that is not there", f"{RIGHT} --accuracy nowhere:share", "No module named", "module:function"),
+    Mistake("labels that are not there", f"{RIGHT} --dataset {{f}}/right.npz --labels {{f}}/l.npy", "l.npy", "labels"),
     Mistake("quiet and verbose", f"{RIGHT} -q -v", "contradict", "one of the two"),
 ]
 
@@ -135,6 +144,8 @@ def folder(tmp_path_factory):
         archive.writestr("archive/data.pkl", b"weights")
     (place / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (place / "empty").mkdir()
+    (place / "ran").mkdir()
+    (place / "ran" / "report.json").write_text("{}")
     return place
 
 

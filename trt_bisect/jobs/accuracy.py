@@ -18,6 +18,14 @@ from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
 
 
+def refuse_accuracy(options: RunOptions | RecoverOptions) -> None:
+    """Raises BadInput if the accuracy function or the file of labels cannot be loaded: before anything is measured."""
+    if isinstance(options.accuracy, str):
+        load_function(options.accuracy, "accuracy function")
+    if isinstance(options.labels, (str, Path)):
+        read_labels(Path(options.labels))
+
+
 def asked_accuracy(
     preparation: Preparation, experiment: Experiment, options: RunOptions | RecoverOptions
 ) -> Accuracy | None:

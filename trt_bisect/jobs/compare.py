@@ -210,10 +210,10 @@ def _two_networks(
     if given is None:
         raise BadInput("There is no input to run: no data was given.", "Give --input with one or more samples.")
     samples = open_dataset(given, network.inputs, pictures=options.preprocessing())
-    progress.stage("Comparing", samples.length)
     rest = iter(samples)
     first = next(rest)
     both = TwoNetworks(network, other, first, options.memory_bytes)
+    progress.stage("Comparing", samples.length)
     counted = _Counted(progress, both.groups)
     logs = None if board is None else ComparisonLogs(board, both.origins, network)
     tensors = _compared(both.on, chain([first], rest), both.origins, counted, logs)

@@ -98,6 +98,8 @@ def _no_file(path: Path) -> BadInput:
     if path.is_dir():
         kind, found = kind_of(path), sorted(path.glob("*.onnx"))
         inside = f"Give one of its networks, such as {found[0]}." if found else "Give the path of an .onnx file."
+        if (path / "report.json").is_file():
+            inside = f"It is the folder of a run: 'trt-bisect view {path}' shows it. Give the network's .onnx file."
         return BadInput(f"'{path}' is {kind or 'a folder'}, not an ONNX network.", remedy_of(kind) or inside)
     return BadInput(f"The network '{path}' does not exist.", similar_file(path) or "Give the path of an .onnx file.")
 

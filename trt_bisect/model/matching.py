@@ -116,7 +116,7 @@ def match_inputs(first: Network, second: Network) -> dict[str, str]:
     """Maps the names of the inputs of one network to those of another: by name, else by their place.
 
     Raises:
-        BadInput: an input of the second network has no counterpart.
+        BadInput: an input of the second network has no counterpart, or one of another size.
     """
     found = match_specs(first.inputs, second.inputs)
     missing = [spec.name for spec in second.inputs if spec.name not in found.values()]
@@ -127,7 +127,21 @@ def match_inputs(first: Network, second: Network) -> dict[str, str]:
             + ".",
             "Give two networks of the same inputs.",
         )
+    theirs = {spec.name: spec for spec in second.inputs}
+    for ours in first.inputs:
+        other = theirs.get(found.get(ours.name, ""))
+        if other is not None and _differ(ours.shape, other.shape):
+            raise BadInput(
+                f"'{first.source}' has the input {ours}, and '{second.source}' the input {other}: no sample fits both.",
+                "Give two networks of the same inputs.",
+            )
     return found
+
+
+def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bool:
+    """Returns true if no array has both shapes; None is a size that may be any."""
+    pairs = zip(first, second, strict=False)
+    return len(first) != len(second) or any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
 def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> dict[str, str]:

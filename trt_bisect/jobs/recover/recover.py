@@ -12,7 +12,7 @@ from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.jobs.accuracy import asked_accuracy
+from trt_bisect.jobs.accuracy import asked_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.search import Costs, make_space
@@ -67,6 +67,7 @@ def recover(
 def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recovery:
     """Does what ``recover`` does."""
     _check(options)
+    refuse_accuracy(options)
     most = None if options.budget is None else _share(options.budget, "budget")
     output = content_of(options.output)
     folder = None if output is None else Path(output)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
-from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy
+from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
@@ -77,6 +77,7 @@ def run_with(
         options.share,
         low=options.low_precision.precision,
     )
+    refuse_accuracy(options)
     output = content_of(options.output)
     folder = None if output is None else Path(output)
     board = open_board(options.tensorboard, options.tensorboard_channels)
