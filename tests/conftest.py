@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trt_bisect import Ranges
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many processes are started: each would compile the package anew
 os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # before NumPy is imported
 
 import numpy as np
@@ -27,6 +28,7 @@ from trt_bisect.model import session
 from trt_bisect.support import machine
 
 session.session_threads = lambda: machine.session_threads() or 1  # threads that spin beside other tests cost minutes
+sys.dont_write_bytecode = False
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with Ctrl-C ignored
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
