@@ -261,3 +261,12 @@ def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(tmp_path):
     assert half.similarity < 0.99999
     assert f"{100 * half.similarity:.2f}"[:4] in found.summary.partition("TOO EXPENSIVE")[2]
     assert trt_bisect.Report.from_json(found.to_json()).answer == found.answer
+
+
+def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(tmp_path):
+    planted = MISLEADING["absorbed_drop"]()
+    names = every_plan(planted, tmp_path).names
+    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, high=list(names[:-1]), **HOW)
+    assert found.answer.cost > 0.5
+    assert found.answer.half_gain is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
@@ -43,14 +43,15 @@ def half_gain(
         experiment: with the ranges of the recipe.
 
     Returns:
-        None if the recipe itself keeps half of the gain, or if an engine would have to be built for each plan.
+        None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
+        fixed, or if an engine would have to be built for each plan.
     """
     if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
         return None
     rankings = [{unit: loss for unit, loss in taken_back.items() if loss is not None}]
     if alone is not None:
         rankings += [dict(enumerate(alone.gains)), dict(enumerate(alone.losses))]
-    sets = list(dict.fromkeys(_payable(space, ranking) for ranking in rankings))
+    sets = list(dict.fromkeys(kept for ranking in rankings if (kept := _payable(space, ranking))))
     losses = plans.to_the_end([space.plan(kept) for kept in sets], experiment.ranges, plans.judged)
     measured = [(loss, kept) for loss, kept in zip(losses, sets, strict=True) if loss is not None]
     if not measured:
@@ -62,11 +63,7 @@ def half_gain(
 def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
     """The units with the largest figures for their cost, as many as half of the gain pays for."""
     kept: Kept = frozenset()
-    for unit in _largest_first(ranking, space):
+    for unit in sorted(ranking, key=lambda unit: (-ranking[unit] / space.costs[unit], unit)):
         if space.cost(kept | {unit}) <= TOO_DEAR:
             kept |= {unit}
     return kept
-
-
-def _largest_first(ranking: Mapping[int, float], space: Space) -> Iterable[int]:
-    return sorted(ranking, key=lambda unit: (-ranking[unit] / space.costs[unit], unit))

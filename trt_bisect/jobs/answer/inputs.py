@@ -47,9 +47,10 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
     """
     with Spill(preparation.options.memory_bytes // 2) as spill:
         feeds, labels = _distinct(experiment, spill)
-        preparation.progress.stage("FP32 on all inputs", len(feeds))
-        known = experiment.references
-        references = [*known, *_references(preparation, experiment, feeds[len(known) :], spill)]
+        known, others = experiment.references, feeds[len(experiment.references) :]
+        if others:
+            preparation.progress.stage("FP32 on all inputs", len(others))
+        references = [*known, *_references(preparation, experiment, others, spill)]
         given = GivenInputs(feeds, references, labels)
         counting = _counting(experiment, given)
         give_back_arena()

@@ -34,13 +34,13 @@ def with_more_high(
         The larger set and its check; it misses too if a larger one would cost more than ``dearest``.
     """
     others = sorted(space.all - found.kept, key=lambda unit: (space.costs[unit], unit))
-    kept, count = found.kept, 0
+    count = 1
     while True:
+        kept = found.kept.union(others[:count])
         checked = target.check(experiment, space.plan(kept))
         if checked.meets(target.budget) or kept == space.all or space.cost(kept) > dearest:
             return replace(found, kept=kept, equals=()), checked
-        count = max(1, 2 * count)
-        kept = found.kept.union(others[:count])
+        count *= 2
 
 
 def minimal(
