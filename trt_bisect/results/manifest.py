@@ -31,6 +31,7 @@ class RunManifest:
         every_boundary: true if the driver measures every boundary, false if only those that the verdict needs.
         measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
         started: the time of its start, in seconds since the epoch.
+        accept: a pass that is doubted counts as a pass.
     """
 
     blank: Report
@@ -38,6 +39,7 @@ class RunManifest:
     every_boundary: bool
     measured_in: str
     started: float
+    accept: bool = False
 
     @property
     def question(self) -> Question:
@@ -59,6 +61,7 @@ class RunManifest:
         return {
             "schema": _SCHEMA,
             "started": self.started,
+            "accept": self.accept,
             "every_boundary": self.every_boundary,
             "mark": TrialKey("", self.measured_in).text,
             "metric": self.rule.metric.facts(),
@@ -79,7 +82,8 @@ class RunManifest:
         metric = metric_of_facts(record["metric"])
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
         measured_in = TrialKey.from_text(record["mark"]).measured_in
-        return checked(cls(blank, rule, record["every_boundary"], measured_in, record["started"]))
+        accept = record.get("accept", False)
+        return checked(cls(blank, rule, record["every_boundary"], measured_in, record["started"], accept))
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput if it cannot be written."""

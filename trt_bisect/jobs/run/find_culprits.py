@@ -135,6 +135,7 @@ def _asked(preparation: Preparation, experiment: Experiment, command: str) -> Ru
         _every_boundary(experiment.strategy, preparation.options.curve),
         measured_in,
         preparation.started,
+        preparation.options.accept,
     )
 
 
