@@ -3,8 +3,8 @@
 The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` holds by layer, or by a pattern (see
 ``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``;
 ``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
-``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the layers
-in INT8 have their activations in 16 bits; ``model`` is a remark.
+``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the
+layers in INT8 have their activations in 16 bits; ``model`` is a remark.
 """
 
 from __future__ import annotations
