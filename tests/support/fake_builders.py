@@ -16,9 +16,14 @@ from trt_bisect.builder.tensorrt_module import LISTENERS, Message
 from trt_bisect.builder.timing import latency_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 
+LAST_WORDS = "the last thing it printed"
+A_WARNING = "a warning of the build"
+OLD_DRIVER = "The driver is too old."
+NO_IMPLEMENTATION = "no implementation for node fc"
+
 
 def segfault():
-    print("the last thing it printed", file=sys.stderr, flush=True)
+    print(LAST_WORDS, file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -59,7 +64,7 @@ def leave():
 
 
 def refuse():
-    raise TrialFailed("build failed", "no implementation for node fc")
+    raise TrialFailed("build failed", NO_IMPLEMENTATION)
 
 
 def bad_input():
@@ -76,7 +81,7 @@ class FakeEngine:
 
     faults: dict
     ran: dict = field(default_factory=dict)
-    messages: tuple = ("a warning of the build",)
+    messages: tuple = (A_WARNING,)
 
     def infer(self, feeds):
         self.faults.get("infer", lambda: None)()
@@ -162,7 +167,7 @@ class NodeBuilder(FakeBuilder):
 
 
 def unavailable():
-    raise EngineUnavailable("The driver is too old.")
+    raise EngineUnavailable(OLD_DRIVER)
 
 
 def kill_the_ray_worker():

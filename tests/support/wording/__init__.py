@@ -1,6 +1,15 @@
-"""Sentences of results and their presentation that tests expect."""
+"""The sentences that tests expect: those of several subjects here, the others in a module for each subject."""
 
 from __future__ import annotations
+
+from tests.support.wording import clusters, commands, engines, history, inputs, networks, regression, worst
+
+__all__ = ["clusters", "commands", "engines", "history", "inputs", "networks", "regression", "worst"]
+
+OUT_OF_MEMORY = "out of memory"
+"""The outcome of a trial in journals and reports, and the words of CUDA's and Python's messages."""
+DOES_NOT_FIT = "does not fit"
+NO_CLUSTER = "There is no cluster"
 
 NO_LAYER_TO_BLAME = "no layer is to blame"
 NO_SINGLE_LAYER_TO_BLAME = "no single layer is to blame"
@@ -15,6 +24,7 @@ NOT_OBEYED = "no longer runs in the requested precision"
 WAS_ASKED_FOR = "was asked for"
 ANOTHER_RUN = "Another run is writing"
 CANNOT_BE_READ = "cannot be read"
+CANNOT_BE_USED = "cannot be used"
 CANNOT_BE_WRITTEN = "cannot be written"
 DID_NOT_OBEY = "did not obey"
 DOES_NOT_EXIST = "does not exist"

@@ -1,0 +1,31 @@
+"""Sentences of the engines and their builders."""
+
+from __future__ import annotations
+
+NOT_INSTALLED = "is not installed"
+NO_GPU = "there is none"
+MEMORY_RAN_OUT = "memory runs out"
+DOES_NOT_START = "does not start: "
+STARTS_NOWHERE = "starts in no worker process"
+CANNOT_BE_LOADED = "cannot be loaded"
+NO_MEMORY_TO_RUN_IN = "cannot be given memory"
+NOT_IN_NUMPY = "which NumPy does not have"
+SHAPE_REFUSED = "does not take the shape"
+SHAPES_MISSING = "lacks the shapes of"
+DEPENDS_ON_THE_DATA = "depends on the data"
+DID_NOT_RUN = "did not run"
+NO_REASON = "gave no reason"
+SCALES_REFUSED = "Scale coefficients must all be positive"
+"""TensorRT's own message."""
+NO_PLUGIN = "Plugin not found"
+"""TensorRT's own message."""
+
+
+def no_typing(version: str, typing: str) -> str:
+    """Returns the clause on a typing that a version of an engine does not have."""
+    return f"{version} has no {typing} typing"
+
+
+def ended_by(signal: str) -> str:
+    """Returns the clause on a worker process that a signal ended."""
+    return f"by signal {signal}"
