@@ -184,7 +184,7 @@ def test_a_threshold_that_fp32_itself_misses_on_one_input_is_refused(planted):
     def common(reference, output):
         return float(np.sum((np.abs(reference) > 0.5) & (np.abs(output) > 0.5)))
 
-    with pytest.raises(trt_bisect.BadInput, match=f"equal outputs give {min(loud)}"):
+    with pytest.raises(trt_bisect.BadInput, match=wording.answers.equal_outputs_give(min(loud))):
         trt_bisect.run(path, data, data, metric=common, threshold=max(loud), engine="onnxruntime", explain="none")
 
 

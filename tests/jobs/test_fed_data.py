@@ -54,7 +54,7 @@ def test_the_report_says_what_was_fed(network, random):
 def test_pixels_of_0_to_255_are_told_first_and_do_not_pass(network, random):
     pixels = random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32)
     report = run(network, pixels, threshold=0.5)
-    assert report.summary.splitlines()[0].startswith("DATA: 'x' is fed pixels of 0 to 255")
+    assert report.summary.splitlines()[0].startswith(f"DATA: 'x' {wording.inputs.FED_PIXELS}")
     assert report.summary.splitlines()[1].startswith("PASSES")
     assert report.exit_code == 1
     assert run(network, pixels, threshold=0.5, accept=True).exit_code == 0
@@ -105,7 +105,7 @@ def test_ranges_that_still_grow(network, random):
 
     assert told(steady, 40) == []
     [sentence] = told(growing, 40)
-    assert "too few samples (40)" in sentence
+    assert f"{wording.TOO_FEW_SAMPLES} (40)" in sentence
     assert told(growing, None) == []
     assert "too few" in told(steady[:2], 2)[0]
 

@@ -85,7 +85,7 @@ def test_every_command_ends_as_by_ctrl_c(begin, command, stop, lenet, tmp_path):
         assert len(json.loads((tmp_path / "out/worst.json").read_text())["values"]) == 8
     else:
         anew = command == "compare"
-        assert err.splitlines()[-1].endswith("begins anew." if anew else "goes on from what was measured.")
+        assert err.splitlines()[-1].endswith(f"{wording.commands.BEGINS_ANEW if anew else wording.commands.GOES_ON}.")
 
 
 def journaled(folder):

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from tests.support.wording import clusters, commands, engines, history, inputs, networks, regression, worst
+from tests.support.wording import (
+    advice,
+    answers,
+    checks,
+    clusters,
+    commands,
+    engines,
+    history,
+    inputs,
+    networks,
+    presentation,
+    regression,
+    suites,
+    worst,
+)
 
-__all__ = ["clusters", "commands", "engines", "history", "inputs", "networks", "regression", "worst"]
+__all__ = [
+    "advice",
+    "answers",
+    "checks",
+    "clusters",
+    "commands",
+    "engines",
+    "history",
+    "inputs",
+    "networks",
+    "presentation",
+    "regression",
+    "suites",
+    "worst",
+]
 
 OUT_OF_MEMORY = "out of memory"
 """The outcome of a trial in journals and reports, and the words of CUDA's and Python's messages."""
 DOES_NOT_FIT = "does not fit"
+MISSES_THE_TARGET = "misses the target"
 NO_CLUSTER = "There is no cluster"
 
 NO_LAYER_TO_BLAME = "no layer is to blame"
@@ -58,9 +87,9 @@ def more_layers(count: int) -> str:
     return f"{count} more layers changed in the same way (regression.json has all)"
 
 
-def no_longer_culprit(name: str) -> str:
-    """Returns the beginning of the sentence on a layer that is no longer a culprit."""
-    return f"no longer a culprit: '{name}'"
+def no_longer_culprit(name: str, now: str, before: str) -> str:
+    """Returns the sentence on a layer that is no longer a culprit, with its drops."""
+    return f"no longer a culprit: '{name}', costs {now}, was {before}"
 
 
 def not_obeyed(culprit: str, ran: str) -> str:

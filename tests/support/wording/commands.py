@@ -14,6 +14,42 @@ WRITE_TOML = "Write TOML: "
 RELATIVE_TO_THE_FILE = "Paths are relative to the folder of this file."
 LEAVE_ONE_OUT = "Leave one of them out."
 
+NOTHING_TO_MEASURE_WITH = "nothing to measure it with"
+LABELS_ALONE = "labels and no data set"
+NO_DATA_SET = "no data set"
+NO_SUCH_LAYER = "no such layer"
+ONLY_CONSTANTS = "only what is constant"
+CANNOT_BE_LOADED = "cannot be loaded"
+NOWHERE_TO_SAVE = "no folder to save tensors in"
+NO_TENSORS_TO_WRITE = "no tensors to write"
+NONE_OF_THE_OUTPUTS = "none of the network's outputs"
+OTHER_DATA_TOO = "other data is judged too"
+TWO_REFERENCES = "cannot both be the reference"
+NO_DATA_GIVEN = "no data was given"
+HAS_THE_INPUT = "has the input"
+NO_OUTPUT_OF = "No output of"
+FUNCTION_FAILS = "The accuracy function fails: "
+NO_RUN_FOLDER = "is no run folder"
+EXPLAINED_FIRST = "Remedies are tried for what is explained"
+IN_MEBIBYTES = "it is in MiB now: give"
+UNEXPECTED_KEYWORD = "got an unexpected keyword argument"
+"""Python's own words."""
+
+
+def cannot_be(option: str, value: str) -> str:
+    """Returns the problem of an option's value that is out of its bounds."""
+    return f"{option} cannot be {value}"
+
+
+def saved(inputs: int, of: int) -> str:
+    """Returns the clause that counts the inputs whose tensors fit into the given space."""
+    return f"tensors of {inputs} of {of} inputs were saved"
+
+
+def no_row(layer: str) -> str:
+    """Returns the clause on a layer that a file of costs lacks."""
+    return f"has no row for layer '{layer}'"
+
 
 def no_key(name: str) -> str:
     """Returns the clause on a key that a file cannot have."""

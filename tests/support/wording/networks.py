@@ -9,6 +9,9 @@ NOTHING_CAN_BE_JUDGED = "nothing can be judged"
 GIVES_ANOTHER_OUTPUT = "as prepared for measuring gives another output"
 COULD_NOT_BE_EXPLAINED = "could not be explained"
 IN_ANOTHER_LAYER = "not the one that was measured"
+NONE_IN_INT8 = "none is in INT8"
+IN_BOTH = "is in both"
+ACTIVATION_AND_WEIGHT = "both of activation and weight"
 ON_THE_GPU = "ran on the GPU"
 
 
