@@ -1,4 +1,4 @@
-"""What a second worker brings, and what a task costs: the same plans on Ray clusters of one and of two workers.
+"""Times the same plans on Ray clusters of one and of two workers: the gain of the second worker, the cost of a task.
 
     python -m benchmarks.cluster --repeat 5
 

@@ -1,4 +1,4 @@
-"""What a run takes at most, against what ``--memory`` promises.
+"""Compares the peak memory of runs with the limit that ``--memory`` promises.
 
     python -m benchmarks.memory --memory 128 512
     python -m benchmarks.memory network.onnx data.npz ... --memory 512

@@ -198,7 +198,7 @@ def _gelu(sketch: Sketch, x: str, name: str) -> str:
 
 
 def chain(layers: int, width: int = 64, size: int = 14) -> onnx.ModelProto:
-    """That many equal convolutions with a sum around every third, for how cost grows with N."""
+    """Returns a network of ``layers`` equal convolutions, a sum around every third, to time the cost by layer count."""
     sketch = Sketch(layers)
     x = sketch.conv("x", "conv0", width, width, 3)
     count, since = 1, x

@@ -1,4 +1,4 @@
-"""How quick the page is for a network of 2,000 layers, in this machine's Chromium.
+"""Times the page of a network with 2,000 layers in this machine's Chromium.
 
     python -m benchmarks.page
     python -m benchmarks.page --layers 400 --repeat 3

@@ -1,4 +1,4 @@
-"""What ten viewers cost a running sweep: the same sweep alone and watched, by turns, on this machine.
+"""Measures the cost of ten viewers for a running sweep: the same sweep alone and watched, by turns, on this machine.
 
     python -m benchmarks.view --repeat 7
 
@@ -138,7 +138,7 @@ def _serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def _processor_seconds(pid: int) -> float:
-    """What a process has used so far: fields 14 and 15 of ``/proc/<pid>/stat`` in proc(5)."""
+    """Returns the processor time of a process in seconds: fields 14 and 15 of ``/proc/<pid>/stat`` in proc(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

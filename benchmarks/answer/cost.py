@@ -41,7 +41,7 @@ COMMAND = (sys.executable, "-c", "import sys; from trt_bisect.cli import main; s
 
 @dataclass(frozen=True)
 class Job:
-    """What is run: the network and the options after it."""
+    """A run to be timed: the network and the options after it."""
 
     name: str
     arguments: tuple[str, ...]

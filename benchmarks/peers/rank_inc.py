@@ -26,7 +26,7 @@ class Ranked(Exception):
 
 
 class Loader:
-    """What Neural Compressor takes for a data loader."""
+    """A data loader as Neural Compressor expects it."""
 
     batch_size = 1
 

@@ -28,7 +28,7 @@ INSTALL_TIMEOUT = 1800.0
 
 
 class Skipped(Exception):
-    """Why a peer gives no figures, in one sentence."""
+    """Raised where a peer gives no figures; its message is the reason in one sentence."""
 
 
 def run_peer(

@@ -69,7 +69,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 
 def can_mount() -> bool:
-    """Whether a tmpfs can be mounted here."""
+    """Returns True if a tmpfs can be mounted here."""
     with tempfile.TemporaryDirectory() as place:
         if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False).returncode:
             return False

@@ -69,7 +69,7 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
 
     def poll(self, *, wait: bool = False) -> Ended | None:
-        """What became of it, None where it goes on."""
+        """Returns the result of the process; None if it still runs."""
         pid, status, used = os.wait4(self.pid, 0 if wait else os.WNOHANG)
         if not pid:
             return None
@@ -78,7 +78,7 @@ class Process:
         return Ended(os.waitstatus_to_exitcode(status), out, err, seconds, used.ru_maxrss >> 10, self._why)
 
     def ended(self) -> Ended:
-        """What became of it, when it has ended."""
+        """Waits for the end of the process and returns its result."""
         found = self.poll(wait=True)
         assert found is not None
         return found

@@ -119,7 +119,7 @@ def _look(runs: Path) -> None:
 
 
 def fault_of(ended: Ended) -> str:
-    """What is not allowed in what came of a case; empty where all is."""
+    """Returns the first thing in the result of a case that is not allowed; empty if there is none."""
     said = ended.out + ended.err
     if ended.why == "time":
         return f"it took more than {SECONDS:g} s"

@@ -1,4 +1,4 @@
-"""What a number stands for: files that are spoiled, and the command that reads them. The same at each call."""
+"""Makes the cases of the fuzzer: a number always gives the same spoiled files and the command that reads them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _odd_array(random: Random) -> bytes:
 
 
 class _Touch:
-    """What nobody may unpickle."""
+    """An object that runs a command if it is unpickled: no pickle may be loaded."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("echo 'Traceback: a pickle was loaded' >&2",)

@@ -94,7 +94,7 @@ def undisturbed(subject: TrialSpec, folder: Path) -> Undisturbed:
 
 @dataclass(frozen=True)
 class Killed:
-    """What came of a run that was killed and resumed."""
+    """The result of a run that was killed and resumed."""
 
     counts: Counter[str]
     stages: Counter[str]
@@ -158,7 +158,7 @@ def _killed(arguments: list[str], place: Path, kind: str, whole: Undisturbed, ra
 
 
 def _stage(ended: Ended) -> str:
-    """What the run had said last that it does."""
+    """Returns the last stage that the run named."""
     titles = [line for line in ended.err.splitlines() if line and not line.startswith(("Engine:", "Going on"))]
     return titles[-1].split(" of ")[0] if titles else "start"
 

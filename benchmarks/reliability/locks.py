@@ -107,7 +107,7 @@ def seen_through(whole: Undisturbed, share: float, place: Path) -> list[str]:
 
 
 def _told(folder: Path) -> list[tuple[str, str]]:
-    """What ``view`` says of the run, for its own progress and for those that look alive."""
+    """Returns the run's status in ``view`` for the progress file as it was left, and for some that look alive."""
     path = folder / PROGRESS
     if not path.exists():
         return []

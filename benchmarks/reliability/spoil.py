@@ -172,7 +172,7 @@ def _spoil_value(root: Any, random: Random) -> None:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Where a value stands: what holds it, and its key or its index there."""
+    """The place of a value: its container, and its key or index there."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:

@@ -63,7 +63,7 @@ def save_digits(folder: Path, count: int = 40) -> Path:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """What must be equal of two runs: all that they found, and not what it took."""
+    """Returns the parts of a run's results that must be equal to another run's: all but times and counts."""
     found: dict[str, Any] = {}
     for name in ("report.json", "recovery.json"):
         if (folder / name).exists():

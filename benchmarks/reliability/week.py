@@ -168,7 +168,7 @@ def _name(night: NightlyRun) -> str:
 
 
 def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, int, list[str]]:
-    """How many reports and trials there are, and what is wrong with them."""
+    """Returns the number of reports, the number of trials, and the faults in them."""
     faults = []
     with History(file) as kept:
         reports, trials = kept.past(), kept.past_trials()

@@ -1,4 +1,4 @@
-"""What counts as a change between nights, on invented figures."""
+"""Changes between nights, on invented figures."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_one_logit_a_row_goes_through_a_sigmoid(random):
 
 
 def test_probabilities_of_their_own_are_each_a_yes_or_no(random):
-    """What sigmoids give for several labels: rows that do not sum to 1."""
+    """Returns sigmoids for several labels: rows that do not sum to 1."""
     p, q = random.uniform(0.1, 0.9, (2, 1, 20))
     assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
 

@@ -1,4 +1,4 @@
-"""Which engine and which typing a run takes, and why another cannot be used."""
+"""The choice of the engine and of the typing, and the reasons why another cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an engine is run: against stand-ins for PyCUDA and TensorRT whose device memory is host memory."""
+"""Running an engine, against stand-ins for PyCUDA and TensorRT with host memory for device memory."""
 
 from __future__ import annotations
 

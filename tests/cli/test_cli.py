@@ -20,7 +20,7 @@ from trt_bisect.results.run_report import Report
 
 
 def without_times(report):
-    """What must be equal of two reports of the same run: all but what it took, and where it was to be written."""
+    """Returns the parts that two reports of the same run must share: all but times, counts and the folder."""
     apart = ("seconds", "builds", "peak_bytes", "command", "next_command", "started")
     return {name: value for name, value in report.items() if name not in apart}
 

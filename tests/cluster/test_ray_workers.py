@@ -291,7 +291,7 @@ def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_n
 
 
 def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
-    """What a task's processors rest on: ONNX Runtime splits rows and columns among threads, never a sum."""
+    """ONNX Runtime splits rows and columns among threads, never a sum: so a task may have several processors."""
     network = load_network(ocr / "network.onnx")
     data = trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs)
     ranges = trt_bisect.calibrate(network, data.first(2))

@@ -52,7 +52,7 @@ def suite(tmp_path):
 
 
 def told(regression):
-    """What a night says, but for times and places."""
+    """Returns the record of a night without times and places."""
     return [
         (result.name, result.status, result.figures, result.message.split("'")[0]) for result in regression.networks
     ]

@@ -1,4 +1,4 @@
-"""What the plans are worth in time, on a builder that emulates but claims to be measured, with times of its own."""
+"""Latencies of the plans, with a builder that emulates but claims to be measured, with times of its own."""
 
 from __future__ import annotations
 

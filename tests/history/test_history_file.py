@@ -156,7 +156,7 @@ def test_on_a_network_it_does_without_wal_says_so_once_and_works(finished, tmp_p
 
 
 def whole_runs(file: Path, trials: int) -> int:
-    """How many runs a history holds, each with its report, its trials and its six layers."""
+    """Returns the number of whole runs in a history: each with its report, its trials and its six layers."""
     with closing(sqlite3.connect(file)) as base:
         assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert base.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -216,7 +216,7 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
 
 
 def test_a_plain_copy_while_a_recorder_has_the_file_open(finished, tmp_path):
-    """What was just recorded stands in ``-wal``: with it a copy has all, without it what was there before."""
+    """The newest records stand in ``-wal``: a copy with it has all, a copy without it has the older ones."""
     trials = len(trials_in(finished))
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "a", at("2026-11-01")))

@@ -11,7 +11,7 @@ from tests.support.flawed_pairs import pairs
 
 
 def dead_channel_with_loud_weights():
-    """What conv3 reads as channel 2 is always zero, and its weights for it are 300 times the others."""
+    """Channel 2 of conv3's input is always zero, and conv3's weights for it are 300 times the others."""
 
     def silent(values):
         values[2] = 0

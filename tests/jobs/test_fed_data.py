@@ -1,4 +1,4 @@
-"""What a network was fed stands in the report; data that cannot be right are told first, above the verdict."""
+"""The report tells the data that the network was fed; data that cannot be right are told first, above the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is quantized, and how finely: one scale a weight, chosen operators, and activations in 16 bits (emulated)."""
+"""The granularity of quantization: one scale a weight, chosen operators, activations in 16 bits (emulated)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def begin(forks, tmp_path):
 
 
 def ended(process, stop, to=os.kill):
-    """What a stopped command says last."""
+    """Ends a command with a signal and returns its output and its messages."""
     to(process.pid, stop)
     out, err = process.communicate()
     assert process.returncode == 130, err

@@ -42,7 +42,7 @@ def cosine(one, other):
 
 
 def parsed_by_tensorrt(path):
-    """Whether TensorRT's own parser takes a file, strongly typed; it needs no GPU for that."""
+    """Returns True if TensorRT's own parser takes a file, strongly typed; it needs no GPU for that."""
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.INTERNAL_ERROR)
     network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))

@@ -1,4 +1,4 @@
-"""What was met in published networks, each in its smallest form."""
+"""Peculiarities of published networks, each in its smallest form."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def figures(forks, tmp_path):
-    """What ``python -m benchmarks.reliability`` measures; no promise is broken."""
+    """Returns a function that runs ``python -m benchmarks.reliability`` and gives its figures; no promise is broken."""
 
     def call(*arguments):
         path = tmp_path / "figures.json"

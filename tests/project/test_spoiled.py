@@ -1,4 +1,4 @@
-"""What the fuzzer and the broken runs of ``benchmarks.reliability`` found, each in its smallest form."""
+"""Faults that the fuzzer and the broken runs of ``benchmarks.reliability`` found, each in its smallest form."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def no_inputs(model):
 
 
 def odd_normalization(model):
-    """As many channels as the convolution before it has not."""
+    """Its number of channels is not that of the convolution before it."""
     names = ["gamma", "beta", "mean", "variance"]
     model.graph.initializer.extend(numpy_helper.from_array(np.ones(5, np.float32), name) for name in names)
     out = model.graph.node[0].output[0]

@@ -1,4 +1,4 @@
-"""What ``recover`` found on the page: beside a run, without one, in ``view`` and in a notebook."""
+"""The results of ``recover`` on the page: beside a run, without one, in ``view`` and in a notebook."""
 
 from __future__ import annotations
 

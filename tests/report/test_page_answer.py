@@ -35,7 +35,7 @@ def test_the_recipe_is_copied(browser, strange_run):
 
 
 def test_the_recipe_is_copied_where_there_is_no_clipboard(browser, strange_run):
-    """As over plain HTTP: only the old way is left, which needs the text selected."""
+    """Plain HTTP has no clipboard: only the old way is left, which needs the text selected."""
     watched = open_page(browser, strange_run / "report.html")
     page = watched.page
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")

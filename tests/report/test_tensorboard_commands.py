@@ -1,4 +1,4 @@
-"""What ``compare``, ``profile``, ``recover`` and runs in trouble write for TensorBoard."""
+"""The logs of ``compare``, ``profile``, ``recover`` and runs in trouble for TensorBoard."""
 
 from __future__ import annotations
 

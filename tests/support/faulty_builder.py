@@ -25,7 +25,7 @@ def hang() -> None:
 
 
 def run_out_of_memory() -> None:
-    """What an allocation raises that the machine refuses."""
+    """Raises the error of an allocation that the machine refuses."""
     raise MemoryError("on purpose")
 
 

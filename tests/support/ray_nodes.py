@@ -92,7 +92,7 @@ class Nodes:
         return node
 
     def kill(self, node):
-        """As if its plug were pulled: ``kill -9`` of its raylet and all that it started."""
+        """Ends a node at once, as a power failure does: ``kill -9`` of its raylet and all that it started."""
         raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
         family = [raylet, *raylet.children(recursive=True)]
         self.cluster.remove_node(node, allow_graceful=False)

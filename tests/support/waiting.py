@@ -17,7 +17,7 @@ def wait_until(condition, seconds=LIMIT):
 
 
 def is_running(pid):
-    """Whether a process does anything yet. One that is dead stays a zombie until its parent has asked for its end.
+    """Returns True if a process runs. A dead one stays a zombie until its parent has asked for its end.
 
     Source: the third field of ``/proc/PID/stat``, proc(5).
     """

@@ -8,7 +8,7 @@ from trt_bisect.runs.journal import JOURNAL
 
 
 def without_times(report):
-    """What does not depend on when, and how many plans were measured ahead."""
+    """Returns a report's record without times and without the counts of plans that were measured ahead."""
     record = report.to_json()
     for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command", "next_command"):
         del record[counted]

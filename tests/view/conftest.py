@@ -28,7 +28,7 @@ def _always_looks(monkeypatch):
 
 @pytest.fixture(scope="session")
 def address_of():
-    """Where a folder is served; a server is kept to the end."""
+    """Returns a function that serves a folder and gives its address; the servers run until the end."""
     with contextlib.ExitStack() as servers:
         known: dict[Path, str] = {}
 

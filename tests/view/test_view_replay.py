@@ -1,4 +1,4 @@
-"""What a journal says of a search that is not at its end, against the journal itself and the report at the end."""
+"""A search that goes on, read from its journal, against the journal itself and the report at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check records: expectations and figures, on disk as soon as they are known."""
+"""Records a check's expectations and figures on disk as soon as they are known."""
 
 from __future__ import annotations
 
