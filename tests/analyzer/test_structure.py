@@ -152,7 +152,7 @@ REFUSED_BY_THE_PARSER += ["plugin needed"]
 
 @pytest.fixture(scope="module")
 def parses():
-    """Returns a function: does TensorRT-RTX's parser take a network? Its ``knows``: does it know an operator? No GPU."""
+    """Returns a function: does TensorRT-RTX's parser take a network? ``knows``: does it know an operator? No GPU."""
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.INTERNAL_ERROR)
     builder = trt.Builder(logger)
