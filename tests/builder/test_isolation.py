@@ -272,7 +272,7 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
     builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes)
     if builder.versions["device"] != "no GPU":
         pytest.skip("there is a GPU")
-    with builder.reference() as engine, pytest.raises(EngineUnavailable, match=wording.NO_GPU_ANSWERS):
+    with builder.reference() as engine, pytest.raises(EngineUnavailable, match=wording.engines.NO_GPU_ANSWERS):
         engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
 
 

@@ -226,7 +226,7 @@ def test_without_a_gpu_an_inference_says_so(builder):
         pytest.skip("there is a GPU")
     with (
         builder.build(prefix(len(LAYERS), 0)) as engine,
-        pytest.raises(EngineUnavailable, match=wording.NO_GPU_ANSWERS),
+        pytest.raises(EngineUnavailable, match=wording.engines.NO_GPU_ANSWERS),
     ):
         engine.infer({"x": np.zeros((1, 3, 8, 8), np.float32)})
 

@@ -357,7 +357,7 @@ def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(forks, lenet, tmp_path):
     out, err = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert wording.SEARCH_WAS_STOPPED in out
+    assert wording.commands.SEARCH_WAS_STOPPED in out
     record = json.loads((tmp_path / "w/worst.json").read_text())
     assert record["stopped"]
     assert len(record["values"]) > 10

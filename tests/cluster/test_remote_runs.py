@@ -115,7 +115,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
     wait_until((folder / PROGRESS).exists)
-    with pytest.raises(BadInput, match=wording.ANOTHER_RUN):
+    with pytest.raises(BadInput, match=wording.commands.ANOTHER_RUN):
         trt_bisect.run(**asked, output=folder)
     before = journaled(folder)
     ray_nodes.kill_that_of(int(next(meeting.iterdir()).name))

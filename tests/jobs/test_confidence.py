@@ -35,7 +35,7 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     assert "Fewer than" not in text
     assert wording.answers.NO_ENGINE_HAS_CONFIRMED in text
     assert "onnxruntime 1.2.3" in text
-    assert wording.FEWER_THAN_20_INPUTS in said(given=19)
+    assert wording.answers.FEWER_THAN_20_INPUTS in said(given=19)
     measured = said(arithmetic="measured", engine="tensorrt 10.3.0")
     assert wording.answers.measured_on("tensorrt 10.3.0") in measured
     assert "No engine" not in measured
@@ -53,7 +53,7 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
 )
 def test_the_margin_against_the_noise(losses, meets, could):
     text = said(losses=losses, meets=meets)
-    assert (wording.NOISE_COULD_REVERSE in text) is could
+    assert (wording.answers.NOISE_COULD_REVERSE in text) is could
     assert (f"{'holds' if meets else 'misses'} {wording.answers.BY_MORE_THAN_THE_NOISE}" in text) is not could
 
 
@@ -77,7 +77,7 @@ def test_culprits_whose_loss_taken_back_is_within_the_noise_are_named():
 def test_flips_are_counted_for_the_cosine_alone():
     """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
     assert wording.answers.NOISE_NOT_MEASURED in said("sqnr", 20.0, losses={"one": 10**-2.02})
-    assert wording.NOISE_COULD_REVERSE in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
+    assert wording.answers.NOISE_COULD_REVERSE in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
 def test_followers_that_miss_do_not_decide_and_are_told():
@@ -108,7 +108,7 @@ def test_a_real_run_says_what_it_rests_on(runs):
     assert "followers in INT8" in answer.settings
     text = " ".join(answer.confidence)
     assert wording.answers.inputs(6, "no unseen") in text
-    assert wording.FEWER_THAN_20_INPUTS in text
+    assert wording.answers.FEWER_THAN_20_INPUTS in text
     assert wording.answers.NO_ENGINE_HAS_CONFIRMED in text
     assert wording.answers.WEAK_TYPING_ROUNDS in text
     assert type(answer).from_json(json.loads(json.dumps(reports["high"].to_json()))["answer"]) == answer

@@ -105,7 +105,7 @@ def test_ranges_that_still_grow(network, random):
 
     assert told(steady, 40) == []
     [sentence] = told(growing, 40)
-    assert f"{wording.TOO_FEW_SAMPLES} (40)" in sentence
+    assert f"{wording.inputs.TOO_FEW_SAMPLES} (40)" in sentence
     assert told(growing, None) == []
     assert "too few" in told(steady[:2], 2)[0]
 
@@ -123,7 +123,7 @@ def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
     data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
     first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
     again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
-    assert [note for note in first.notes if wording.TOO_FEW_SAMPLES in note]
+    assert [note for note in first.notes if wording.inputs.TOO_FEW_SAMPLES in note]
     assert again.notes == first.notes
 
 

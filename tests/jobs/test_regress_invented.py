@@ -217,7 +217,7 @@ def test_what_accepts_a_night_is_the_command_that_it_prints(suite, report, tmp_p
 
 def test_a_second_one_at_once_is_refused(suite, report):
     def second(task, folder, progress):
-        with pytest.raises(BadInput, match=wording.ANOTHER_RUN):
+        with pytest.raises(BadInput, match=wording.commands.ANOTHER_RUN):
             regress(suite, runner=Invented(report))
         return report
 

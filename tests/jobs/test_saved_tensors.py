@@ -136,7 +136,7 @@ def test_saved_outputs_that_do_not_fit_are_refused(planted, tmp_path):
     model, samples = planted
     loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
     np.savez(tmp_path / "one.npz", y=np.zeros((1, 10), np.float32))
-    with pytest.raises(BadInput, match=wording.TOO_FEW_SAMPLES):
+    with pytest.raises(BadInput, match=wording.inputs.TOO_FEW_SAMPLES):
         trt_bisect.run(model, loader, loader, **OPTIONS, load_outputs=tmp_path / "one.npz")
     np.savez(tmp_path / "z.npz", z=np.zeros((1, 10), np.float32))
     with pytest.raises(BadInput, match=rf"{wording.commands.NONE_OF_THE_OUTPUTS} \('y'\).*'z'"):

@@ -81,7 +81,7 @@ def test_every_command_ends_as_by_ctrl_c(begin, command, stop, lenet, tmp_path):
     process = begin(command, lenet / "lenet.onnx", "--calibration", calibration, *data, "-o", tmp_path / "out")
     out, err = ended(process, stop)
     if command == "worst":
-        assert wording.SEARCH_WAS_STOPPED in out
+        assert wording.commands.SEARCH_WAS_STOPPED in out
         assert len(json.loads((tmp_path / "out/worst.json").read_text())["values"]) == 8
     else:
         anew = command == "compare"

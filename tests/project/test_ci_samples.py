@@ -141,7 +141,7 @@ def test_jenkins(checkout):
     make_worse(checkout)
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 1
     accepting = shell(measure, checkout, as_jenkins, UPDATE="true", **told)
-    assert wording.NEW_BASELINE in accepting.stdout
+    assert wording.regression.NEW_BASELINE in accepting.stdout
     (junit,) = re.findall(r"testResults: '([^']*)'", text)
     assert (checkout / junit).is_file()
     (archived,) = re.findall(r"artifacts: '([^']*)'", text)

@@ -66,7 +66,7 @@ def test_a_passed_night():
     assert suite.timestamp == "2026-03-01T01:30:00"
     assert [case.name for case in suite if any(isinstance(r, Skipped) for r in case.result)] == ["target"]
     said = etree.fromstring(junit_xml(night(result()))).findtext(".//system-out")
-    assert said.startswith(wording.NOTHING_DIFFERS)
+    assert said.startswith(wording.regression.NOTHING_DIFFERS)
 
 
 def test_failures_stand_in_their_cases_and_one_for_each_layer():
@@ -127,7 +127,7 @@ def test_sentences_put_failures_first_and_count_the_rest():
     assert sentences(result("net", *moved, *new, CULPRIT)) == [
         wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
         *(wording.regression.costs_more(f"l{k}", "50.0000%", "0.0000%") for k in range(5)),
-        wording.more_layers(3),
+        wording.regression.more_layers(3),
         "layers new: 'x' and 'y'",
     ]
 
@@ -145,9 +145,9 @@ def test_sentences_put_failures_first_and_count_the_rest():
         ),
         (
             Change("culprit", "better", "a", (0.02,), None),
-            wording.no_longer_culprit("a", "not measured", "2.0000%"),
+            wording.regression.no_longer_culprit("a", "not measured", "2.0000%"),
         ),
-        (Change("obeyed", "worse", "a", (True,), False), f"'a' {wording.NOT_OBEYED}"),
+        (Change("obeyed", "worse", "a", (True,), False), f"'a' {wording.regression.NOT_OBEYED}"),
         (Change("outcome", "worse", "a", ("measured",), "build failed"), "'a': build failed, was measured"),
         (
             Change("recipe", "worse", "recipe", (("a",), ()), ("a", "b")),

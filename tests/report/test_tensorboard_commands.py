@@ -127,7 +127,9 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
     assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
-    assert f"{wording.answers.measured_on('tensorrt')}; {wording.EMULATED_HISTOGRAMS}" in text(curve, "notes")
+    assert f"{wording.answers.measured_on('tensorrt')}; {wording.presentation.EMULATED_HISTOGRAMS}" in text(
+        curve, "notes"
+    )
 
 
 @pytest.mark.slow

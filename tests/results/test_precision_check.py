@@ -40,7 +40,7 @@ def test_a_culprit_is_not_convicted_in_silence():
     notes = obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad})
     assert notes == [
         wording.networks.not_obeyed_everywhere("conv2", "int8", "fp32", 2, 3),
-        wording.not_obeyed("conv2", "'conv2' in fp32"),
+        wording.engines.not_obeyed("conv2", "'conv2' in fp32"),
     ]
 
 
@@ -48,7 +48,7 @@ def test_few_layers_are_named():
     layers = [SimpleNamespace(name=f"conv{i}") for i in range(9)]
     network = SimpleNamespace(layers=layers, quantizable=tuple(range(9)))
     (note,) = obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {})
-    assert note.count(wording.WAS_ASKED_FOR) == 5
+    assert note.count(wording.engines.WAS_ASKED_FOR) == 5
     assert note.endswith(", and 4 more")
 
 

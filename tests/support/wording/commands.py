@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+ANOTHER_RUN = "Another run is writing"
+SEARCH_WAS_STOPPED = "the search was stopped"
+GOING_ON_WITH = "Going on with "
 GOES_ON = "goes on from what was measured"
 BEGINS_ANEW = "begins anew"
 REPEAT_THE_OPTION = "Repeat an option that takes several"

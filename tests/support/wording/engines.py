@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+WAS_ASKED_FOR = "was asked for"
+DID_NOT_OBEY = "did not obey"
+NO_GPU_ANSWERS = "No NVIDIA GPU answers"
 NOT_INSTALLED = "is not installed"
 NO_GPU = "there is none"
 MEMORY_RAN_OUT = "memory runs out"
@@ -29,3 +32,11 @@ def no_typing(version: str, typing: str) -> str:
 def ended_by(signal: str) -> str:
     """Returns the clause on a worker process that a signal ended."""
     return f"by signal {signal}"
+
+
+def not_obeyed(culprit: str, ran: str) -> str:
+    """Returns the note on a culprit whose trial did not run in the requested precisions."""
+    return (
+        f"the engine did not obey the trial that makes '{culprit}' a culprit: it ran {ran}; "
+        "'--force-int8' or strong typing is stricter"
+    )

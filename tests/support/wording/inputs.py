@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+TOO_FEW_SAMPLES = "too few samples"
+NO_USABLE_RANGE = "no usable range"
 SEVERAL_AT_A_TIME = "2 at a time"
 USED_FOR_CALIBRATION = "used for calibration"
 OF_THE_ARRAYS_GIVEN = "of the arrays given"

@@ -12,6 +12,7 @@ IN_ANOTHER_LAYER = "not the one that was measured"
 NONE_IN_INT8 = "none is in INT8"
 IN_BOTH = "is in both"
 ACTIVATION_AND_WEIGHT = "both of activation and weight"
+SCALE_OUT_OF_LINE = "scale out of line"
 ON_THE_GPU = "ran on the GPU"
 
 

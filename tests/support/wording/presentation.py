@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+EMULATED_HISTOGRAMS = "the histograms are of the emulation"
 NOTHING_HIGH = "nothing has to be left high"
 ONE_OTHER_SCALE = "With 1 other scale and all layers in INT8"
 ALL_IN_INT8 = "every layer in INT8"
@@ -37,6 +38,11 @@ def met_by(limit: str, layers: int) -> str:
     """Returns the verdict in the list of runs; ``limit`` is ``target`` or ``threshold``."""
     high = "1 layer high meets" if layers == 1 else f"{layers} layers high meet"
     return f"INT8 misses the {limit}; {high} it"
+
+
+def fused(layer: str, low: str, recipe: str) -> str:
+    """Returns the line on the times of a layer in the engines of full INT8 and of the recipe."""
+    return f"'{layer}' and what is fused with it: {low} in INT8, {recipe} in the recipe"
 
 
 def more_notes(count: int) -> str:

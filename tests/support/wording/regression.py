@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+NOT_OBEYED = "no longer runs in the requested precision"
+NOTHING_DIFFERS = "What differs from the baseline: nothing: model, ranges, data"
+NEW_BASELINE = "this run is the new baseline"
 JUDGED_INPUTS = "data (the judged inputs)"
 METRIC_FUNCTION = "the metric's function"
 NO_LONGER_MEETS = "no longer meets the threshold"
@@ -54,3 +57,13 @@ def costs_more(layer: str, now: str, before: str) -> str:
 def other_recipe(now: str, before: str) -> str:
     """Returns the beginning of the sentence on a recipe with other layers; both are texts such as ``'a' and 'b'``."""
     return f"the recipe leaves {now} high, was {before}"
+
+
+def more_layers(count: int) -> str:
+    """Returns the sentence on the layers of a nightly run that have no sentence of their own."""
+    return f"{count} more layers changed in the same way (regression.json has all)"
+
+
+def no_longer_culprit(name: str, now: str, before: str) -> str:
+    """Returns the sentence on a layer that is no longer a culprit, with its drops."""
+    return f"no longer a culprit: '{name}', costs {now}, was {before}"
