@@ -78,10 +78,7 @@ def sentences(source: str) -> list[str]:
         ("assert 'no layer is to blame' in said", 1),
         ("assert said.startswith(f'{n} layers are to blame')", 1),
         ("with raises(BadInput, match='no such layer'): pass", 1),
-        (
-            "@parametrize(('code', 'said'), [('no such layer', 'no such layer')])\ndef test(): assert said in run(code)",
-            1,
-        ),
+        ("@mark(('code', 'said'), [('no such layer', 'no such layer')])\ndef test(): assert said in run(code)", 1),
         ("assert figures['layers that are high'] == by_name('layers that are high')", 0),
         ("assert said == wording.NO_SUCH_LAYER", 0),
         ("assert outcome == 'build failed'", 0),
