@@ -57,7 +57,7 @@ def _in_a_process(*arguments: str) -> dict[str, float]:
 
 
 def measured() -> None:
-    """In a process of its own: ``engines NETWORK DATA`` or ``run NETWORK DATA MIB``; prints figures in MiB as JSON."""
+    """Measures ``engines NETWORK DATA`` or ``run NETWORK DATA MIB`` in a process of its own; prints MiB as JSON."""
     import trt_bisect
     from trt_bisect.model.shapes import facts_for
 

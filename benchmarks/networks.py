@@ -215,7 +215,7 @@ def chain(layers: int, width: int = 64, size: int = 14) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class Case:
-    """A network of the benchmark: how it is made, and between whom a culprit is planted; the second is to blame."""
+    """A network of the benchmark, and the two layers between which a culprit is planted; the second is to blame."""
 
     name: str
     make: Callable[[], onnx.ModelProto]

@@ -75,7 +75,7 @@ def deep_run(layers: int, folder: Path) -> Path:
 
 
 def measure(browser: Browser, page: Path) -> dict[str, float]:
-    """One opening: milliseconds by what they are of."""
+    """Opens the page once and returns the milliseconds of each step."""
     watched = open_page(browser, page)
     opened = watched.page
     times = dict(

@@ -144,7 +144,7 @@ def _processor_seconds(pid: int) -> float:
 
 
 def watch(address: str, count: int) -> None:
-    """Viewers until SIGTERM, spread over the two seconds between two questions; then what they did, as JSON."""
+    """Runs viewers until SIGTERM, spread over the two seconds between requests; then prints their counts as JSON."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     told: list[int] = []
@@ -160,7 +160,7 @@ def watch(address: str, count: int) -> None:
 
 
 def _view(address: str, late: float, stopped: threading.Event, told: list[int]) -> None:
-    """One viewer: the page as soon as it is there, then what is new, as the page asks for it."""
+    """Acts as one viewer: opens the page as soon as it is there, then asks for news as the page does."""
     place = urlsplit(address)
     assert place.hostname is not None
     connection = http.client.HTTPConnection(place.hostname, place.port)

@@ -22,7 +22,7 @@ METHOD = (
 
 
 class Ranked(Exception):
-    """The first ranking is known; what would follow is tuning."""
+    """Raised when the first ranking is known: it ends the run before the tuning."""
 
 
 class Loader:

@@ -32,7 +32,7 @@ _OWN_FAULT = "an error of trt-bisect itself"
 
 @dataclass(frozen=True)
 class Tried:
-    """A case and what came of it; ``fault`` is empty where that is allowed."""
+    """A case and its result; ``fault`` is empty if the result is allowed."""
 
     number: int
     case: Case

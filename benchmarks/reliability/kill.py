@@ -202,7 +202,7 @@ def _end_in_files(after: int) -> None:
 
 
 def _tear(after: int, concerns: Callable[[Path], bool]) -> None:
-    """From now on this process is killed when it has written ``after`` bytes into the files that this concerns."""
+    """Makes this process kill itself after it has written ``after`` bytes into the chosen files."""
     budget = [after]
 
     def left(size: int) -> int:

@@ -1,4 +1,4 @@
-"""The runs that are broken, and what must be equal of two of them."""
+"""The runs that are broken, and the parts of two runs that must be equal."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ def twice(lines: Iterable[bytes]) -> int:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """Hidden files: what a writer leaves that was stopped."""
+    """Returns the hidden files in a folder: a writer that was stopped leaves them."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))

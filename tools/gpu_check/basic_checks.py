@@ -1,4 +1,4 @@
-"""The checks that cost seconds: does the engine start, build, run, agree in FP32, and say what it did."""
+"""The checks that cost seconds: the engine starts, builds, runs, agrees in FP32, and reports its precisions."""
 
 from __future__ import annotations
 

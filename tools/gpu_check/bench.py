@@ -18,7 +18,7 @@ NEEDS_GPU, NOT_HERE, NO_TIME = "needs a GPU", "not here", "no time left"
 
 @dataclass(frozen=True)
 class Expectation:
-    """Something that must hold, whether it does, and the figure behind it."""
+    """An expectation, its result, and the figure behind it."""
 
     what: str
     holds: bool
