@@ -36,11 +36,11 @@ def _broken_off(experiment: Experiment) -> list[str]:
 
 
 def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Measured, Answer]:
-    """The culprits, the recipe, and all that was measured on the way; the trials behind it; the answer.
+    """Searches the culprits and the recipe; returns the report, the measurements behind it, and the answer.
 
     Args:
         answering: searches the answer, on all inputs.
-        announced: the manifest that was written before.
+        announced: the manifest that was written at the start.
     """
     preparation, experiment = answering.plans.preparation, answering.choose_ranges()
     asked = announce(preparation, experiment, announced.blank.command, announced)
@@ -95,7 +95,7 @@ def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
 def announce(
     preparation: Preparation, experiment: Experiment, command: str, before: RunManifest | None = None
 ) -> RunManifest:
-    """Writes what ``view`` shows of a run before its report: the graph and the manifest; returns the manifest.
+    """Writes the graph and the manifest, which ``view`` shows before the report exists; returns the manifest.
 
     It is called before anything is measured, and again when ranges are chosen.
 

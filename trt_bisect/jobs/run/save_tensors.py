@@ -33,7 +33,7 @@ _BASE64 = 4 / 3
 
 
 def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
-    """Raises BadInput if tensors are to be saved that the engine does not give, or without a folder."""
+    """Checks ``--save-tensors``: raises BadInput without a folder, or for tensors that the engine does not give."""
     if options.save_tensors == NO_TENSORS:
         return
     if folder is None:
@@ -51,7 +51,7 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     A sample that is there already, from the same plan under the same fingerprint, is not run again.
 
     Returns:
-        A note where not all samples were saved.
+        A note if not all samples were saved; else nothing.
     """
     if options.save_tensors == NO_TENSORS:
         return []
