@@ -1,4 +1,4 @@
-"""trtexec's rules for its precision flags, and a stand-in that prints what it was given.
+"""trtexec's rules for its precision flags, and a stand-in that prints its arguments.
 
 trtexec itself needs a GPU. Its rules are written down here once more, from samples/common of NVIDIA/TensorRT 10.13
 (sampleOptions.cpp, sampleEngines.cpp, sampleUtils.cpp), apart from the code under test.

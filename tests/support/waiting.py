@@ -1,4 +1,4 @@
-"""Waiting for what is meant, never for a time: the limits here only end a test that would hang."""
+"""Waits for conditions, never for a time: the limits here only end a test that would hang."""
 
 from __future__ import annotations
 

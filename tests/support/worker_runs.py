@@ -1,4 +1,4 @@
-"""Runs on workers, and what of them is the same however many there are."""
+"""Runs on workers: the parts of reports that do not depend on the number of workers."""
 
 from __future__ import annotations
 
