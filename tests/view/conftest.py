@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import ssl
 from pathlib import Path
 
 import httpx
@@ -40,8 +41,14 @@ def address_of():
         yield serve
 
 
+@pytest.fixture(scope="session")
+def no_certificates():
+    """Spares each client of a server without TLS the time to read all certificates of the machine."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 @pytest.fixture
-def client(address_of):
+def client(address_of, no_certificates):
     """Connects to the server of a folder, with no cookies yet."""
     with contextlib.ExitStack() as clients:
-        yield lambda folder: clients.enter_context(httpx.Client(base_url=address_of(folder)))
+        yield lambda folder: clients.enter_context(httpx.Client(base_url=address_of(folder), verify=no_certificates))
