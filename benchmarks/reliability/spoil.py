@@ -229,5 +229,5 @@ def spoil_database(path: Path, random: Random) -> None:
 
 
 def spoiled_stem(content: bytes, random: Random, how: Callable[[bytes, Random], bytes]) -> bytes:
-    """By structure three times of four, else by bytes."""
+    """Spoils the structure three times of four, else the bytes."""
     return how(content, random) if random.randrange(4) else spoiled_bytes(content, random)

@@ -43,7 +43,7 @@ class InputLoss(NamedTuple):
 Judged = tuple[Mapping[str, OutputFigures], InputLoss]
 """The figures of the outputs for one input, and their loss."""
 JudgeAt = Callable[[int, Outputs], Judged]
-"""From the place of an input, and a plan's outputs for it."""
+"""Judges a plan's outputs for the input at a place."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
-"""From the outputs for every input to the figures of each output, against a reference it holds."""
+"""Compares the outputs for every input with the reference; returns the figures of each output."""
 
 
 class TrialStore(Protocol):

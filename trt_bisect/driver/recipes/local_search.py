@@ -16,7 +16,7 @@ from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, 
 from trt_bisect.driver.recipes.surrogate import Energy, Surrogate, all_sets, fit, walks
 
 FEW_UNITS = 16
-"""Of so many units all sets are estimated."""
+"""With at most this many units, all sets are estimated."""
 _CANDIDATES = 48
 _AT_ONCE = 32
 _PATIENCE = 8

@@ -64,7 +64,7 @@ _MANY = 500
 Searched = tuple[Cheapest, Experiment, Checked, float]
 """A set of units, the experiment with its ranges, its check on all inputs, and the loss that the search aimed at."""
 _NOT_CHECKED = Checked({OWN: math.inf})
-"""Of a recipe that is too dear."""
+"""The check of a recipe that costs too much to be checked."""
 
 
 @dataclass

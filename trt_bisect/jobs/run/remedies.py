@@ -37,7 +37,7 @@ _MOVES = {
     CORRECTED: (BIAS_CORRECTION, "bias correction"),
     BOTH: (BIAS_CORRECTION, "cross-layer equalisation, then bias correction,"),
 }
-"""By move, the remedy that it is, and its words."""
+"""For each move: the remedy, and its name in sentences."""
 _BY_CALIBRATION = "calibrators, equalisation and bias correction"
 _WHOLE = "for the whole network"
 

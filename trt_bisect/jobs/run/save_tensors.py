@@ -125,7 +125,7 @@ class _Writing:
         return folder
 
     def _index(self) -> dict[str, dict[str, str]]:
-        """By tensor the layer that makes it, and its operator."""
+        """Returns by tensor the layer that makes it, and the layer's operator."""
         return {
             tensor: {"layer": layer.name, "op_type": layer.op_type}
             for tensor, layer in self._network.producers.items()
