@@ -43,7 +43,7 @@ class BranchEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: to measure.
+            network: the network to measure.
             pieces: all its layers, cut at boundaries.
             builder: makes the engines of ``stream``.
             stream: runs passes.

@@ -51,7 +51,7 @@ class Margin:
     """A share of the loss allowed that a plan has to leave unused.
 
     Attributes:
-        share: of the loss allowed.
+        share: a share of the loss allowed, 0 to 1.
         spared: the number of inputs that may use it.
     """
 
@@ -120,7 +120,7 @@ class SwitchRunner:
 
     Args:
         session: shared by the runners of all scales.
-        scales: of the activations.
+        scales: the scales of the activations.
         builder: makes the builder with these scales, for plans of precisions that the session does not have.
         at_once: the number of inferences that may run at a time.
     """
@@ -226,7 +226,7 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            plans: to measure.
+            plans: the plans to measure.
             among: the places of the inputs that count.
             on_plan: called with each plan that has to be run.
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.

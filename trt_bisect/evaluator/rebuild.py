@@ -54,7 +54,7 @@ class RebuildEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: to measure.
+            network: the network to measure.
             builder: makes its engines.
             inputs: judged together.
             compare: from the outputs for every input to figures.

@@ -110,9 +110,9 @@ class Trial:
 
         Args:
             plan: the text of its key.
-            figures: of each final output.
+            figures: the figures of each final output.
             ran: by layer index, the precision that each layer ran in.
-            cost: of the trial.
+            cost: the cost of the trial.
             message: the builder's warnings.
         """
         finite = all(output.finite for output in figures.values())
@@ -146,7 +146,7 @@ def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:
 
     Args:
         trials: by the text of their keys.
-        key: of the plan, and of the engines that the pass ran on.
+        key: the key of the plan, and of the engines that the pass ran on.
     """
     return trials.get(key.text) or trials.get(key.in_rows.text)
 

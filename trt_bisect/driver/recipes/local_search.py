@@ -31,7 +31,7 @@ class Goal:
         allowed: returns true for a set that is better if its loss is small enough.
         enough: the largest loss of an allowed set that makes it better.
         hopeful: the largest estimated loss of a set that is worth measuring.
-        key: of several better sets the one with the smallest key is taken.
+        key: the order of better sets: the one with the smallest key is taken.
         energy: the distance of plans from this goal.
     """
 

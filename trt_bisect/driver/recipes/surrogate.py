@@ -83,9 +83,9 @@ def walks(
 
     Args:
         surrogate: the fitted losses.
-        costs: of each of its units in the high precision, float64 ``[units]``.
+        costs: the cost of each of its units in the high precision, float64 ``[units]``.
         start: the set that every walk begins with.
-        energy: to make small.
+        energy: the function to make small.
 
     Returns:
         The sets, each once, bool ``[count, units]``, true for a unit kept high; their fitted losses, and their costs.

@@ -262,7 +262,7 @@ class AnswerSearch:
         Args:
             search: takes the function that measures plans, and ``dearest``.
             space: the plans.
-            found: with the ranges in use.
+            found: the set found with the ranges in use.
             dearest: recipes that cost more are given up, and so are those that cost more than ``found``.
         """
         in_use = self.experiment.ranges.digest()
@@ -362,7 +362,7 @@ def answer_search(
 
     Args:
         preparation: the preparation of ``experiment``.
-        experiment: with the first ranges.
+        experiment: the experiment with the first ranges.
         improvements: the number of plans by which a recipe may be made cheaper.
     """
     with answer_inputs(preparation, experiment) as inputs:

@@ -51,7 +51,7 @@ class CalibratorTried:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not searched,
+        cost: that of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not searched,
             or given up because it would cost more than another.
         high: the number of its layers kept high.
         kept: the units of that recipe.
@@ -179,7 +179,7 @@ def find_set(
     Args:
         space: the plans, with the budget to aim at.
         measure: returns the losses of plans.
-        suspects: of the curve: on engines that are built for each plan they are lowered last.
+        suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
         mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.

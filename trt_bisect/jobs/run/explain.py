@@ -57,7 +57,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
         plans: measures remedies on the inputs of the answer.
         answer: the answer of the run.
         report: the report with the verdict.
-        options: of the run, as the user gave them.
+        options: the options of the run, as the user gave them.
     """
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
         return report

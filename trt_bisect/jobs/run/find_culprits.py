@@ -100,8 +100,8 @@ def announce(
     It is called before anything is measured, and again when ranges are chosen.
 
     Args:
-        preparation: of the run.
-        experiment: with the ranges.
+        preparation: the preparation of the run.
+        experiment: the experiment with the ranges.
         command: the command that asked for the run.
         before: the manifest that was written before; nothing is written if it still holds.
     """

@@ -187,7 +187,7 @@ def try_remedies(plans: AnswerPlans, answer: Answer, groups: Sequence[Group]) ->
 
     Args:
         plans: measures plans on the inputs given.
-        answer: with the recipe.
+        answer: the answer with the recipe.
         groups: the culprits by cause.
 
     Returns:

@@ -64,7 +64,7 @@ def run_with(
 
     Args:
         model: as for ``run``.
-        options: of the run.
+        options: the options of the run.
         command: the command line that asks for the run, for the report.
         asked: the options that suggested commands repeat, if a run on a cluster has other ones.
 
@@ -158,8 +158,8 @@ def _save_with_peak(report: Report, folder: Path | None, *, with_recipe: bool = 
     """Returns ``report`` with the peak memory of this process up to now, and saves it if there is a folder.
 
     Args:
-        report: of the run.
-        folder: of the run.
+        report: the report of the run.
+        folder: the folder of the run.
         with_recipe: the recipe's files and the graph are written too.
     """
     report = replace(report, peak_bytes=peak_bytes())

@@ -87,7 +87,7 @@ class _Writing:
     """The plans whose tensors are saved, and the way to run them.
 
     Args:
-        answer: of the run.
+        answer: the answer of the run.
         layers: every layer's tensors, not only the outputs.
 
     Attributes:

@@ -41,7 +41,7 @@ def search(
         question: the question that the search answers.
         evaluator: measures plans.
         rule: judges them.
-        names: of the layers, for the progress bar.
+        names: the names of the layers, for the progress bar.
         progress: shows each plan, or each piece.
     """
 
