@@ -51,8 +51,8 @@ class CalibratorTried:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost: that of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not searched,
-            or given up because it would cost more than another.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not
+            searched, or given up because it would cost more than another.
         high: the number of its layers kept high.
         kept: the units of that recipe.
     """
