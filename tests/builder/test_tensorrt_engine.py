@@ -282,7 +282,7 @@ def test_a_slow_network_is_timed_less_often(make_engine):
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("not loaded", wording.engines.CANNOT_BE_LOADED),
+        ("not loaded", wording.CANNOT_BE_LOADED),
         ("no context", wording.engines.NO_MEMORY_TO_RUN_IN),
         ("odd type", f"FP4, {wording.engines.NOT_IN_NUMPY}"),
         ("shape refused", rf"{wording.engines.SHAPE_REFUSED} \[2, 3\] of 'x'"),

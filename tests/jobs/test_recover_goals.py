@@ -125,7 +125,7 @@ def test_an_accuracy_function_of_the_user(lenet):
         (["--target", "0.9"], wording.commands.NOTHING_TO_MEASURE_WITH),
         (["--cost", "none.csv"], wording.CANNOT_BE_READ),
         (["--plans", "0"], "--plans cannot be 0"),
-        (["--accuracy", "nowhere:nothing"], wording.commands.CANNOT_BE_LOADED),
+        (["--accuracy", "nowhere:nothing"], wording.CANNOT_BE_LOADED),
     ],
 )
 def test_bad_use_is_said_in_a_line(arguments, says, lenet, tmp_path, command):

@@ -16,13 +16,11 @@ WRITE_A_NUMBER = "Write a number."
 WRITE_TOML = "Write TOML: "
 RELATIVE_TO_THE_FILE = "Paths are relative to the folder of this file."
 LEAVE_ONE_OUT = "Leave one of them out."
-
 NOTHING_TO_MEASURE_WITH = "nothing to measure it with"
 LABELS_ALONE = "labels and no data set"
 NO_DATA_SET = "no data set"
 NO_SUCH_LAYER = "no such layer"
 ONLY_CONSTANTS = "only what is constant"
-CANNOT_BE_LOADED = "cannot be loaded"
 NOWHERE_TO_SAVE = "no folder to save tensors in"
 NO_TENSORS_TO_WRITE = "no tensors to write"
 NONE_OF_THE_OUTPUTS = "none of the network's outputs"
@@ -76,4 +74,4 @@ def old_name(old: str, new: str) -> str:
 
 def going_on_with(trials: int) -> str:
     """Returns the clause that counts the trials of an earlier run that are not measured again."""
-    return f"Going on with {trials} trials"
+    return f"{GOING_ON_WITH}{trials} trials"
