@@ -70,7 +70,8 @@ def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
 def test_layers_and_calibrate(command, lenet, tmp_path):
     code, out, _ = command("layers", lenet / "lenet.onnx")
     assert code == 0
-    assert ("9 layers" in out, "6 of them" in out) == (True, True)
+    assert "9 layers" in out
+    assert "6 of them" in out
     code, out, _ = command("layers", lenet / "lenet.onnx", "--json")
     assert [row["name"] for row in json.loads(out) if row["quantizable"]] == [
         "conv1", "pool1", "conv2", "pool2", "ip1", "ip2",

@@ -84,7 +84,7 @@ def test_the_command(night_command, suite, monkeypatch, tmp_path):
     np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
     code, out, _ = night_command("--baseline", "latest", "--config", "trt-bisect.toml")
     assert code == 1
-    assert "full INT8" in out
+    assert f"full INT8 {wording.regression.IS_WORSE}" in out
     assert "what differs: ranges (" in out
     assert (tmp_path / "step.md").read_text() == "before\n" + (suite.parent / "nightly/summary.md").read_text()
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "gone/step.md"))
