@@ -99,6 +99,7 @@ def test_the_evidence_has_the_figures(tmp_path):
 def test_a_shared_weight_is_among_the_reasons(tmp_path):
     advice = advice_on(run(shared_weight(), tmp_path), "conv3")
     assert "shared weight" in advice.reasons
+    assert "2 layers" in advice.evidence
     assert "'conv3.weight'" in advice.evidence
 
 
