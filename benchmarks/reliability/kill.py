@@ -28,7 +28,7 @@ from benchmarks.reliability.forked import Ended, import_everything, run, start
 from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, twice, unfinished, whole_lines
 
 AGAIN = 1 / 3
-"""How many of the runs that go on are killed as well."""
+"""The share of resumed runs that are killed again."""
 
 _MOMENT, _JOURNAL, _FILE = "at a random moment", "inside a journal write", "inside the write of another file"
 _KINDS = (_MOMENT, _MOMENT, _JOURNAL, _FILE)

@@ -23,7 +23,7 @@ MEASURE = "Measure and compare"
 """A step of the sample workflow."""
 BIN = Path(sys.executable).parent
 POOR = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LANG": "C", "LOGNAME": "nobody"}
-"""What cron gives a job, its HOME aside."""
+"""The environment that cron gives a job, without HOME."""
 QUICK = """
 [defaults]
 repeats = 1

@@ -17,7 +17,7 @@ from trt_bisect.cluster import connection
 
 _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
-"""Where workers find the fakes."""
+"""The folder in which workers find the fakes."""
 MEETING = "TRT_BISECT_TEST_MEETING"
 """The variable that names a folder which all processes of the cluster see."""
 _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
