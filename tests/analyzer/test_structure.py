@@ -121,7 +121,7 @@ def quantized_by_onnx_runtime(model, folder, **options):
 def test_the_pairs_that_onnx_runtime_puts_on_a_residual_sum_are_named(tmp_path):
     """Its quantizer rounds the output of every convolution."""
     path = quantized_by_onnx_runtime(networks.residual(blocks=2), tmp_path)
-    found = [each for each in trt_bisect.check(path).findings if each.kind == "residual with extra pair"]
+    found = [each for each in trt_bisect.check(path).findings if each.kind == wording.networks.EXTRA_PAIR]
     assert [(each.layer, each.severity) for each in found] == [("block0.add", "warning"), ("block1.add", "warning")]
 
 

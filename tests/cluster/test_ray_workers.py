@@ -184,7 +184,7 @@ def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster
     found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert pool.size == 1
-    refused = [text for text in opened.said if "is not used" in text]
+    refused = [text for text in opened.said if wording.clusters.NOT_USED in text]
     assert len(refused) == 1
     assert refused[0].endswith(f"{wording.clusters.FIGURES_WOULD_DIFFER}fake 2 instead of 1")
 

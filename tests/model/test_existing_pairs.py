@@ -286,7 +286,7 @@ def test_what_cannot_be_told_is_said_once(tmp_path):
     quantizers = [node for node in graph.node if node.op_type == "QuantizeLinear" and node.input[0] in products]
     at_zero = [node for node in quantizers if values[node.input[2]] == np.iinfo(values[node.input[2]].dtype).min]
     assert len(at_zero) > 1
-    said = [note for note in load_network(path).notes if "does not prove that a Relu was removed" in note]
+    said = [note for note in load_network(path).notes if wording.networks.RELU_NOT_PROVED in note]
     assert len(said) == 1
     assert f"after {len(at_zero)} layers" in said[0]
 

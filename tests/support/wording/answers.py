@@ -13,6 +13,7 @@ MEETS_THE_THRESHOLD = "meets the threshold"
 FOLLOWERS_ROUND = "Layers that only follow rounded"
 WEAK_TYPING_ROUNDS = "weak typing may also round"
 OR_ITS_MARGIN = "or its margin"
+JUDGED_AS_TWO = "judged as two"
 MORE_THAN_THE_BUDGET = "more than the budget"
 NOT_IN_PIECES = "cannot be measured in pieces"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 NOTHING_ANSWERS = "Nothing answers at"
+NOT_USED = "is not used"
 NO_ROOM = "has had room for a task"
 FIGURES_WOULD_DIFFER = "its figures would differ: "
 NO_NODE_CAN_BE_USED = "No node of '.*' can be used: "

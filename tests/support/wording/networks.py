@@ -12,6 +12,8 @@ IN_ANOTHER_LAYER = "not the one that was measured"
 NONE_IN_INT8 = "none is in INT8"
 IN_BOTH = "is in both"
 ACTIVATION_AND_WEIGHT = "both of activation and weight"
+RELU_NOT_PROVED = "does not prove that a Relu was removed"
+EXTRA_PAIR = "residual with extra pair"
 SCALE_OUT_OF_LINE = "scale out of line"
 ON_THE_GPU = "ran on the GPU"
 
