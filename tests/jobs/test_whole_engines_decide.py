@@ -16,13 +16,14 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import PassResult
 from trt_bisect.evaluator.trial import Cost, OutputFigures
-from trt_bisect.jobs.options.concerns import BRANCH, CULPRITS, FULL, SearchOptions
+from trt_bisect.jobs.options.concerns import BRANCH, SearchOptions
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
@@ -109,7 +110,7 @@ class Experiment:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        found = search(curve == FULL, question, evaluator, RULE, names, Silent())
+        found = search(curve, question, evaluator, RULE, names, Silent())
         suspects = found.findings.suspects
         full, restored = (whole.measure(question.all_but(kept)) for kept in ((), suspects))
         recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
@@ -123,7 +124,7 @@ class Experiment:
     def manifest(self, builder, curve):
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(self.network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        return RunManifest(blank, RULE, curve == FULL, "pieces", 0.0)
+        return RunManifest(blank, RULE, curve, "pieces", 0.0)
 
     def named(self, places):
         """The names of the quantizable layers at these places."""

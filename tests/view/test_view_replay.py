@@ -29,6 +29,7 @@ WAYS = {
     "branch": {"strategy": "branch"},
     "branch, little memory": {"strategy": "branch", "memory": 60_000},
     "branch, culprits": {"strategy": "branch", "curve": "culprits"},
+    "branch, adaptive": {"strategy": "branch", "curve": "adaptive"},
 }
 SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
 
