@@ -245,6 +245,19 @@ def test_a_threshold_that_full_int8_meets_convicts_nobody_once_it_is_known(netwo
     assert RunFolder(run).snapshot().report.exit_code == lenient.exit_code
 
 
+@pytest.mark.parametrize("accept", [False, True])
+def test_a_doubted_pass_has_the_exit_code_of_its_run(network, tmp_path, accept):
+    """Full INT8 passes. Its input is a hundredth of the calibration data, so the pass is doubted."""
+    model, data = network
+    with np.load(data) as file:
+        inputs = {name: file[name] / 100 for name in file.files}
+    options = {"threshold": 0.01, "explain": "none", "accept": accept, "output": tmp_path}
+    ended = trt_bisect.run(model, data, inputs=inputs, **options)
+    (tmp_path / "report.json").unlink()
+    shown = RunFolder(tmp_path).snapshot().report
+    assert shown.exit_code == ended.exit_code == (0 if accept else 1)
+
+
 @pytest.mark.parametrize("driver", [exhaustive, bisect])
 @pytest.mark.parametrize("failing", [(), (11,)])
 def test_watched_steps_give_the_findings(driver, failing):

@@ -150,4 +150,5 @@ def _asked(preparation: Preparation, experiment: Experiment, command: str) -> Ru
         preparation.options.curve_of(experiment.strategy, len(experiment.network.movable)),
         measured_in,
         preparation.started,
+        preparation.options.accept,
     )
