@@ -51,9 +51,8 @@ def main() -> None:
         print(f"planted: {CULPRIT[1]}; culprits: {', '.join(report['culprits']) or 'none'}")
         print(f"{seconds:.0f} s on the clock, {used.ru_utime + used.ru_stime:.0f} s of the processor")
         print(f"seconds by stage: {json.dumps({name: round(value, 1) for name, value in report['seconds'].items()})}")
-        print(
-            f"peak memory: {used.ru_maxrss / 2**20:.2f} GiB; without the run's last files {report['peak_bytes'] / 2**30:.2f}"
-        )
+        before = report["peak_bytes"] / 2**30
+        print(f"peak memory: {used.ru_maxrss / 2**20:.2f} GiB; without the run's last files {before:.2f}")
 
 
 def made(folder: Path) -> tuple[Path, Path]:
