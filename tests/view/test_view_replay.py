@@ -1,4 +1,4 @@
-"""What a journal says of a search that is not at its end, against the journal itself and the report at the end."""
+"""A search that goes on, read from its journal, against the journal itself and the report at the end."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ WAYS = {
     "branch": {"strategy": "branch"},
     "branch, little memory": {"strategy": "branch", "memory": 60_000},
     "branch, culprits": {"strategy": "branch", "curve": "culprits"},
+    "branch, adaptive": {"strategy": "branch", "curve": "adaptive"},
 }
 SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
 

@@ -225,7 +225,7 @@ def _with_scales(network: Network, plan: FilePlan | None) -> Network:
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
-    """Returns a note on what the user fixed; empty if that is nothing."""
+    """Returns a note on the layers that the user fixed; empty if there are none."""
     fixed = fixed_text(network)
     return (f"fixed by you: {fixed}",) if fixed else ()
 

@@ -74,12 +74,12 @@ class Network:
         """The version of the ONNX operators (opset)."""
         return opset_of(self.skeleton)
 
-    @property
+    @cached_property
     def quantizable(self) -> tuple[int, ...]:
         """The indices of the layers that can run in the low precision."""
         return tuple(layer.index for layer in self.layers if layer.quantizable)
 
-    @property
+    @cached_property
     def movable(self) -> tuple[int, ...]:
         """The indices of the quantizable layers whose precision the user did not fix: a search chooses theirs."""
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
