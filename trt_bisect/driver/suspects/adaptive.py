@@ -60,12 +60,13 @@ def adaptive(
         if inside:
             losses = yield walk.plans(inside)
             known = dict(sorted({**known, **dict(zip(inside, losses, strict=True))}.items()))
-        has_suspect = walk.settle(known)
+        size = _AFTER_A_SUSPECT if walk.settle(known) else 2 * size
+        ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
         if walk.hides_a_rise():
             walk.steps.clear()
-            return (yield from adaptive(question, watched, 1, share))
-        ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
-        size = _AFTER_A_SUSPECT if has_suspect else 2 * size
+            walk = _Walk(question, 1, walk.least, walk.steps)
+            walk.begin(full, nothing)
+            ahead, size = walk.planned(), _AFTER_A_SUSPECT
         if ahead:
             losses = yield walk.plans(ahead[:size])
     return Findings(full, tuple(walk.steps), tuple(walk.suspects), tuple(walk.set_aside))
