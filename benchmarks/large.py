@@ -49,9 +49,8 @@ def main() -> None:
         print(f"planted: {CULPRIT[1]}; culprits: {', '.join(report['culprits']) or 'none'}")
         print(f"{seconds:.0f} s on the clock, {used.ru_utime + used.ru_stime:.0f} s of the processor")
         print(f"seconds by stage: {json.dumps({name: round(value, 1) for name, value in report['seconds'].items()})}")
-        print(
-            f"peak memory: {used.ru_maxrss / 2**20:.2f} GiB, {used.ru_maxrss / 2**20 / plain_peak:.2f} plain inferences"
-        )
+        peak = used.ru_maxrss / 2**20
+        print(f"peak memory: {peak:.2f} GiB, {peak / plain_peak:.2f} plain inferences")
 
 
 def _used_by(command: list[str]) -> tuple[float, resource.struct_rusage]:

@@ -198,7 +198,7 @@ def _gelu(sketch: Sketch, x: str, name: str) -> str:
 
 
 def chain(layers: int, width: int = 64, size: int = 14, gain: float = 1.0) -> onnx.ModelProto:
-    """That many equal convolutions with a sum around every third, for how cost grows with N.
+    """Returns a network of ``layers`` equal convolutions, a sum around every third, to time the cost by layer count.
 
     Each sum adds (gain / 2) cubed to the variance: with 1.0 the numbers of 2,000 layers leave float32's range.
     """
@@ -218,7 +218,7 @@ def chain(layers: int, width: int = 64, size: int = 14, gain: float = 1.0) -> on
 
 @dataclass(frozen=True)
 class Case:
-    """A network of the benchmark: how it is made, and between whom a culprit is planted; the second is to blame."""
+    """A network of the benchmark, and the two layers between which a culprit is planted; the second is to blame."""
 
     name: str
     make: Callable[[], onnx.ModelProto]

@@ -15,7 +15,7 @@ from trt_bisect.driver.recipes.cheapest import cheapest
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
-from trt_bisect.driver.recipes.surrogate import all_sets, fit, walks
+from trt_bisect.driver.recipes.surrogate import all_sets, fit
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import drive
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -218,22 +218,26 @@ def quadratic(units, seed=3):
 def test_losses_that_are_sums_over_pairs_are_foretold():
     losses = quadratic(6)
     some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
-    surrogate = fit(some, range(6), 1.0)
+    surrogate = fit(some, range(6), frozenset(), 1.0)
     assert surrogate.losses(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
 
 
-def test_walks_come_by_the_best_set_of_a_surrogate():
-    losses = quadratic(10)
-    surrogate = fit(losses, range(10), 1.0)
-    everything = frozenset(range(10))
-    high, found, costs = walks(
-        surrogate, np.full(10, 0.1), everything, lambda cost, loss: cost + np.maximum(loss - 10.0, 0.0)
-    )
-    best = min(len(kept) for kept, loss in losses.items() if loss <= 10.0)
-    assert high[found <= 10.0].sum(axis=1).min() == best
-    assert len(np.unique(high, axis=0)) == len(high)
-    assert costs == pytest.approx(high.sum(axis=1) * 0.1)
-    assert found == pytest.approx([losses[frozenset(np.flatnonzero(row).tolist())] for row in high], rel=1e-2, abs=1e-2)
+def test_the_pairs_of_some_units_are_fitted_while_others_stay_high():
+    losses = quadratic(8)
+    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
+    surrogate = fit(some, range(7), frozenset({7}), 1.0)
+    expected = [losses[frozenset({7, *np.flatnonzero(row).tolist()})] for row in all_sets(7)]
+    assert surrogate.losses(~all_sets(7)) == pytest.approx(expected, abs=1e-2)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), units=st.integers(17, 30), share=st.floats(0.05, 0.5))
+def test_local_search_makes_recipes_of_many_layers_no_dearer(seed, units, share):
+    network = Network(seed, units)
+    space = space_of(units, share * network.loss(range(units)), network.costs)
+    lowered_only, improved = (search(space, network.measure_all, limit) for limit in (0, 100))
+    assert space.cost(improved.kept) <= space.cost(lowered_only.kept)
+    assert network.loss(space.all - improved.kept) <= space.budget
 
 
 def test_the_front_and_its_knee():

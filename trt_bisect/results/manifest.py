@@ -32,6 +32,7 @@ class RunManifest:
         curve: the boundaries that the driver measures; see ``search_for``.
         measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
         started: the time of its start, in seconds since the epoch.
+        accept: a pass that is doubted counts as a pass.
     """
 
     blank: Report
@@ -39,6 +40,7 @@ class RunManifest:
     curve: str
     measured_in: str
     started: float
+    accept: bool = False
 
     @property
     def question(self) -> Question:
@@ -60,6 +62,7 @@ class RunManifest:
         return {
             "schema": _SCHEMA,
             "started": self.started,
+            "accept": self.accept,
             "curve": self.curve,
             "mark": TrialKey("", self.measured_in).text,
             "metric": self.rule.metric.facts(),
@@ -81,7 +84,7 @@ class RunManifest:
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
         measured_in = TrialKey.from_text(record["mark"]).measured_in
         curve = record.get("curve") or (FULL if record["every_boundary"] else CULPRITS)
-        return checked(cls(blank, rule, curve, measured_in, record["started"]))
+        return checked(cls(blank, rule, curve, measured_in, record["started"], record.get("accept", False)))
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput if it cannot be written."""

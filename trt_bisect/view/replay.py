@@ -150,6 +150,7 @@ class Replay:
             "build": sum(trial.build_seconds for trial in trials.values()),
             "infer": sum(trial.infer_seconds for trial in trials.values()),
         }
+        doubted = bool(above_verdict(self._run.blank.inputs) or doubts(rule, full))
         report = filled_report(self._run.blank, measured, rule, lambda _: ())
         return replace(
             report,
@@ -157,7 +158,7 @@ class Replay:
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
             exit_code=NothingMeasured.exit_code
             if full is UNTRIED
-            else exit_code(measured, doubted=bool(above_verdict(self._run.blank.inputs) or doubts(rule, full))),
+            else exit_code(measured, doubted=doubted and not self._run.accept),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:

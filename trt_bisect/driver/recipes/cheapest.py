@@ -9,16 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
 from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 
 _EQUAL = 0.01
 """Sets whose costs differ by less than this share of the smaller one are equally good."""
-_TOO_MUCH = 2.0
-"""The weight, against the cost, of a loss of twice the budget."""
 _HOPE = 3.0
 """A set is measured if its estimated loss is at most so many budgets."""
 
@@ -117,11 +113,7 @@ def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
 def cheaper(space: Space, kept: Kept) -> Goal:
     """Returns the goal of a set that costs less than ``kept``."""
     price, budget = space.price(kept), space.budget
-
-    def energy(cost: np.ndarray, loss: np.ndarray) -> np.ndarray:
-        return np.asarray(cost / price[0] + _TOO_MUCH * np.maximum(loss / budget - 1.0, 0.0))
-
-    return Goal(lambda other: space.price(other) < price, budget, _HOPE * budget, space.price, energy)
+    return Goal(price[0], lambda other: space.price(other) < price, budget, _HOPE * budget, space.price)
 
 
 def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 
-POINTS = 24
 
-
-def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int = POINTS) -> list[Kept]:
+def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
     """Returns sets of units, each part of the next: chosen units first, and those that gain most for their cost first.
 
     Args:

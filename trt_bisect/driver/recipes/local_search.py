@@ -1,7 +1,7 @@
 """Local search: improves a set of units kept high.
 
-The losses of sets are estimated from those measured so far (see ``surrogate``), and the most promising sets are
-measured. Of few units all sets are estimated; of many, the sets that simulated annealing visits.
+The losses of all sets of some units are estimated from the sets measured so far (see ``surrogate``), and the most
+promising sets are measured. Where there are more units than that, the others stay as they are.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities
-from trt_bisect.driver.recipes.surrogate import Energy, Surrogate, all_sets, fit, walks
+from trt_bisect.driver.recipes.surrogate import all_sets, fit
 
 FEW_UNITS = 16
-"""Of so many units all sets are estimated."""
-_CANDIDATES = 48
+"""The number of units of which all sets are estimated."""
 _AT_ONCE = 32
 _PATIENCE = 8
-"""The number of batches measured without a better set, after which the search ends."""
+"""The number of batches measured without a better set, after which the search ends where units are many."""
+_ROUNDED = 1e-9
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Goal:
     """The conditions for a set to be better than the current one.
 
     Attributes:
+        most: the largest cost of an allowed set.
         allowed: returns true for a set that is better if its loss is small enough.
         enough: the largest loss of an allowed set that makes it better.
         hopeful: the largest estimated loss of a set that is worth measuring.
-        key: of several better sets the one with the smallest key is taken.
-        energy: the distance of plans from this goal.
+        key: the order of better sets: the one with the smallest key is taken.
     """
 
+    most: float
     allowed: Callable[[Kept], bool]
     enough: float
     hopeful: float
     key: Callable[[Kept], Any]
-    energy: Energy
 
 
 def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) -> Batches[Kept | None]:
@@ -55,9 +55,7 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) 
     units = sorted(known.space.all) if few else _candidates(known, kept, alone)
     patience = known.left if few else _PATIENCE
     while known.left and patience:
-        surrogate = fit(known.losses, units, known.space.budget)
-        likely = _among_all(known, surrogate, goal) if few else _annealed(known, surrogate, kept, goal)
-        waiting = likely[: min(_AT_ONCE, known.left)]
+        waiting = _worth_measuring(known, units, kept.difference(units), goal)[: known.left]
         if not waiting:
             return None
         known.left -= len(waiting)
@@ -69,27 +67,15 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) 
     return None
 
 
-def _among_all(known: MeasuredSets, surrogate: Surrogate, goal: Goal) -> list[Kept]:
-    """The sets worth measuring, those with the smallest estimated loss first."""
-    high = all_sets(len(surrogate.units))
-    losses = surrogate.losses(~high)
-    return _worth_measuring(known, goal, surrogate.units, high, losses, np.argsort(losses, kind="stable"))
-
-
-def _annealed(known: MeasuredSets, surrogate: Surrogate, kept: Kept, goal: Goal) -> list[Kept]:
-    """The sets worth measuring that annealing visits, those nearest to the goal first."""
-    costs = np.array([known.space.costs[unit] for unit in surrogate.units])
-    high, losses, dear = walks(surrogate, costs, kept, goal.energy)
-    nearest = np.argsort(goal.energy(dear, losses), kind="stable")
-    return _worth_measuring(known, goal, surrogate.units, high, losses, nearest)
-
-
-def _worth_measuring(
-    known: MeasuredSets, goal: Goal, units: Sequence[int], high: np.ndarray, losses: np.ndarray, order: np.ndarray
-) -> list[Kept]:
+def _worth_measuring(known: MeasuredSets, units: Sequence[int], fixed: Kept, goal: Goal) -> list[Kept]:
+    """Returns the sets of units, with those that stay high, to measure next: the smallest estimated losses first."""
+    high, space = all_sets(len(units)), known.space
+    costs = space.cost(fixed) + high @ np.array([space.costs[unit] for unit in units])
+    losses = fit(known.losses, units, fixed, space.budget).losses(~high)
+    places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
     found: list[Kept] = []
-    for place in order[losses[order] <= goal.hopeful]:
-        kept = frozenset(units[column] for column in np.flatnonzero(high[place]).tolist())
+    for place in places[np.argsort(losses[places], kind="stable")]:
+        kept = fixed.union(units[column] for column in np.flatnonzero(high[place]).tolist())
         if kept not in known.losses and goal.allowed(kept):
             found.append(kept)
             if len(found) == _AT_ONCE:
@@ -98,7 +84,7 @@ def _worth_measuring(
 
 
 def _candidates(known: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
-    """The units of the current set, and those that gain or lose most, in all and for their cost."""
+    """Returns the units to change: the dearest of the current set, and those that gain or lose most beside them."""
     costs = known.space.costs
     orders = (
         lambda unit: -alone.gains[unit] / costs[unit],
@@ -106,10 +92,10 @@ def _candidates(known: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[i
         lambda unit: -alone.losses[unit] / costs[unit],
         lambda unit: -alone.losses[unit],
     )
-    rankings = [sorted(known.space.all, key=order) for order in orders]
-    candidates = dict.fromkeys(sorted(kept))
-    for tier in zip(*rankings, strict=True):
+    others = known.space.all - kept
+    candidates = dict.fromkeys(sorted(kept, key=lambda unit: (-costs[unit], unit))[: FEW_UNITS // 2])
+    for tier in zip(*(sorted(others, key=order) for order in orders), strict=True):
         for unit in tier:
-            if len(candidates) < max(_CANDIDATES, len(kept)):
+            if len(candidates) < FEW_UNITS:
                 candidates[unit] = None
     return sorted(candidates)

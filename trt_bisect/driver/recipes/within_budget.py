@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from trt_bisect.driver.recipes.local_search import Goal, improved
 from trt_bisect.driver.recipes.search_space import (
@@ -19,7 +15,6 @@ from trt_bisect.driver.recipes.search_space import (
     sensitivities,
 )
 
-_TOO_MUCH = 4.0
 _LESS = 1e-6
 _ROUNDED = 1e-9
 _HOPE = 2.0
@@ -34,7 +29,7 @@ class MostAccurate:
 
     Attributes:
         kept: the units kept high.
-        losses: of all sets measured, infinite for a set that could not be measured.
+        losses: the losses of all sets measured, infinite for a set that could not be measured.
     """
 
     kept: Kept
@@ -65,18 +60,13 @@ def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
 
     best = min(filter(payable, known.losses), key=order)
     while known.losses[best] > 0.0:
-        better = yield from improved(known, best, alone, _more_accurate(known.losses[best], most, payable, order))
+        loss = known.losses[best]
+        goal = Goal(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
+        better = yield from improved(known, best, alone, goal)
         if better is None:
             break
         best = better
     return MostAccurate(best, known.losses)
-
-
-def _more_accurate(loss: float, most: float, payable: Callable[[Kept], bool], key: Callable[[Kept], Any]) -> Goal:
-    def energy(cost: np.ndarray, reckoned: np.ndarray) -> np.ndarray:
-        return np.asarray(reckoned / loss + _TOO_MUCH * np.maximum(cost / max(most, _LESS) - 1.0, 0.0))
-
-    return Goal(payable, loss * (1.0 - _LESS), _HOPE * loss, key, energy)
 
 
 def _grown(known: MeasuredSets, alone: Sensitivities, most: float, *, per_cost: bool) -> Batches[None]:

@@ -1,4 +1,4 @@
-"""From the recipe that was found to the report on it: the front, the figures, the files."""
+"""Builds the report on the recipe that was found: the front, the figures, the files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from trt_bisect.results.recovery import (
 from trt_bisect.results.recovery_summary import recovery_summary
 from trt_bisect.results.summary import above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
 
-_POINTS, _POINTS_DEAR = 24, 8
+_POINTS, _POINTS_DEAR = 12, 8
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.data.staged import content_of
+from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import Accuracy
@@ -36,8 +37,9 @@ from trt_bisect.report.tensorboard.steps import steps_of
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.support.progress import default_progress
 
-_PLANS, _PLANS_DEAR = 400, 60
-"""The number of plans by which the first recipe may be made cheaper."""
+_PLANS, _PLANS_OF_FEW, _PLANS_DEAR = 100, 400, 60
+"""The number of plans by which the first recipe may be made cheaper: of many layers, of at most ``FEW_UNITS`` units
+that move together, and where each plan takes an engine or an accuracy. Figures: ``docs/benchmarks.md``."""
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -125,11 +127,13 @@ def _recovered(
     accuracy = asked_accuracy(preparation, experiment, options)
     with answer_search(preparation, experiment) as answering:
         target = None if accuracy is None else _accuracy_target(answering.plans, accuracy, options)
+        space = _space(answering.plans, options.together, costs, most)
+        few = _PLANS_OF_FEW if len(space.units) <= FEW_UNITS else _PLANS
         dear = target is not None or not answering.plans.switches
-        answering.improvements = options.plans or (_PLANS_DEAR if dear else _PLANS)
+        answering.improvements = options.plans or (_PLANS_DEAR if dear else few)
         answering.single_scales = options.remedies
         answering.fp16 = costs if options.precision == MIXED else None
-        answering.choose_ranges(_space(answering.plans, options.together, costs, most))
+        answering.choose_ranges(space)
         if target is not None:
             answering.target = target
             _take_accurate_ranges(answering, target)

@@ -48,11 +48,11 @@ def _not_measured(curve: str, findings: Findings) -> list[str]:
 
 
 def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Measured, Answer]:
-    """The culprits, the recipe, and all that was measured on the way; the trials behind it; the answer.
+    """Searches the culprits and the recipe; returns the report, the measurements behind it, and the answer.
 
     Args:
         answering: searches the answer, on all inputs.
-        announced: the manifest that was written before.
+        announced: the manifest that was written at the start.
     """
     preparation, experiment = answering.plans.preparation, answering.choose_ranges()
     asked = announce(preparation, experiment, announced.blank.command, announced)
@@ -110,13 +110,13 @@ def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
 def announce(
     preparation: Preparation, experiment: Experiment, command: str, before: RunManifest | None = None
 ) -> RunManifest:
-    """Writes what ``view`` shows of a run before its report: the graph and the manifest; returns the manifest.
+    """Writes the graph and the manifest, which ``view`` shows before the report exists; returns the manifest.
 
     It is called before anything is measured, and again when ranges are chosen.
 
     Args:
-        preparation: of the run.
-        experiment: with the ranges.
+        preparation: the preparation of the run.
+        experiment: the experiment with the ranges.
         command: the command that asked for the run.
         before: the manifest that was written before; nothing is written if it still holds.
     """
@@ -150,4 +150,5 @@ def _asked(preparation: Preparation, experiment: Experiment, command: str) -> Ru
         preparation.options.curve_of(experiment.strategy, len(experiment.network.movable)),
         measured_in,
         preparation.started,
+        preparation.options.accept,
     )

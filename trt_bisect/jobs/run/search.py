@@ -1,4 +1,4 @@
-"""The ways to search: which driver asks, and which evaluator answers."""
+"""The ways to search: they connect a driver, which asks for plans, to an evaluator, which measures them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def search(
     names: Sequence[str],
     progress: Progress,
 ) -> Curve:
-    """The curve, and the suspects that it shows.
+    """Returns the curve, and the suspects that it shows.
 
     Args:
         curve: the boundaries that are measured; see ``search_for``. Whole engines have no adaptive one.
         question: the question that the search answers.
         evaluator: measures plans.
         rule: judges them.
-        names: of the layers, for the progress bar.
+        names: the names of the layers, for the progress bar.
         progress: shows each plan, or each piece.
     """
 
@@ -67,7 +67,7 @@ def search(
 def _sides(
     question: Question, in_pieces: Findings | None, findings: Findings
 ) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
-    """By layer that pieces of an NVIDIA engine or whole engines blame, the plans without and with it."""
+    """Returns by layer the plans without and with it, for layers that pieces or whole engines blame."""
     steps = () if in_pieces is None else (*in_pieces.steps, *findings.steps)
     return {
         step.layers[0]: (step.plan.keeping(step.layers, question.rest), step.plan)
@@ -134,7 +134,7 @@ class _Measurer:
         return plan, self.rule.loss(trial)
 
     def abandon(self) -> None:
-        """Gives up those that have not ended."""
+        """Gives up the plans that have not ended."""
         self.evaluator.abandon()
 
 
@@ -178,5 +178,5 @@ def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
 
 
 def _few(layers: int) -> int:
-    """About how many plans a bisection with one suspect takes; the bar grows where there are more."""
+    """Returns about how many plans a bisection with one suspect takes; with more suspects the progress bar grows."""
     return math.ceil(math.log2(max(layers, 2))) + 4
