@@ -4,8 +4,9 @@
     python -m benchmarks.adaptive --study RUN_FOLDER ...   # strides and shares on the curves of finished runs
 
 Each measurement is a process of its own: the search alone, without reading, calibrating and reporting. Time is the
-processor's, of all threads, so that other work on the machine counts little. It is shown as a multiple of the
-network's own FP32 inference, which is measured in the same process. The peak memory is a multiple of that before the search.
+processor's, of all threads, so that other work on the machine counts little. It is shown as a multiple of the network's
+own FP32 inference, which is measured in the same process. The peak memory is
+a multiple of the peak before the search.
 """
 
 from __future__ import annotations
@@ -52,22 +53,29 @@ def main() -> None:
     if asked.study:
         study(asked.study, console)
         return
-    print(
-        "| layers | planted | curve | plans | inference, s | the search, s | inferences | 15 log2 N | peak | suspects |"
-    )
+    print("| layers | planted | curve | plans | inference, s | search, s | inferences | 15 log2 N | peak | suspects |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         for layers, planted in itertools.product(asked.layers, (False, True)):
             network, data = made(Path(name), layers, planted=planted)
             for curve in ("adaptive", *(["full"] if layers <= asked.full_up_to else [])):
-                found = _in_a_process(curve, network, data)
-                print(
-                    f"| {layers} | {'yes' if planted else 'no'} | {curve} | {found['plans']} in {found['passes']} passes "
-                    f"| {found['inference']:.4f} | {found['seconds']:.1f} | {found['seconds'] / found['inference']:.0f} "
-                    f"| {15 * math.log2(layers):.0f} | {found['peak'] / found['plain']:.2f} "
-                    f"| {', '.join(found['suspects']) or 'none'} |",
-                    flush=True,
-                )
+                print(_row(layers, planted, curve, _in_a_process(curve, network, data)), flush=True)
+
+
+def _row(layers: int, planted: bool, curve: str, found: dict[str, Any]) -> str:
+    cells = (
+        layers,
+        "yes" if planted else "no",
+        curve,
+        f"{found['plans']} in {found['passes']} passes",
+        f"{found['inference']:.4f}",
+        f"{found['seconds']:.1f}",
+        f"{found['seconds'] / found['inference']:.0f}",
+        f"{15 * math.log2(layers):.0f}",
+        f"{found['peak'] / found['plain']:.2f}",
+        ", ".join(found["suspects"]) or "none",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def made(folder: Path, layers: int, *, planted: bool) -> tuple[Path, Path]:
