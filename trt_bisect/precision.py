@@ -84,7 +84,10 @@ class PrecisionPlan:
         """Returns this plan with ``layers`` in the precision ``high``."""
         kept = frozenset(layers)
         _check_indices(len(self), kept)
-        return PrecisionPlan(_changed(self.precisions, kept, high), self.low)
+        precisions = list(self.precisions)
+        for i in kept:
+            precisions[i] = high
+        return PrecisionPlan(tuple(precisions), self.low)
 
     def key(self) -> str:
         """Returns a short text that identifies this plan: the letter of each precision with its run length.
@@ -100,8 +103,7 @@ class PrecisionPlan:
 
     @cached_property
     def _key(self) -> str:
-        runs = groupby(_LETTERS[precision] for precision in self.precisions)
-        layers = ".".join(f"{letter}*{sum(1 for _ in run)}" for letter, run in runs)
+        layers = ".".join(f"{_LETTERS[own]}*{len(list(run))}" for own, run in groupby(self.precisions))
         return layers if self.low is Precision.INT8 else f"{_LETTERS[self.low]}:{layers}"
 
     @classmethod
@@ -150,9 +152,7 @@ def low_set(
     layers: int, chosen: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
 ) -> PrecisionPlan:
     """Returns the plan with the ``chosen`` layers low and the others high."""
-    inside = frozenset(chosen)
-    _check_indices(layers, inside)
-    return PrecisionPlan(_changed((high,) * layers, inside, low), low)
+    return PrecisionPlan((high,) * layers, low).keeping(chosen, low)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
@@ -163,13 +163,6 @@ def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP3
 def low_of(own: Precision) -> Precision:
     """Returns the low precision that a precision of a single layer belongs to: INT8 for each half of INT8."""
     return Precision.INT8 if own in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION) else own
-
-
-def _changed(precisions: tuple[Precision, ...], layers: Iterable[int], to: Precision) -> tuple[Precision, ...]:
-    changed = list(precisions)
-    for layer in layers:
-        changed[layer] = to
-    return tuple(changed)
 
 
 def _check_indices(layers: int, chosen: frozenset[int]) -> None:

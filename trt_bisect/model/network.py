@@ -94,7 +94,13 @@ class Network:
 
     def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
         """Returns ``plan`` with the layers that only follow in the base: ``high`` where the network has none."""
-        return plan.keeping((layer.index for layer in self.layers if layer.follows), self.base or high)
+        base = self.base or high
+        return plan.keeping((k for k in self._following if plan.precisions[k] is not base), base)
+
+    @cached_property
+    def _following(self) -> tuple[int, ...]:
+        """The indices of the layers that only follow."""
+        return tuple(layer.index for layer in self.layers if layer.follows)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
         """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""
