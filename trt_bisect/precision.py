@@ -84,7 +84,10 @@ class PrecisionPlan:
         """Returns this plan with ``layers`` in the precision ``high``."""
         kept = frozenset(layers)
         _check_indices(len(self), kept)
-        return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)), self.low)
+        precisions = list(self.precisions)
+        for i in kept:
+            precisions[i] = high
+        return PrecisionPlan(tuple(precisions), self.low)
 
     def key(self) -> str:
         """Returns a short text that identifies this plan: the letter of each precision with its run length.
