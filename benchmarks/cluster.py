@@ -1,4 +1,4 @@
-"""What a second worker brings, and what a task costs: the same plans on Ray clusters of one and of two workers.
+"""Times the same plans on Ray clusters of one and of two workers: the gain of the second worker, the cost of a task.
 
     python -m benchmarks.cluster --repeat 5
 
@@ -59,8 +59,8 @@ Turn = dict[str, float]
 
 
 def measure(name: str, count: int, inputs: int, repeat: int, folder: Path) -> list[Turn]:
-    """The turns."""
-    from ray.cluster_utils import ClusterSettings as NodeProcesses
+    """Runs the turns and returns their times."""
+    from ray.cluster_utils import Cluster as NodeProcesses
 
     subject, plans = prepared(name, count, inputs, folder)
     own = subject.make(subject.options)
@@ -83,7 +83,7 @@ def measure(name: str, count: int, inputs: int, repeat: int, folder: Path) -> li
 
 
 def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpec, list[PrecisionPlan]]:
-    """A network of ``CASES`` as a pool of workers is given it, with one thread, and prefixes of it, evenly spread."""
+    """Returns a network of ``CASES`` for a pool of workers with one thread, and evenly spread prefixes of it."""
     path, data = write(next(case for case in CASES if case.name == name), folder)
     network = load_network(path)
     feeds = [{"x": x[None]} for x in np.load(data)["x"]]
@@ -96,7 +96,7 @@ def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpe
 
 
 def tried(address: str, spec: TrialSpec, plans: Sequence[PrecisionPlan]) -> float:
-    """The seconds that the workers of a cluster take for plans, once they all have started."""
+    """Returns the seconds that the workers of a cluster take for plans, after they all have started."""
     with RayCluster(ClusterSettings(address), print) as cluster:
         pool = cluster.pool(spec, spec.make(spec.options))
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Where the time of a whole ``trt-bisect run`` goes: by stage, the seconds that pass and those of the processor.
+"""Times the stages of a whole ``trt-bisect run``: the seconds that pass and those of the processor.
 
     python -m benchmarks.command                          # ResNet-50, three runs, the medians
     python -m benchmarks.command --only MobileNetV2 --repeat 5 -- --explain basic

@@ -1,4 +1,4 @@
-"""What plain copies of the history's file are worth while others record without pause.
+"""Counts the plain copies of the history's file that are broken because others record meanwhile.
 
     python -m benchmarks.copies --seconds 60
 

@@ -1,4 +1,4 @@
-"""What the history costs a run, and how long a year of it takes to be asked.
+"""Times the history: recording one run, and queries of a whole year.
 
     python -m benchmarks.history
     python -m benchmarks.history --nights 30 --networks 5 --repeat 3

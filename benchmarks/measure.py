@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, as one JSON line: so that times and peak memory are nobody else's.
+"""Makes one measurement in a process of its own, so that times and peak memory are its own; prints one JSON line.
 
 python -m benchmarks.measure loop NETWORK DATA
 """

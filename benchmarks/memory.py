@@ -1,4 +1,4 @@
-"""What a run takes at most, against what ``--memory`` promises.
+"""Compares the peak memory of runs with the limit that ``--memory`` promises.
 
     python -m benchmarks.memory --memory 128 512
     python -m benchmarks.memory network.onnx data.npz ... --memory 512
@@ -57,7 +57,7 @@ def _in_a_process(*arguments: str) -> dict[str, float]:
 
 
 def measured() -> None:
-    """In a process of its own: ``engines NETWORK DATA`` or ``run NETWORK DATA MIB``; prints figures in MiB as JSON."""
+    """Measures ``engines NETWORK DATA`` or ``run NETWORK DATA MIB`` in a process of its own; prints MiB as JSON."""
     import trt_bisect
     from trt_bisect.model.shapes import facts_for
 

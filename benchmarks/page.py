@@ -1,4 +1,4 @@
-"""How quick the page is for a network of 2,000 layers, in this machine's Chromium.
+"""Times the page of a network with 2,000 layers in this machine's Chromium.
 
     python -m benchmarks.page
     python -m benchmarks.page --layers 400 --repeat 3
@@ -75,7 +75,7 @@ def deep_run(layers: int, folder: Path) -> Path:
 
 
 def measure(browser: Browser, page: Path) -> dict[str, float]:
-    """One opening: milliseconds by what they are of."""
+    """Opens the page once and returns the milliseconds of each step."""
     watched = open_page(browser, page)
     opened = watched.page
     times = dict(

@@ -1,4 +1,4 @@
-"""Which layers have to stay high for one target, by ``recover``, by the recipe of ``run``, and by the peers' rankings.
+"""Compares the layers left high for one target by ``recover``, by the recipe of ``run``, and by the peers' rankings.
 
     python -m benchmarks.recipes                       # the table of docs/benchmarks.md
     python -m benchmarks.recipes --only ocr --peers    # no other network; --peers none leaves the peers out

@@ -1,4 +1,4 @@
-"""How long the curve takes: one command makes the networks, measures everything on this machine and prints the tables.
+"""Times the curve: one command makes the networks, measures everything on this machine and prints the tables.
 
     python -m benchmarks.run                # the tables of docs/benchmarks.md
     python -m benchmarks.run --peers        # and the peers, each in an environment of its own

@@ -1,4 +1,4 @@
-"""What ten viewers cost a running sweep: the same sweep alone and watched, by turns, on this machine.
+"""Measures the cost of ten viewers for a running sweep: the same sweep alone and watched, by turns, on this machine.
 
     python -m benchmarks.view --repeat 7
 
@@ -138,13 +138,13 @@ def _serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def _processor_seconds(pid: int) -> float:
-    """What a process has used so far: fields 14 and 15 of ``/proc/<pid>/stat`` in proc(5)."""
+    """Returns the processor time of a process in seconds: fields 14 and 15 of ``/proc/<pid>/stat`` in proc(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def watch(address: str, count: int) -> None:
-    """Viewers until SIGTERM, spread over the two seconds between two questions; then what they did, as JSON."""
+    """Runs viewers until SIGTERM, spread over the two seconds between requests; then prints their counts as JSON."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     told: list[int] = []
@@ -160,7 +160,7 @@ def watch(address: str, count: int) -> None:
 
 
 def _view(address: str, late: float, stopped: threading.Event, told: list[int]) -> None:
-    """One viewer: the page as soon as it is there, then what is new, as the page asks for it."""
+    """Acts as one viewer: opens the page as soon as it is there, then asks for news as the page does."""
     place = urlsplit(address)
     assert place.hostname is not None
     connection = http.client.HTTPConnection(place.hostname, place.port)

@@ -1,4 +1,4 @@
-"""The licences of all that trt-bisect brings along, and the known weaknesses of what it is developed with.
+"""Checks the licences of all packages that trt-bisect brings along, and the known weaknesses of its development tools.
 
 python tools/audit.py licences [docs/licences.md]   offline; exit code 1 where a licence is not among those allowed
 python tools/audit.py weaknesses                    asks PyPI by pip-audit; exit code 1 where one is known, 2 where
@@ -77,7 +77,7 @@ def licences(packages: set[str]) -> list[dict[str, str]]:
 
 
 def is_allowed(row: dict[str, str]) -> bool:
-    """Every licence that must be kept to is among those allowed; of ``A OR B`` one is enough."""
+    """Returns True if every licence in the text is allowed; of ``A OR B`` one is enough."""
     if plain_name(row["Name"]).startswith(NVIDIA):
         return True
     parts = re.split(r"\s+AND\s+|;", row["License"])

@@ -49,7 +49,7 @@ ROWS, COLUMNS = np.mgrid[:SIZE, :SIZE].astype(np.float32) + np.float32(0.5)
 
 @dataclass(frozen=True)
 class Drawn:
-    """Images and what they show.
+    """Images and their labels.
 
     Attributes:
         images: float32 [n, 3, SIZE, SIZE], from 0 to 1.

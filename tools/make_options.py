@@ -102,7 +102,7 @@ def keywords() -> str:
     for keyword, commands in takers.items():
         by_commands.setdefault(tuple(commands), []).append(keyword)
     shared = {who: found for who, found in by_commands.items() if len(who) > 1 and len(found) >= _WORTH_A_BASE}
-    bases = [_typed_dict(_base(who), (), f"Of {', '.join(who)}.", found) for who, found in shared.items()]
+    bases = [_typed_dict(_base(who), (), f"The keywords of {', '.join(who)}.", found) for who, found in shared.items()]
     return "\n\n".join([_MODULE, *bases, *(_keywords_of(command, takers, shared) for command in COMMANDS)])
 
 
@@ -113,7 +113,7 @@ def _keywords_of(
 ) -> str:
     own = [keyword for keyword, who in takers.items() if command in who and tuple(who) not in shared]
     bases = [_base(who) for who in shared if command in who]
-    return _typed_dict(f"{command.title()}Keywords", bases, f"Of ``trt_bisect.{command}``.", own)
+    return _typed_dict(f"{command.title()}Keywords", bases, f"The keywords of ``trt_bisect.{command}``.", own)
 
 
 def _base(commands: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ COMMAND = (sys.executable, "-c", "import sys; from trt_bisect.cli import main; s
 
 @dataclass(frozen=True)
 class Job:
-    """What is run: the network and the options after it."""
+    """A run to be timed: the network and the options after it."""
 
     name: str
     arguments: tuple[str, ...]
@@ -79,7 +79,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 
 def tree_of(commit: str) -> Path:
-    """The files of a commit, unpacked under ``.bench``."""
+    """Unpacks the files of a commit under ``.bench`` and returns their folder."""
     folder = WORK / f"tree-{commit}"
     if not folder.exists():
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout

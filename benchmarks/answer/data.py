@@ -1,4 +1,4 @@
-"""Photographs, pages, lines of text and speech from packages: what the published networks were made for.
+"""Photographs, pages, lines of text and speech from packages: data of the kinds that the published networks read.
 
 The given ones and the unseen ones come from different photographs, sentences and voices. It runs in the environment of
 ``published.txt``, with NumPy, Pillow and the standard library.

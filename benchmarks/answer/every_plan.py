@@ -1,4 +1,4 @@
-"""A search against every plan there is, on small networks.
+"""Compares a search with every possible plan, on small networks.
 
     python -m benchmarks.answer every_plan --json figures.json
     python -m benchmarks.answer every_plan --search package.module:function
@@ -51,7 +51,7 @@ THRESHOLD = 0.99
 
 @dataclass
 class Measure:
-    """The losses of plans, out of the table of all.
+    """Gives the losses of plans from the table of all plans.
 
     Attributes:
         losses: [plans, inputs], 1 - cosine of the worst output; bit u of a plan's number is set if unit u is high.
@@ -82,13 +82,13 @@ Search = Callable[[Space, Measure], Kept]
 
 
 def as_recover(space: Space, measure: Measure, limit: int = 400) -> Kept:
-    """The search of ``recover``."""
+    """Runs the search of ``recover``."""
     alone = drive(sensitivities(MeasuredSets(space)), measure)
     return drive(cheapest(space, orders(space, alone), limit, alone), measure).kept
 
 
 def as_run(space: Space, measure: Measure) -> Kept:
-    """The search of ``run``."""
+    """Runs the search of ``run``."""
     return as_recover(space, measure, IMPROVEMENTS)
 
 
@@ -196,7 +196,7 @@ def targets(losses: np.ndarray) -> dict[str, float]:
 
 
 def compared(space: Space, losses: np.ndarray, budget: float, search: Search) -> dict[str, Any]:
-    """The answer of a search, and the cheapest set of all."""
+    """Compares the answer of a search with the cheapest set of all."""
     wanted = Space(space.base, space.units, space.costs, budget)
     measuring = Measure(losses, wanted)
     kept = search(wanted, measuring)
@@ -223,7 +223,7 @@ def _set(number: int) -> Kept:
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    """A line a kind of target, one for all, and one for each answer that is not the cheapest."""
+    """Returns the lines to print: for each kind of target, for all, and for each answer that is not the cheapest."""
     heads = ("target", "answers", "meet it", "1-minimal", "cheapest found", "extra cost, most", "extra layers, most")
     result = Table(*heads, "plans, median", "most", box=None)
     kinds = list(dict.fromkeys(row["target"] for row in rows))

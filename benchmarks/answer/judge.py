@@ -65,7 +65,7 @@ def worst(reference: Outputs, found: Outputs, cuts: Cuts) -> float:
 
 
 def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts) -> dict[str, list[float]]:
-    """By mode, and by ``MODE, cut`` where there are cuts, the worst output's cosine on each sample.
+    """Returns the worst output's cosine on each sample, by mode, and by ``MODE, cut`` if there are cuts.
 
     The reference is the FP32 file, run with the same optimisations.
     """

@@ -121,7 +121,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 
 def _plain(case: Case, console: Console) -> dict[str, Any]:
-    """By calibrator the layers left high, their cost, and the inferences."""
+    """Returns for each calibrator the layers left high, their cost, and the number of inferences."""
     found = {}
     for calibrator in CALIBRATORS:
         search = PlainSearch(case, calibrator, case.threshold)

@@ -147,7 +147,7 @@ def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, 
 
 
 def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
-    """Of ``plan.json``: the layers left high, and the share of INT8's multiply-adds' gain that they cost."""
+    """Returns the layers that ``plan.json`` leaves high, and their cost: a share of INT8's gain, in multiply-adds."""
     loaded = trt_bisect.load_network(case.folder / "network.onnx")
     original = session(case.folder / "network.onnx", "off")
     feeds = read_samples(case.folder / case.given, original)[0]

@@ -34,7 +34,7 @@ class Small:
 
 
 def small_networks() -> list[Small]:
-    """All of them, the same ones each time."""
+    """Returns all small networks, the same ones at each call."""
     families: list[tuple[str, Callable[[Sketch, int], Pairs], list[int]]] = [
         ("chain", _chain, [7, 8, 9, 10, 7, 8, 9, 11]),
         ("residual", _residual, [2, 3, 3, 2, 3, 3, 2, 3]),

@@ -1,4 +1,4 @@
-"""What the peers' scripts share: the job from the command line, the feeds, the similarity, the JSON line at the end.
+"""Shared by the peers' scripts: the job from the command line, the feeds, the similarity, the JSON line at the end.
 
 It runs in each peer's own environment, so it needs NumPy and the standard library alone.
 """
@@ -27,7 +27,7 @@ Feed = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Preparation:
-    """What one run of a peer works on.
+    """The network and the data of one run of a peer.
 
     Attributes:
         limit: at most that many layers are tried; None for all.

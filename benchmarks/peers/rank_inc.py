@@ -22,11 +22,11 @@ METHOD = (
 
 
 class Ranked(Exception):
-    """The first ranking is known; what would follow is tuning."""
+    """Raised when the first ranking is known: it ends the run before the tuning."""
 
 
 class Loader:
-    """What Neural Compressor takes for a data loader."""
+    """A data loader as Neural Compressor expects it."""
 
     batch_size = 1
 

@@ -28,7 +28,7 @@ INSTALL_TIMEOUT = 1800.0
 
 
 class Skipped(Exception):
-    """Why a peer gives no figures, in one sentence."""
+    """Raised where a peer gives no figures; its message is the reason in one sentence."""
 
 
 def run_peer(
@@ -41,7 +41,7 @@ def run_peer(
     evaluate: int = 1,
     home: Path = HOME,
 ) -> dict[str, object]:
-    """One peer's figures on one network, or why there are none.
+    """Returns one peer's figures on one network, or the reason why there are none.
 
     Args:
         name: one of ``PEERS``.
@@ -62,7 +62,7 @@ def run_peer(
 
 
 def install(name: str, home: Path, requirements: Path = HERE) -> Path:
-    """The Python of an environment, made and filled where it is not yet, or where its ``requirements`` changed.
+    """Returns the Python of an environment; makes it first if it is missing or its ``requirements`` changed.
 
     Args:
         name: of the environment, and of the files in ``requirements``.
@@ -140,7 +140,7 @@ def _result(out: str) -> dict[str, object]:
 
 
 def _sentence(err: str) -> str:
-    """The line of an error output that says most: the last that names an error, or the last."""
+    """Returns the last line of an error output that names an error, or else the last line."""
     lines = [line.strip() for line in err.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(ERROR: |[\w.]*(Error|Exception|Interrupt)\b)", line)]
     return ([*lines, *telling] or ["no message"])[-1][:300]

@@ -1,4 +1,4 @@
-"""What trt-bisect makes of a quantized network, against ONNX Runtime on the files."""
+"""Compares trt-bisect's reading of a quantized network with ONNX Runtime on the files."""
 
 from __future__ import annotations
 

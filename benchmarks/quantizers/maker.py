@@ -1,4 +1,4 @@
-"""What the quantizers' scripts share: they run in environments of their own, with NumPy and the standard library.
+"""Shared by the quantizers' scripts, which run in environments of their own, with NumPy and the standard library.
 
 ``python make_TOOL.py FOLDER`` reads ``FOLDER/NETWORK.onnx`` and ``FOLDER/samples.npz``, and writes
 ``FOLDER/TOOL/VARIANT/NETWORK.onnx`` and ``FOLDER/TOOL/made.json``: for each variant and network the error, or null.

@@ -153,7 +153,7 @@ NETWORKS = {
 
 
 def network(name: str) -> nn.Module:
-    """A network with random weights; its BatchNorms have the statistics of something."""
+    """Returns a network with random weights, its BatchNorms with statistics of random inputs."""
     torch.manual_seed(0)
     made = NETWORKS[name]()
     for part in made.modules():

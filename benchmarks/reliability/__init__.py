@@ -1,1 +1,1 @@
-"""What `docs/reliability.md` promises, as figures: each module breaks runs in one way and counts what came of it."""
+"""Measures the promises of `docs/reliability.md`: each module breaks runs in one way and counts the results."""

@@ -69,7 +69,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 
 def can_mount() -> bool:
-    """Whether a tmpfs can be mounted here."""
+    """Returns True if a tmpfs can be mounted here."""
     with tempfile.TemporaryDirectory() as place:
         if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False).returncode:
             return False
@@ -79,7 +79,7 @@ def can_mount() -> bool:
 
 @contextmanager
 def small_disk(place: Path, kib: int) -> Iterator[Path]:
-    """A tmpfs of so many KiB."""
+    """Mounts a tmpfs of ``kib`` KiB."""
     place.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(place)], check=True)
     try:
@@ -89,7 +89,7 @@ def small_disk(place: Path, kib: int) -> Iterator[Path]:
 
 
 def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Counter[str], list[str]]:
-    """Runs on disks of many sizes: the files that there was no room for, and what was not as it must be.
+    """Runs on disks of many sizes; returns the files that there was no room for, and the faults.
 
     The sizes from a page to more than enough are cut into ``pieces``, and each piece is halved as long as a run ends at
     another file at its upper end than at its lower end.
@@ -116,7 +116,7 @@ def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Coun
 
 
 def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, list[str]]:
-    """The file that there was no room for, empty where there was room for all; and the faults."""
+    """Returns the file that there was no room for (empty if there was room for all) and the faults."""
     folder, faults = disk / "run", []
     arguments = whole.subject.into(folder)
     ended = run(arguments, work)
@@ -164,7 +164,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _elsewhere(whole: Undisturbed, work: Path) -> list[str]:
-    """A full folder for temporary files is no concern of a run; a full disk under its standard output is one."""
+    """Returns the faults of a run with a full temporary folder, and of one whose standard output is a full disk."""
     faults = []
     with small_disk(work / "temporary", PAGE) as disk:
         (disk / "filling").write_bytes(bytes(PAGE << 10))

@@ -57,19 +57,19 @@ class Process:
         self._why = ""
 
     def resident_mib(self) -> int:
-        """Memory that it holds now."""
+        """Returns the memory that the process holds now, in MiB."""
         with suppress(OSError, IndexError):
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
         return 0
 
     def kill(self, why: str = "") -> None:
-        """Ends it, and what it has started, at once."""
+        """Ends the process, and all that it has started, at once."""
         self._why = self._why or why
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def poll(self, *, wait: bool = False) -> Ended | None:
-        """What became of it, None where it goes on."""
+        """Returns the result of the process; None if it still runs."""
         pid, status, used = os.wait4(self.pid, 0 if wait else os.WNOHANG)
         if not pid:
             return None
@@ -78,14 +78,14 @@ class Process:
         return Ended(os.waitstatus_to_exitcode(status), out, err, seconds, used.ru_maxrss >> 10, self._why)
 
     def ended(self) -> Ended:
-        """What became of it, when it has ended."""
+        """Waits for the end of the process and returns its result."""
         found = self.poll(wait=True)
         assert found is not None
         return found
 
 
 def import_everything() -> None:
-    """Imports all that a command may, so that no fork has to."""
+    """Imports all modules that a command may import, so that no fork has to."""
     for name in HEAVY:
         importlib.import_module(name)
     for module in pkgutil.walk_packages(trt_bisect.__path__, "trt_bisect."):
@@ -95,7 +95,7 @@ def import_everything() -> None:
 
 
 def start(arguments: Sequence[str], folder: Path, before: Callable[[], None] | None = None) -> Process:
-    """``trt-bisect`` with these arguments; what it prints goes into ``folder``.
+    """Starts ``trt-bisect`` with these arguments; its output goes into files in ``folder``.
 
     Args:
         arguments: after the program's name.
@@ -113,7 +113,7 @@ def start(arguments: Sequence[str], folder: Path, before: Callable[[], None] | N
 
 
 def start_function(function: Callable[[], None], folder: Path) -> Process:
-    """``function`` in a process of its own, as ``start`` has it."""
+    """Starts ``function`` in a process of its own, as ``start`` does."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -148,12 +148,12 @@ def _be_apart(folder: Path) -> None:
 
 
 def run(arguments: Sequence[str], folder: Path, before: Callable[[], None] | None = None) -> Ended:
-    """The command from begin to end."""
+    """Runs the command and returns its result."""
     return start(arguments, folder, before).ended()
 
 
 def watch(processes: Sequence[Process], seconds: float, mib: int) -> list[tuple[Process, Ended]]:
-    """Those of ``processes`` that have ended by now, after a moment; any over a limit is ended."""
+    """Waits a moment and returns the ``processes`` that have ended; ends those that are over a limit."""
     time.sleep(_POLL)
     for process in processes:
         if time.monotonic() - process.began > seconds:

@@ -32,7 +32,7 @@ _OWN_FAULT = "an error of trt-bisect itself"
 
 @dataclass(frozen=True)
 class Tried:
-    """A case and what came of it; ``fault`` is empty where that is allowed."""
+    """A case and its result; ``fault`` is empty if the result is allowed."""
 
     number: int
     case: Case
@@ -119,7 +119,7 @@ def _look(runs: Path) -> None:
 
 
 def fault_of(ended: Ended) -> str:
-    """What is not allowed in what came of a case; empty where all is."""
+    """Returns the first thing in the result of a case that is not allowed; empty if there is none."""
     said = ended.out + ended.err
     if ended.why == "time":
         return f"it took more than {SECONDS:g} s"

@@ -1,4 +1,4 @@
-"""What a number stands for: files that are spoiled, and the command that reads them. The same at each call."""
+"""Makes the cases of the fuzzer: a number always gives the same spoiled files and the command that reads them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Case:
 
 
 def make_case(seeds: Seeds, seed: int, number: int, folder: Path, only: str = "") -> Case:
-    """Writes the files of case ``number`` into ``folder``; of this kind, where there is to be no other."""
+    """Writes the files of case ``number`` into ``folder``; ``only`` fixes the kind of the case."""
     random = Random(f"{seed} {number}")
     kinds, weights = zip(*((kind, weight) for kind, (weight, _) in _KINDS.items()), strict=True)
     kind = only or random.choices(kinds, weights)[0]
@@ -123,7 +123,7 @@ def _npz(seeds: Seeds, random: Random, folder: Path) -> list[str]:
 
 
 def _write_archive(path: Path, random: Random) -> None:
-    """An archive that is sound as such, and holds what nobody expects."""
+    """Writes a valid archive with unexpected contents."""
     packing = random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
     odd = ("y.npy", "x", "x.npy/", "../x.npy", "/x.npy", ".npy", "ü.npy")
     with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w", packing) as archive:
@@ -133,7 +133,7 @@ def _write_archive(path: Path, random: Random) -> None:
 
 
 def _odd_array(random: Random) -> bytes:
-    """An ``.npy`` file: of a wrong type or shape, or with a header that claims what is not there."""
+    """Returns an ``.npy`` file of a wrong type or shape, or with a header that does not fit its data."""
     shapes = ((2, 3, 16, 16), (2, 3, 16, 16), (1, 2, 3, 16, 16), (0, 3, 16, 16), (3, 16, 16), (), (5,), (2, 3, 16, 0))
     dtypes = "float32 float32 float16 float64 int8 int64 uint64 bool complex64 str object datetime64[s] void".split()
     shape = random.choice(shapes)
@@ -157,7 +157,7 @@ def _odd_array(random: Random) -> bytes:
 
 
 class _Touch:
-    """What nobody may unpickle."""
+    """An object that runs a command if it is unpickled: no pickle may be loaded."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("echo 'Traceback: a pickle was loaded' >&2",)
@@ -280,7 +280,7 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
 
 
 def _nights(seeds: Seeds, random: Random, folder: Path) -> list[str]:
-    """A config, a baseline, or what a night has left."""
+    """Spoils a config, a baseline, or the files of an earlier night."""
     suite = folder / "suite"
     shutil.copytree(seeds.suite, suite)
     config = suite / "trt-bisect.toml"

@@ -28,7 +28,7 @@ from benchmarks.reliability.forked import Ended, import_everything, run, start
 from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, twice, unfinished, whole_lines
 
 AGAIN = 1 / 3
-"""How many of the runs that go on are killed as well."""
+"""The share of resumed runs that are killed again."""
 
 _MOMENT, _JOURNAL, _FILE = "at a random moment", "inside a journal write", "inside the write of another file"
 _KINDS = (_MOMENT, _MOMENT, _JOURNAL, _FILE)
@@ -94,7 +94,7 @@ def undisturbed(subject: TrialSpec, folder: Path) -> Undisturbed:
 
 @dataclass(frozen=True)
 class Killed:
-    """What came of a run that was killed and resumed."""
+    """The result of a run that was killed and resumed."""
 
     counts: Counter[str]
     stages: Counter[str]
@@ -158,7 +158,7 @@ def _killed(arguments: list[str], place: Path, kind: str, whole: Undisturbed, ra
 
 
 def _stage(ended: Ended) -> str:
-    """What the run had said last that it does."""
+    """Returns the last stage that the run named."""
     titles = [line for line in ended.err.splitlines() if line and not line.startswith(("Engine:", "Going on"))]
     return titles[-1].split(" of ")[0] if titles else "start"
 
@@ -202,7 +202,7 @@ def _end_in_files(after: int) -> None:
 
 
 def _tear(after: int, concerns: Callable[[Path], bool]) -> None:
-    """From now on this process is killed when it has written ``after`` bytes into the files that this concerns."""
+    """Makes this process kill itself after it has written ``after`` bytes into the chosen files."""
     budget = [after]
 
     def left(size: int) -> int:

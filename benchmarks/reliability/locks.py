@@ -59,7 +59,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 
 def second_run(whole: Undisturbed, share: float, place: Path) -> tuple[bool, float, list[str]]:
-    """A second run, started when ``share`` of a first one's time is over.
+    """Starts a second run when ``share`` of the first one's time is over.
 
     Returns:
         Whether it was refused, after how many seconds, and the faults. A second run that comes when the first one has
@@ -88,7 +88,7 @@ def second_run(whole: Undisturbed, share: float, place: Path) -> tuple[bool, flo
 
 
 def seen_through(whole: Undisturbed, share: float, place: Path) -> list[str]:
-    """A run that is killed leaves its progress: it is told as interrupted, and nobody is kept out by it."""
+    """Kills a run: its progress file stays, the run counts as interrupted, and a next run may start."""
     folder = place / "killed"
     killed = start(whole.subject.into(folder), place)
     while not (folder / PROGRESS).exists() and killed.poll() is None:
@@ -107,7 +107,7 @@ def seen_through(whole: Undisturbed, share: float, place: Path) -> list[str]:
 
 
 def _told(folder: Path) -> list[tuple[str, str]]:
-    """What ``view`` says of the run, for its own progress and for those that look alive."""
+    """Returns the run's status in ``view`` for the progress file as it was left, and for some that look alive."""
     path = folder / PROGRESS
     if not path.exists():
         return []

@@ -80,7 +80,7 @@ _PARSED = {
 
 @dataclass(frozen=True)
 class Seed:
-    """A sound network with what goes with it."""
+    """A valid network with its data."""
 
     name: str
     folder: Path
@@ -100,7 +100,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Seeds:
-    """All that is spoiled.
+    """All files that the fuzzer spoils.
 
     Attributes:
         files: by kind, such as ``cache`` or ``labels.npy``; all of the network ``plain``.
@@ -119,12 +119,12 @@ class Seeds:
 
     @cached_property
     def bomb(self) -> Path:
-        """Made when it is asked for: packing 3 GiB takes seconds."""
+        """Calibration data of 3 GiB, made at the first use: packing it takes seconds."""
         return _bomb(self.suite.parent)
 
 
 def make_seeds(folder: Path) -> Seeds:
-    """Writes them; the same at each call."""
+    """Writes the valid files, the same ones at each call."""
     shutil.rmtree(folder, ignore_errors=True)
     made = {
         "chain": networks.chain(2, 4),
@@ -146,7 +146,7 @@ def make_seeds(folder: Path) -> Seeds:
 
 
 def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` whose weights, which the text gives a shape and no values, are drawn."""
+    """Returns ``model`` with random weights; its text gives only their shapes."""
     random = np.random.default_rng(5)
     for value in model.graph.value_info:
         shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]

@@ -172,7 +172,7 @@ def _spoil_value(root: Any, random: Random) -> None:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Where a value stands: what holds it, and its key or its index there."""
+    """The place of a value: its container, and its key or index there."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
@@ -229,5 +229,5 @@ def spoil_database(path: Path, random: Random) -> None:
 
 
 def spoiled_stem(content: bytes, random: Random, how: Callable[[bytes, Random], bytes]) -> bytes:
-    """By structure three times of four, else by bytes."""
+    """Spoils the structure three times of four, else the bytes."""
     return how(content, random) if random.randrange(4) else spoiled_bytes(content, random)

@@ -1,4 +1,4 @@
-"""Spoils ONNX networks field by field, and by what people and tools really get wrong."""
+"""Spoils ONNX networks field by field, and with the mistakes that people and tools really make."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spoiled_network(model: onnx.ModelProto, random: Random) -> bytes:
 
 
 def _too_deep(levels: int) -> bytes:
-    """A network with bodies in bodies, deeper than protobuf writes them: a graph's node's attribute's graph, and on."""
+    """Returns a network with nested subgraphs, deeper than protobuf writes them."""
     content = b""
     for _ in range(levels):
         for tag in (6, 5, 1):
@@ -52,7 +52,7 @@ def _varint(value: int) -> bytes:
 
 
 def _messages(message: Message) -> Iterator[Message]:
-    """A message and all in it, but what lies in weights."""
+    """Yields a message and all messages in it, but none in weights."""
     yield message
     for field, value in message.ListFields():
         if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
@@ -197,7 +197,7 @@ def _same_names(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _deep(model: onnx.ModelProto, random: Random) -> None:
-    """Bodies in bodies."""
+    """Nests subgraphs in subgraphs."""
     body = helper.make_graph(
         [helper.make_node("Identity", [(*_names(model), "x")[0]], ["inner"])],
         "deepest",
@@ -214,7 +214,7 @@ def _deep(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _pointing_out(model: onnx.ModelProto, random: Random) -> None:
-    """External data elsewhere, or more of it than there is."""
+    """Lets external data point to another file, or beyond the end of its file."""
     tensor = _tensor(model, random)
     tensor.ClearField("raw_data")
     tensor.ClearField("float_data")
@@ -331,7 +331,7 @@ def _attribute(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _large_constant(model: onnx.ModelProto, random: Random) -> None:
-    """A few bytes that stand for gigabytes once they are computed."""
+    """Adds a constant of a few bytes that computes gigabytes."""
     size = random.choice(([1 << 15, 1 << 15], [1 << 31], [1 << 40], [-1], [1 << 13, 1 << 13, 16], [0, 1 << 40]))
     shape = numpy_helper.from_array(np.array(size, np.int64), "large_shape")
     model.graph.initializer.append(shape)

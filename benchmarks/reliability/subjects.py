@@ -1,4 +1,4 @@
-"""The runs that are broken, and what must be equal of two of them."""
+"""The runs that are broken, and the parts of two runs that must be equal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def save_digits(folder: Path, count: int = 40) -> Path:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """What must be equal of two runs: all that they found, and not what it took."""
+    """Returns the parts of a run's results that must be equal to another run's: all but times and counts."""
     found: dict[str, Any] = {}
     for name in ("report.json", "recovery.json"):
         if (folder / name).exists():
@@ -110,5 +110,5 @@ def twice(lines: Iterable[bytes]) -> int:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """Hidden files: what a writer leaves that was stopped."""
+    """Returns the hidden files in a folder: a writer that was stopped leaves them."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))

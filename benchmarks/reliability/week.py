@@ -1,4 +1,4 @@
-"""A week of nights on a clock that goes wrong: what the history, the nights and the baselines say afterwards.
+"""Runs a week of nights on a wrong clock, and checks the history, the nights and the baselines afterwards.
 
     python -m benchmarks.reliability week --json FILE
 
@@ -57,7 +57,7 @@ _GOOD, _BAD = "lenet.onnx", "lenet_planted.onnx"
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One night: what its clock says, which network ``digits`` is, and what has to come of it."""
+    """One night: its clock, the network that ``digits`` is, and the results that it must have."""
 
     day: str
     clock: datetime
@@ -116,7 +116,7 @@ def _make_suite(folder: Path) -> None:
 
 
 def _sleep_through(folder: Path, night: NightlyRun) -> int:
-    """The night's exit code, in the end."""
+    """Runs a night, or kills it in the middle and resumes it an hour later; returns its exit code."""
     shutil.copy(SAMPLES / "lenet" / night.digits, folder / "digits.onnx")
     began = night.clock
     if night.is_killed:
@@ -168,7 +168,7 @@ def _name(night: NightlyRun) -> str:
 
 
 def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, int, list[str]]:
-    """How many reports and trials there are, and what is wrong with them."""
+    """Returns the number of reports, the number of trials, and the faults in them."""
     faults = []
     with History(file) as kept:
         reports, trials = kept.past(), kept.past_trials()
@@ -209,7 +209,7 @@ def _last_start(night: NightlyRun) -> datetime:
 
 
 def _is_of(night: NightlyRun, report: PastReport) -> bool:
-    """It stands in the night's folder, and began within minutes of what the night's clock said at a start."""
+    """Returns True if a report is in the night's folder and began within minutes of a start by the night's clock."""
     starts = {night.clock, _last_start(night)}
     late = min(abs(report.started - start) for start in starts)
     return _name(night) in report.folder and late < timedelta(minutes=10)

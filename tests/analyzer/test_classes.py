@@ -46,7 +46,7 @@ def test_one_logit_a_row_goes_through_a_sigmoid(random):
 
 
 def test_probabilities_of_their_own_are_each_a_yes_or_no(random):
-    """What sigmoids give for several labels: rows that do not sum to 1."""
+    """Returns sigmoids for several labels: rows that do not sum to 1."""
     p, q = random.uniform(0.1, 0.9, (2, 1, 20))
     assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
 
@@ -120,7 +120,7 @@ def test_the_axis_is_found_in_the_shape_of_logits(shape, random):
 def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape, random):
     r, o = random.normal(0, 3, (2, *shape))
     for name in ("top1", "kl"):
-        with pytest.raises(BadInput, match="is not clear"):
+        with pytest.raises(BadInput, match="class axis"):
             similarity(r, o, name)
     assert similarity(r, o, "top1", class_axis=-1) == np.mean(r.argmax(-1) == o.argmax(-1))
     assert similarity(r, o) < 1

@@ -104,7 +104,7 @@ def rows_of_yolo7(boxes, scores):
 
 
 def lists(boxes, scores):
-    """As TensorRT's EfficientNMS gives them: the number of detections, then rows behind it that mean nothing."""
+    """Returns outputs as TensorRT's EfficientNMS gives them: the number of detections; later rows are junk."""
     best = {"boxes": boxes, "scores": scores.max(-1), "classes": scores.argmax(-1).astype(np.int32)}
     junk = {"boxes": [[0.0, 0, 400, 400]], "scores": [0.99], "classes": np.array([1], np.int32)}
     found = {f"det_{name}": np.concatenate([values, junk[name]])[None] for name, values in best.items()}

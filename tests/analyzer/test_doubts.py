@@ -42,7 +42,7 @@ def test_int8_with_a_good_range_raises_no_doubt(random):
 
 
 def test_values_cut_off_at_the_largest_int8_value(random):
-    """As many values lie at 0.7 of the largest as were larger; 0.256 of a sigmoid is the issue's own case."""
+    """All values above 0.7 are clipped to it; 0.256 of a sigmoid is the issue's own case."""
     reference = random.uniform(0, 1, (4, 1, 20, 30))
     output = rounded(reference, 0.7 / 127)
     figures = compare_arrays(list(reference), list(output), BUILT_IN)

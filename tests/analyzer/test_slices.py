@@ -166,7 +166,9 @@ def test_a_note_says_how_an_output_is_judged(random):
     found, reference = cut(random, yolo8)
     largest = np.abs(reference[0]["y"])[0].max(axis=1)
     low, high = largest[4:].max(), largest[:4].max()
-    assert found.notes() == [f"output 'y' is judged as two: [:, 0:4] up to {high:.3g}, [:, 4:84] up to {low:.3g}"]
+    (note,) = found.notes()
+    assert "'y'" in note
+    assert f"[:, 0:4] up to {high:.3g}, [:, 4:84] up to {low:.3g}" in note
 
 
 def test_a_lost_small_group_decides_and_inputs_without_detections_do_not_count(random):

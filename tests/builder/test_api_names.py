@@ -172,7 +172,7 @@ def test_names_in_texts_are_names_of_some_version(kind, names):
     ("stand_in", "kind"), [(FakeLayer, "ILayer"), (Tensor, "ITensor"), (Definition, "INetworkDefinition")]
 )
 def test_stand_ins_of_the_tests_have_no_invented_names(stand_in, kind):
-    """What the walk is tested on has the interface of TensorRT 8.6's own objects."""
+    """The stand-ins for the walk have the interface of TensorRT 8.6's own objects."""
     helpers = {"inputs", "outputs", "weights", "op", "output_types", "tensors", "output_names", "layers"}
     helpers |= {"add", "asked"}
     public = {name for name in {*vars(stand_in), *getattr(stand_in, "__annotations__", ())} if not name.startswith("_")}

@@ -119,7 +119,7 @@ with device.current():
 try:
     device.cuda.mem_alloc(8)
 except device.cuda.Error as error:
-    said["without a context"] = type(error).__name__
+    said["outside"] = type(error).__name__
 print(json.dumps(said))
 """
 
@@ -134,4 +134,4 @@ def test_pycuda_moves_memory_as_the_engines_do(python):
     assert said["milliseconds"] == 2.5
     assert said["handle"]
     assert said["refused"] == ["MemoryError", True]
-    assert said["without a context"] == "LogicError"
+    assert said["outside"] == "LogicError"

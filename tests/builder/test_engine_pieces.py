@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.builder.base import MEASURED, BuildOptions
 from trt_bisect.builder.engine_pieces import EnginePieces
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -18,6 +18,7 @@ from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.model.subnetwork import sub_network
 from trt_bisect.precision import int8_set, prefix
 
+NO_TACTIC = "out of tactics"
 MAKERS = [networks.residual, networks.transformer]
 
 
@@ -129,19 +130,19 @@ def test_a_culprit_whose_curve_has_no_whole_engine_is_shown_by_the_engines_that_
 
     def spoil(plan):
         if len(plan) == len(network.layers) and culprit in plan.int8 and len(plan.int8) < len(network.quantizable):
-            raise TrialFailed("build failed", "out of tactics")
+            raise TrialFailed("build failed", NO_TACTIC)
 
     report = foreign(model, tmp_path, spoil, strategy="branch")
     assert report.culprits == ("block1.conv2",)
     assert report.recipe["high"] == ["block1.conv2"]
     assert report.recipe["meets"]
     row = report.layers[culprit]
-    assert (row.outcome, row.message, row.culprit) == ("build failed", "out of tactics", True)
+    assert (row.outcome, row.message, row.culprit) == ("build failed", NO_TACTIC, True)
     assert row.taken_back == pytest.approx(report.similarity["int8"])
     assert row.taken_back < 20.0
     assert row.whole["without"] > 20.0
     assert row.whole["with"] is None
-    assert "'block1.conv2' is the culprit" in report.summary
+    assert wording.the_culprit("block1.conv2") in report.summary
 
 
 def test_every_piece_of_lenet_builds_in_tensorrt_rtx(lenet):

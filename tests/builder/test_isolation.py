@@ -49,7 +49,7 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
     assert (builder.engine, builder.typing, builder.arithmetic) == ("fake", "strong", "measured")
     assert builder.versions == {"fake": "1"}
     with builder.build("good") as engine:
-        assert engine.messages == ("a warning of the build",)
+        assert engine.messages == (fake_builders.A_WARNING,)
         assert engine.ran == {}
         np.testing.assert_array_equal(engine.infer(FEEDS)["y"], [0, 2, 4])
         assert engine.ran == {0: "int8"}
@@ -60,13 +60,17 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
 @pytest.mark.parametrize(
     ("fault", "outcome", "message"),
     [
-        (fake_builders.segfault, "build failed", "by signal SIGSEGV.\nthe last thing it printed"),
-        (fake_builders.say_and_segfault, "build failed", "Error Code 1: Cuda Driver\na warning\nthe last thing"),
-        (fake_builders.killed_by_the_system, "out of memory", "SIGKILL, as Linux does when memory runs out"),
-        (fake_builders.leave, "build failed", "with exit code 3"),
-        (fake_builders.eat_all_memory, "out of memory", "Out of memory. Unable to allocate 1 TiB"),
-        (fake_builders.say_and_run_out_of_memory, "out of memory", "std::bad_alloc\nError Code 2: OutOfMemory"),
-        (fake_builders.refuse, "build failed", "no implementation for node fc"),
+        (fake_builders.segfault, "build failed", f"{wording.engines.ended_by('SIGSEGV')}.\n{fake_builders.LAST_WORDS}"),
+        (
+            fake_builders.say_and_segfault,
+            "build failed",
+            f"Error Code 1: Cuda Driver\na warning\n{fake_builders.LAST_WORDS}",
+        ),
+        (fake_builders.killed_by_the_system, wording.OUT_OF_MEMORY, wording.engines.MEMORY_RAN_OUT),
+        (fake_builders.leave, "build failed", "exit code 3"),
+        (fake_builders.eat_all_memory, wording.OUT_OF_MEMORY, "1 TiB"),
+        (fake_builders.say_and_run_out_of_memory, wording.OUT_OF_MEMORY, "std::bad_alloc\nError Code 2: OutOfMemory"),
+        (fake_builders.refuse, "build failed", fake_builders.NO_IMPLEMENTATION),
     ],
 )
 def test_a_build_that_fails_costs_its_worker_and_one_trial(fault, outcome, message):
@@ -159,7 +163,7 @@ def test_errors_for_the_user_and_bugs_are_no_outcomes():
         (
             fake_builders.segfault,
             EngineUnavailable,
-            "does not start: The start ended the worker process by signal SIGSEGV",
+            wording.engines.DOES_NOT_START + f".*{wording.engines.ended_by('SIGSEGV')}",
         ),
     ],
 )
@@ -227,10 +231,10 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(tmp_path):
     builder = IsolatedBuilder(partial(FakeBuilder, {canonical(plans[k]): fault for k, fault in faults.items()}), 2.0)
     evaluator = RebuildEvaluator(network, builder, [FEEDS], compare, store)
     trials = [evaluator.measure(plan) for plan in plans]
-    assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", "out of memory", "measured"]
+    assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", wording.OUT_OF_MEMORY, "measured"]
     assert "Error Code 1" in trials[1].message
     assert trials[0].outputs["y"].values == {"mean": 2.0}
-    assert trials[4].message == "a warning of the build"
+    assert trials[4].message == fake_builders.A_WARNING
     assert len(store.trials) == 5
 
 
@@ -268,7 +272,7 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
     builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes)
     if builder.versions["device"] != "no GPU":
         pytest.skip("there is a GPU")
-    with builder.reference() as engine, pytest.raises(EngineUnavailable, match=wording.NO_GPU_ANSWERS):
+    with builder.reference() as engine, pytest.raises(EngineUnavailable, match=wording.engines.NO_GPU_ANSWERS):
         engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
 
 
@@ -298,7 +302,7 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
 
 def test_a_trial_that_timed_out_or_ran_out_of_memory_is_tried_again_when_the_run_goes_on(tmp_path):
     with Journal(tmp_path, "run", {}) as journal:
-        journal.keep(Trial("slow", "timed out"), Trial("large", "out of memory"))
+        journal.keep(Trial("slow", "timed out"), Trial("large", wording.OUT_OF_MEMORY))
         journal.keep(Trial("broken", "build failed"))
         assert journal.find("slow") is not None
     with Journal(tmp_path, "run", {}) as journal:

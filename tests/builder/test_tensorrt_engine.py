@@ -1,4 +1,4 @@
-"""How an engine is run: against stand-ins for PyCUDA and TensorRT whose device memory is host memory."""
+"""Running an engine, against stand-ins for PyCUDA and TensorRT with host memory for device memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.support import wording
 from trt_bisect.builder import cuda_memory
 from trt_bisect.builder.cuda_memory import Buffer, Device
 from trt_bisect.builder.gpu import Gpu
@@ -103,7 +104,7 @@ class FakeContext:
 
     def infer_shapes(self):
         if self.behaviour == "shapes fail":
-            raise RuntimeError("no such shape")
+            raise RuntimeError(NO_SUCH_SHAPE)
         return ["ids"] if self.behaviour == "shapes missing" else []
 
     def get_tensor_shape(self, name):
@@ -112,7 +113,7 @@ class FakeContext:
     def execute_async_v3(self, handle):
         assert handle == 77
         if self.behaviour == "CUDA error":
-            raise CudaError("an illegal memory access was encountered")
+            raise CudaError(ILLEGAL_ACCESS)
         self.cuda.queue.append(self._run)
         self.cuda.milliseconds += next(self.cuda.durations)
         if self.profiler is not None:
@@ -135,6 +136,8 @@ LAYERS = [
 ]
 REFORMAT = "Reformatting CopyNode for Input Tensor 0 to count + double"
 PROFILE = (("double", 0.25), (REFORMAT, 0.125), (REFORMAT, 0.375), ("double || count", 0.75))
+NO_SUCH_SHAPE = "no such shape"
+ILLEGAL_ACCESS = "an illegal memory access was encountered"
 TENSORS = {"x": "FLOAT", "ids": "INT32", "y": "FLOAT", "count": "INT32"}
 
 
@@ -279,22 +282,22 @@ def test_a_slow_network_is_timed_less_often(make_engine):
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("not loaded", "cannot be loaded"),
-        ("no context", "cannot be given memory"),
-        ("odd type", "FP4, which NumPy does not have"),
-        ("shape refused", r"does not take the shape \[2, 3\] of 'x'"),
-        ("shapes fail", "no such shape"),
-        ("shapes missing", "lacks the shapes of ids"),
-        ("data dependent", "depends on the data"),
-        ("not run", "did not run"),
-        ("CUDA error", "illegal memory access"),
+        ("not loaded", wording.CANNOT_BE_LOADED),
+        ("no context", wording.engines.NO_MEMORY_TO_RUN_IN),
+        ("odd type", f"FP4, {wording.engines.NOT_IN_NUMPY}"),
+        ("shape refused", rf"{wording.engines.SHAPE_REFUSED} \[2, 3\] of 'x'"),
+        ("shapes fail", NO_SUCH_SHAPE),
+        ("shapes missing", f"{wording.engines.SHAPES_MISSING} ids"),
+        ("data dependent", wording.engines.DEPENDS_ON_THE_DATA),
+        ("not run", wording.engines.DID_NOT_RUN),
+        ("CUDA error", ILLEGAL_ACCESS),
     ],
 )
 def test_what_fails_on_the_gpu_is_a_failed_inference(make_engine, behaviour, message):
     with make_engine(behaviour) as engine:
         with pytest.raises(TrialFailed, match=message) as failure:
             engine.infer(feeds(2))
-        assert failure.value.outcome == ("out of memory" if behaviour == "no context" else "inference failed")
+        assert failure.value.outcome == (wording.OUT_OF_MEMORY if behaviour == "no context" else "inference failed")
         assert make_engine.cuda.depth == 0
 
 

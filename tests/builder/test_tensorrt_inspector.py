@@ -1,4 +1,4 @@
-"""What is read off the engine inspector's JSON, on samples in the formats of TensorRT 8, 10 and 11.
+"""Reading the engine inspector's JSON, on samples in the formats of TensorRT 8, 10 and 11.
 
 ``tests/files/inspector`` has reports in the forms that real engines write; ``SOURCES.md`` there names the public
 reports that they follow.
@@ -108,7 +108,7 @@ def region(first="conv1", last="fc", kind="Myelin", metadata=""):
 
 
 def test_a_region_that_names_only_its_ends_holds_what_lies_between():
-    """What it reads is FP32; in what its layers ran nothing says."""
+    """Its inputs are FP32; nothing tells the precision in which its layers ran."""
     assert ran(region()) == dict.fromkeys(range(6), "region")
     before = layer("conv1 + relu1", "CaskConvolution", [INT8], [INT8])
     after = layer("fc", "gemm", [FP32], [FP32])

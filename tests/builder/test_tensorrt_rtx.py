@@ -160,7 +160,7 @@ def test_options_are_taken(network, tmp_path):
 def test_tensorrt_says_why_a_scale_is_refused(network):
     builder = TensorRTStrongBuilder(network, scales_of(network, np.nan), BuildOptions(), SHAPES, engine=RTX)
     assert len(builder.reference().serialized.data) > 10_000
-    with pytest.raises(TrialFailed, match="Scale coefficients must all be positive") as failure:
+    with pytest.raises(TrialFailed, match=wording.engines.SCALES_REFUSED) as failure:
         builder.build(prefix(len(LAYERS), 0))
     assert failure.value.outcome == "build failed"
 
@@ -173,7 +173,7 @@ def test_tensorrt_names_the_node_that_it_does_not_know(network, tmp_path):
     onnx.save(model, str(path))
     odd = load_network(path)
     builder = TensorRTStrongBuilder(odd, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
-    with pytest.raises(TrialFailed, match=r"(?s)relu1.*QuickGelu.*Plugin not found") as failure:
+    with pytest.raises(TrialFailed, match=f"(?s)relu1.*QuickGelu.*{wording.engines.NO_PLUGIN}") as failure:
         builder.reference()
     assert failure.value.outcome == "build failed"
 
@@ -226,7 +226,7 @@ def test_without_a_gpu_an_inference_says_so(builder):
         pytest.skip("there is a GPU")
     with (
         builder.build(prefix(len(LAYERS), 0)) as engine,
-        pytest.raises(EngineUnavailable, match=wording.NO_GPU_ANSWERS),
+        pytest.raises(EngineUnavailable, match=wording.engines.NO_GPU_ANSWERS),
     ):
         engine.infer({"x": np.zeros((1, 3, 8, 8), np.float32)})
 
@@ -234,9 +234,9 @@ def test_without_a_gpu_an_inference_says_so(builder):
 def test_a_dynamic_input_needs_shapes_that_fit(network):
     with pytest.raises(BadInput, match=r"'x' .* is dynamic"):
         TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), {}, engine=RTX)
-    with pytest.raises(BadInput, match="1x4x8x8 does not fit"):
+    with pytest.raises(BadInput, match=f"1x4x8x8 {wording.DOES_NOT_FIT}"):
         dynamic_shapes(network, {"x": ((1, 4, 8, 8),) * 3})
-    with pytest.raises(BadInput, match="3x8x8 does not fit"):
+    with pytest.raises(BadInput, match=f"3x8x8 {wording.DOES_NOT_FIT}"):
         dynamic_shapes(network, {"x": ((3, 8, 8),) * 3})
     assert dynamic_shapes(network, {**SHAPES, "unknown": ((1,),) * 3}) == SHAPES
 

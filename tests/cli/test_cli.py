@@ -20,7 +20,7 @@ from trt_bisect.results.run_report import Report
 
 
 def without_times(report):
-    """What must be equal of two reports of the same run: all but what it took, and where it was to be written."""
+    """Returns the parts that two reports of the same run must share: all but times, counts and the folder."""
     apart = ("seconds", "builds", "peak_bytes", "command", "next_command", "started")
     return {name: value for name, value in report.items() if name not in apart}
 
@@ -70,7 +70,8 @@ def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
 def test_layers_and_calibrate(command, lenet, tmp_path):
     code, out, _ = command("layers", lenet / "lenet.onnx")
     assert code == 0
-    assert "9 layers, 6 of them quantizable." in out
+    assert "9 layers" in out
+    assert "6 of them" in out
     code, out, _ = command("layers", lenet / "lenet.onnx", "--json")
     assert [row["name"] for row in json.loads(out) if row["quantizable"]] == [
         "conv1", "pool1", "conv2", "pool2", "ip1", "ip2",
@@ -155,7 +156,7 @@ def test_the_same_command_again_measures_nothing_twice(command, lenet, tmp_path)
     first = json.loads((tmp_path / "run/report.json").read_text())
     lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
     _, _, err = command(*run)
-    assert f"Going on with {trials_to_go_on_with(tmp_path / 'run/journal.jsonl')} trials" in err
+    assert wording.commands.going_on_with(trials_to_go_on_with(tmp_path / "run/journal.jsonl")) in err
     assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
     assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
 
@@ -258,7 +259,7 @@ def test_a_journal_cut_in_the_middle_of_a_line(command, lenet, tmp_path):
     journal.write_bytes(content[: len(content) // 2])
     known = trials_to_go_on_with(journal)
     _, _, err = command(*run)
-    assert f"Going on with {known} trials" in err
+    assert wording.commands.going_on_with(known) in err
     assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
     assert all(json.loads(line) for line in journal.read_text().splitlines())
 
@@ -286,7 +287,7 @@ def test_ctrl_c_is_130_and_one_line(forks, lenet, tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
-    assert "goes on from what was measured" in err.splitlines()[-1]
+    assert wording.commands.GOES_ON in err.splitlines()[-1]
     assert "Traceback" not in err
 
 
@@ -297,7 +298,8 @@ def test_ctrl_c_where_nothing_is_kept_says_so(command, lenet, tmp_path, monkeypa
     monkeypatch.setattr("trt_bisect.calibration.source.calibrate", stopped)
     arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
     code, _, err = command("calibrate", lenet / "lenet.onnx", *arguments)
-    assert (code, err.splitlines()[-1]) == (130, "Nothing is kept of it; the same command begins anew.")
+    assert code == 130
+    assert wording.commands.BEGINS_ANEW in err.splitlines()[-1]
     assert not (tmp_path / "own.cache").exists()
 
 
@@ -356,7 +358,7 @@ def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(forks, lenet, tmp_path):
     out, err = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert wording.SEARCH_WAS_STOPPED in out
+    assert wording.commands.SEARCH_WAS_STOPPED in out
     record = json.loads((tmp_path / "w/worst.json").read_text())
     assert record["stopped"]
     assert len(record["values"]) > 10

@@ -83,7 +83,7 @@ def test_errors_are_json_too(trt_bisect, lenet):
     code, out, err = trt_bisect("run", lenet / "lenet.onnx", "--json")
     error = json.loads(out)["error"]
     assert code == error["exit_code"] == 2
-    assert "no calibration data" in error["problem"]
+    assert wording.commands.NO_CALIBRATION_DATA in error["problem"]
     assert "--calibration" in error["remedy"]
     assert error["problem"] in err
 

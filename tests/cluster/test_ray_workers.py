@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import fake_builders, networks
+from tests.support import fake_builders, networks, wording
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -91,7 +91,7 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster):
         assert isinstance(answers, Answers)
         np.testing.assert_array_equal(answers.outputs[0]["y"], [0, 2, 4])
         assert answers.ran == {0: "int8"}
-        assert answers.messages == ("a warning of the build",)
+        assert answers.messages == (fake_builders.A_WARNING,)
     assert len({int(answers.outputs[0]["pid"]) for answers in found.values()}) == 2
 
 
@@ -130,7 +130,7 @@ def test_a_worker_that_is_killed_costs_its_try_and_leaves_no_files(cluster, tmp_
     assert all(isinstance(answers, Answers) for answers in found.values())
     lost = [text for text in opened.said if "lost" in text]
     assert len(lost) == 1
-    assert lost[0].startswith("Try 1 of 3 of a plan was lost with its worker: ")
+    assert lost[0].startswith(wording.clusters.lost(1, 3, "a plan"))
     assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
@@ -142,7 +142,7 @@ def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster):
     lost = found.pop(plan(1))
     assert isinstance(lost, FailedAttempt)
     assert lost.outcome == LOST
-    assert lost.message.startswith("a plan was tried 2 times, and each time the worker or its node was lost: ")
+    assert lost.message.startswith(wording.clusters.lost_each_time(2))
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert len([text for text in opened.said if "was lost" in text]) == 2
 
@@ -163,7 +163,7 @@ def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, node, ray_
     go_on.touch()
     found = all_ended(pool, 5)
     assert all(isinstance(answers, Answers) for answers in found.values())
-    assert len([text for text in opened.said if text.startswith("Try 1 of 3 of a plan was lost")]) == 1
+    assert len([text for text in opened.said if text.startswith(wording.clusters.lost(1, 3, "a plan"))]) == 1
 
     def is_missed():
         pool.begin(plan(6))
@@ -184,23 +184,23 @@ def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster
     found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert pool.size == 1
-    refused = [text for text in opened.said if "is not used" in text]
+    refused = [text for text in opened.said if wording.clusters.NOT_USED in text]
     assert len(refused) == 1
-    assert refused[0].endswith("its figures would differ: fake 2 instead of 1")
+    assert refused[0].endswith(f"{wording.clusters.FIGURES_WOULD_DIFFER}fake 2 instead of 1")
 
 
 def test_where_every_node_is_refused_it_says_so(cluster):
     pool = cluster().pool(subject(faulty(), facts={"fake": "3"}), None)
     pool.begin(plan(0))
     pool.begin(plan(1))
-    with pytest.raises(EngineUnavailable, match=r"No node of '.*' can be used: fake 1 instead of 3"):
+    with pytest.raises(EngineUnavailable, match=f"{wording.clusters.NO_NODE_CAN_BE_USED}fake 1 instead of 3"):
         all_ended(pool, 2)
 
 
 def test_an_engine_that_does_not_start_there(cluster):
     pool = cluster().pool(subject(partial(fake_builders.made, {"start": fake_builders.unavailable})), None)
     pool.begin(plan(0))
-    with pytest.raises(EngineUnavailable, match="The driver is too old"):
+    with pytest.raises(EngineUnavailable, match=fake_builders.OLD_DRIVER):
         pool.ended()
 
 
@@ -266,7 +266,7 @@ def test_no_place_for_a_gpu(cluster, monkeypatch):
     pool = cluster().pool(subject(faulty(), engine="tensorrt"), None)
     assert pool.size == 0
     pool.begin(plan(0))
-    with pytest.raises(EngineUnavailable, match="has had room for a task") as error:
+    with pytest.raises(EngineUnavailable, match=wording.clusters.NO_ROOM) as error:
         pool.ended()
     assert "GPU" in error.value.remedy
 
@@ -291,7 +291,7 @@ def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_n
 
 
 def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
-    """What a task's processors rest on: ONNX Runtime splits rows and columns among threads, never a sum."""
+    """ONNX Runtime splits rows and columns among threads, never a sum: so a task may have several processors."""
     network = load_network(ocr / "network.onnx")
     data = trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs)
     ranges = trt_bisect.calibrate(network, data.first(2))
@@ -315,7 +315,7 @@ def test_where_nobody_listens(command, lenet, tmp_path, address):
     data = lenet / "calibration.npz"
     code, _, said = command("run", lenet / "lenet.onnx", "--calibration", data, "--cluster", there, "-o", tmp_path)
     assert code == 2
-    assert "Nothing answers at" in said
+    assert wording.clusters.NOTHING_ANSWERS in said
     assert "Traceback" not in said
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.history.store import HISTORY, History
 
@@ -52,7 +52,7 @@ def suite(tmp_path):
 
 
 def told(regression):
-    """What a night says, but for times and places."""
+    """Returns the record of a night without times and places."""
     return [
         (result.name, result.status, result.figures, result.message.split("'")[0]) for result in regression.networks
     ]
@@ -109,5 +109,5 @@ def test_a_night_whose_cluster_is_gone_goes_on_here(suite, ray_nodes, monkeypatc
 def test_a_cluster_that_is_none_is_refused_before_the_night_begins(suite, command):
     config = suite("night")
     code, _, err = command("regress", "--config", config, "--cluster", "nonsense")
-    assert (code, err.splitlines()[0]) == (2, "trt-bisect: There is no cluster 'nonsense'.")
+    assert (code, err.splitlines()[0]) == (2, f"trt-bisect: {wording.NO_CLUSTER} 'nonsense'.")
     assert not (config.parent / "nightly").exists()

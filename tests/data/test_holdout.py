@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support import wording
 from trt_bisect import BadInput
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
@@ -64,7 +65,7 @@ def test_a_sample_is_named_by_its_place_in_the_users_data():
     bad = np.zeros((30, 1, 1), np.float32)
     bad[5] = np.nan
     kept, _ = split(open_dataset({"x": bad}, SPECS), 0.2)
-    with pytest.raises(BadInput, match="sample 5 of the arrays given"):
+    with pytest.raises(BadInput, match=f"sample 5 {wording.inputs.OF_THE_ARRAYS_GIVEN}"):
         numbers(kept)
 
 
@@ -81,7 +82,7 @@ def test_validation_data_holds_nothing_out_and_must_be_other_data():
     assert held.kept.length == 40
     assert held.unseen.length == 25
     assert held.notes() == []
-    with pytest.raises(BadInput, match="used for calibration"):
+    with pytest.raises(BadInput, match=wording.inputs.USED_FOR_CALIBRATION):
         hold_out(numbered(40), 0.2, numbered(40))
-    with pytest.raises(BadInput, match="used for calibration"):
+    with pytest.raises(BadInput, match=wording.inputs.USED_FOR_CALIBRATION):
         held.without_unseen(numbered(25))

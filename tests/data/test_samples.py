@@ -18,7 +18,7 @@ ROWS = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
 
 
 class Tensor:
-    """What PyTorch's tensors have: NumPy reads them only after ``detach`` and ``cpu``."""
+    """A stand-in for PyTorch's tensors: NumPy reads them only after ``detach`` and ``cpu``."""
 
     def __init__(self, array, ready=False):
         self.values, self.ready, self.shape = array, ready, array.shape
@@ -104,7 +104,7 @@ def test_a_shuffling_loader_is_read_once():
 
 
 def test_a_list_that_is_read_once_may_be_read_again():
-    """As ``worst`` does on NVIDIA engines: once for the shapes, once for the samples."""
+    """``worst`` on NVIDIA engines does this: once for the shapes, once for the samples."""
     data = open_dataset([{"x": row} for row in ROWS], (X,), once=True)
     assert len(list(data)) == len(list(data)) == data.length == 4
 

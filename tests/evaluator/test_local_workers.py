@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trt_bisect
-from tests.support import fake_builders, networks
+from tests.support import fake_builders, networks, wording
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -185,7 +185,7 @@ def test_where_no_place_can_be_used_it_says_so(gpus):
         pool = cluster.pool(made, None)
         for k in range(4):
             pool.begin(int8_set(4, {k}))
-        with pytest.raises(EngineUnavailable, match="starts in no worker process"):
+        with pytest.raises(EngineUnavailable, match=wording.engines.STARTS_NOWHERE):
             pool.ended()
         pool.abandon()
 
@@ -302,7 +302,7 @@ def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monke
     "address", ["local:0", "local:x", "nowhere", "http://a:1", "ray://", "ray://a", "a:1:2", ":1", " "]
 )
 def test_an_address_that_is_none(address):
-    with pytest.raises(BadInput, match="There is no cluster"):
+    with pytest.raises(BadInput, match=wording.NO_CLUSTER):
         ClusterSettings(address)
 
 

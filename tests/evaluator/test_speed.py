@@ -1,4 +1,4 @@
-"""What the plans are worth in time, on a builder that emulates but claims to be measured, with times of its own."""
+"""Latencies of the plans, with a builder that emulates but claims to be measured, with times of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.timing import LayerTime, latency_of
@@ -86,11 +86,11 @@ def test_each_plan_is_timed(run, tmp_path):
     }
     assert report.layer_milliseconds("int8", "ip2") == 1.0
     assert report.layer_milliseconds("recipe", "ip2") == 4.0
-    assert report.layer_milliseconds("recipe", "no such layer") is None
+    assert report.layer_milliseconds("recipe", "conv9") is None
     assert latency_lines(report) == [
         "Latency, mean: fp32 36.000 ms (p99 36.000), fp16 18.000 ms (p99 18.000), int8 18.000 ms (p99 18.000), "
         "recipe 21.000 ms (p99 21.000)",
-        "'ip2' and what is fused with it: 1.0000 ms in INT8, 4.0000 ms in the recipe",
+        wording.presentation.fused("ip2", "1.0000 ms", "4.0000 ms"),
     ]
     record = json.loads((tmp_path / "run/report.json").read_text())
     assert record["latency"]["recipe"]["layers"][-1] == {"name": "copy", "layers": [], "milliseconds": 0.5}

@@ -57,7 +57,7 @@ def test_fp16_as_the_high_precision(tmp_path):
 
 
 def test_a_network_with_pairs_at_its_output(tmp_path):
-    """What is rounded as a result is read inside as it was before."""
+    """A tensor that is rounded as a result is read inside the network unrounded, as before."""
     sketch = networks.Sketch(5)
     scale, zero = sketch.constant("scale", 0.25), sketch.constant("zero", 0, np.int8)
     conv = sketch.conv("x", "conv", 3, 4)

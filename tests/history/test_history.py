@@ -1,4 +1,4 @@
-"""What the history has of finished runs: rows, nights, labels, fingerprints."""
+"""The history of finished runs: rows, nights, labels, fingerprints."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import time
 import pandas as pd
 import pytest
 
+from tests.support import wording
 from tests.support.nights import at, night, trials_in
 from trt_bisect import History
 from trt_bisect.history.sparkline import heights, spark_text
@@ -150,16 +151,15 @@ def test_tables_without_a_row_have_their_columns_and_types(command, week):
             full = kept.trials() if trials else kept.reports()
         assert list(pd.read_csv(week / "x.csv").columns) == list(full.columns)
     code, out, _ = command("history", week, "--since", "2030-01-01")
-    assert (code, "Nothing of that kind is recorded" in out) == (0, True)
+    assert (code, wording.history.NOTHING_RECORDED in out) == (0, True)
 
 
 def test_without_pyarrow(command, week, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, _, err = command("history", week, "--parquet", week / "x.parquet")
-    assert (code, err.splitlines()) == (
-        2,
-        ["trt-bisect: The package 'pyarrow' is not installed.", "pip install 'trt-bisect[history]'"],
-    )
+    assert code == 2
+    assert f"'pyarrow' {wording.engines.NOT_INSTALLED}" in err
+    assert "trt-bisect[history]" in err
     assert not list(week.glob("*.parquet"))
 
 
@@ -170,7 +170,7 @@ def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path):
     (tmp_path / "runs/other").mkdir()
     (tmp_path / "runs/other/report.json").write_text("{}")
     code, out, _ = command("history", tmp_path, "--add", tmp_path / "runs", "--label", "net")
-    assert (code, out.splitlines()[0]) == (0, "3 run folders taken in.")
+    assert (code, out.split()[0]) == (0, "3")
     assert [line.split()[-1] for line in out.splitlines()[2:]] == ["c", "b", "deep"]
     command("history", tmp_path, "--add", tmp_path / "runs/c", "--add", tmp_path / "runs/b")
     with History(tmp_path / HISTORY) as kept:
@@ -196,18 +196,18 @@ def test_a_copy_by_command(command, week):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "There is no history"),
-        (["--since", "yesterday"], "The time 'yesterday' cannot be read."),
-        (["--since", "7000000000d"], "cannot be read"),
-        (["--since", ""], "cannot be read"),
-        (["--fingerprint", "xyz"], "'xyz' is no fingerprint."),
-        (["--csv", "."], "cannot be written"),
-        (["--parquet", "no/where.parquet"], "cannot be written"),
-        (["--copy", "no/where.sqlite"], "cannot be used"),
-        (["--copy", "."], "cannot be written"),
-        (["--copy", HISTORY], "the history itself"),
-        (["--add", "empty"], "There is no run in 'empty'."),
-        (["--add", "nowhere"], "There is no run in 'nowhere'."),
+        (["nowhere"], wording.history.NO_HISTORY),
+        (["--since", "yesterday"], f"'yesterday' {wording.CANNOT_BE_READ}"),
+        (["--since", "7000000000d"], wording.CANNOT_BE_READ),
+        (["--since", ""], wording.CANNOT_BE_READ),
+        (["--fingerprint", "xyz"], "'xyz'"),
+        (["--csv", "."], wording.CANNOT_BE_WRITTEN),
+        (["--parquet", "no/where.parquet"], wording.CANNOT_BE_WRITTEN),
+        (["--copy", "no/where.sqlite"], wording.CANNOT_BE_USED),
+        (["--copy", "."], wording.CANNOT_BE_WRITTEN),
+        (["--copy", HISTORY], wording.history.THE_HISTORY_ITSELF),
+        (["--add", "empty"], wording.history.no_run("empty")),
+        (["--add", "nowhere"], wording.history.no_run("nowhere")),
     ],
 )
 def test_bad_use(command, week, monkeypatch, arguments, said):
@@ -234,7 +234,7 @@ def test_run_and_recover_take_the_option(command, lenet, tmp_path):
         *("--history", tmp_path),
     )
     assert code == 0
-    assert f"Not recorded in the history: The history '{tmp_path}' cannot be used" in err
+    assert f"{wording.history.NOT_RECORDED}The history '{tmp_path}' {wording.CANNOT_BE_USED}" in err
 
 
 def test_recover_is_a_row_of_its_own(command, finished, tmp_path, week):
@@ -268,12 +268,12 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
     assert set(changes(before, after)) == {
         "threshold 0.99 → 0.9",
         "strategy exhaustive → branch",
-        "option precision fp32 → fp16",
+        wording.history.option_changed("precision", "fp32", "fp16"),
         "other data",
         "another metric",
         "another network",
         "other ranges",
-        "option workspace none → 5",
+        wording.history.option_changed("workspace", "none", "5"),
         f"GPU or processor {parts['versions']['device']} → H100",
         "driver none → 1",
     }

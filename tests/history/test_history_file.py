@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
+from tests.support import wording
 from tests.support.nights import at, night, trials_in
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
@@ -66,7 +67,7 @@ def test_a_migration_that_fails_leaves_the_old_file(old, monkeypatch):
     broken = (*schema.MIGRATIONS, ("CREATE TABLE more (x)", "INSERT INTO more VALUES (1)", "CREATE NONSENSE"))
     for module in (schema, opening):
         monkeypatch.setattr(module, "MIGRATIONS", broken)
-    with pytest.raises(BadInput, match="cannot be used"):
+    with pytest.raises(BadInput, match=wording.CANNOT_BE_USED):
         History(old)
     assert state(old) == (1, FIRST, "ok")
     with closing(sqlite3.connect(old)) as base:
@@ -155,7 +156,7 @@ def test_on_a_network_it_does_without_wal_says_so_once_and_works(finished, tmp_p
 
 
 def whole_runs(file: Path, trials: int) -> int:
-    """How many runs a history holds, each with its report, its trials and its six layers."""
+    """Returns the number of whole runs in a history: each with its report, its trials and its six layers."""
     with closing(sqlite3.connect(file)) as base:
         assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert base.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -215,7 +216,7 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
 
 
 def test_a_plain_copy_while_a_recorder_has_the_file_open(finished, tmp_path):
-    """What was just recorded stands in ``-wal``: with it a copy has all, without it what was there before."""
+    """The newest records stand in ``-wal``: a copy with it has all, a copy without it has the older ones."""
     trials = len(trials_in(finished))
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "a", at("2026-11-01")))
@@ -269,7 +270,7 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
         with pytest.raises(BadInput, match="readonly"):
             kept.record(finished)
     assert (tmp_path / HISTORY).read_bytes() == old_content
-    with pytest.raises(BadInput, match="There is no history"):
+    with pytest.raises(BadInput, match=wording.history.NO_HISTORY):
         History(tmp_path / "nowhere.sqlite", reading=True)
 
 
@@ -298,14 +299,14 @@ for place in range(60):
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert 0 < len(lines) < 60
-    assert all(line.startswith("Not recorded in the history: ") for line in lines)
+    assert all(line.startswith(wording.history.NOT_RECORDED) for line in lines)
     assert 0 < whole_runs(tmp_path / HISTORY, trials) <= 60 - len(lines)
 
 
 def test_a_copy_never_replaces_the_history_itself(finished, tmp_path):
     with History(tmp_path / HISTORY) as kept:
         kept.record(finished)
-        with pytest.raises(BadInput, match="the history itself"):
+        with pytest.raises(BadInput, match=wording.history.THE_HISTORY_ITSELF):
             kept.copy(tmp_path / HISTORY)
         with pytest.raises(BadInput, match="cannot be"):
             kept.copy(tmp_path / "nowhere" / "copy.sqlite")

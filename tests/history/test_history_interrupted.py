@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
+from tests.support import wording
 from tests.support.nights import at, night, trial_keys, trials_in
 from tests.support.progress_doubles import Said, Stops
 from trt_bisect import BadInput, History
@@ -82,7 +83,7 @@ def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
     known = trials_of_the_first_fingerprint(tmp_path / "copy")
     said = Said()
     again = trt_bisect.run(*arguments, **more, output=tmp_path / "copy", progress=said)
-    assert any(f"Going on with {known} trials" in line for line in said.lines)
+    assert any(wording.commands.going_on_with(known) in line for line in said.lines)
     assert (again.culprits, again.similarity) == (whole.culprits, whole.similarity)
     assert [row.similarity for row in again.layers] == [row.similarity for row in whole.layers]
 
@@ -143,7 +144,7 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch
     trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", output=tmp_path / "run", explain="none", progress=said
     )
-    assert "ZeroDivisionError: of all things" in said.lines[-1]
+    assert "ZeroDivisionError: " in said.lines[-1]
 
 
 def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from tests.support.compared import tensors_of
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
@@ -157,7 +157,7 @@ def test_a_clipped_calibration(tmp_path):
     ("change", "said"),
     [
         (lambda x: 127 + 60 * x, "pixels from 0 to 255"),
-        (lambda x: 5 + x, "far from zero"),
+        (lambda x: 5 + x, wording.advice.FAR_FROM_ZERO),
         (lambda x: x / 255, "divided twice"),
     ],
 )
@@ -291,7 +291,7 @@ def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented)
 
 def test_an_engine_that_gives_final_outputs_only_is_said(lenet):
     found = trt_bisect.compare(lenet / "lenet.onnx", lenet / "calibration.npz", engine="tensorrt")
-    assert any("final outputs only" in note for note in found.notes)
+    assert any(wording.advice.FINAL_OUTPUTS_ONLY in note for note in found.notes)
     assert found.arithmetic == "emulated"
 
 

@@ -30,13 +30,14 @@ def said(metric="cosine", threshold=0.99, **changed):
 
 def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     text = said()
-    assert "26 inputs given and 6 unseen" in text
-    assert "on 8 of those given" in text
+    assert wording.answers.inputs(26, "6 unseen") in text
+    assert wording.answers.judged(8) in text
     assert "Fewer than" not in text
-    assert "No engine has confirmed this: TensorRT's INT8 was emulated with onnxruntime 1.2.3" in text
-    assert wording.FEWER_THAN_20_INPUTS in said(given=19)
+    assert wording.answers.NO_ENGINE_HAS_CONFIRMED in text
+    assert "onnxruntime 1.2.3" in text
+    assert wording.answers.FEWER_THAN_20_INPUTS in said(given=19)
     measured = said(arithmetic="measured", engine="tensorrt 10.3.0")
-    assert "measured on tensorrt 10.3.0" in measured
+    assert wording.answers.measured_on("tensorrt 10.3.0") in measured
     assert "No engine" not in measured
 
 
@@ -52,41 +53,41 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
 )
 def test_the_margin_against_the_noise(losses, meets, could):
     text = said(losses=losses, meets=meets)
-    assert (wording.NOISE_COULD_REVERSE in text) is could
-    assert (f"It {'holds' if meets else 'misses'} by more than the noise" in text) is not could
+    assert (wording.answers.NOISE_COULD_REVERSE in text) is could
+    assert (f"{'holds' if meets else 'misses'} {wording.answers.BY_MORE_THAN_THE_NOISE}" in text) is not could
 
 
 def test_the_words_before_the_colon_say_it_in_short():
-    grounds = Grounds(**{**SURE, "followers": 0.05})
-    sentences = confidence(grounds, make_rule(find_metric("cosine", "higher"), 0.99, 0.5))
-    assert AnswerFacts(8, None, None, 0.0, confidence=sentences).rests_on == (
-        "It rests on 26 inputs given and 6 unseen. No engine has confirmed this. It holds by more than the noise. "
-        "'conv5' is a culprit by less than the noise. With followers in INT8 it misses."
-    )
-    assert AnswerFacts(8, None, None, 0.0, confidence=("No colon here.",)).rests_on == "No colon here."
+    short, long = "No colon here.", "It holds: the largest loss is 0.004."
+    assert AnswerFacts(8, None, None, 0.0, confidence=(long, short)).rests_on == f"It holds. {short}"
+    sentences = confidence(Grounds(**SURE), make_rule(find_metric("cosine", "higher"), 0.99, 0.5))
+    said_in_short = AnswerFacts(8, None, None, 0.0, confidence=sentences).rests_on
+    assert said_in_short.count(". ") == len(sentences) - 1
 
 
 def test_culprits_whose_loss_taken_back_is_within_the_noise_are_named():
     text = said()
-    assert "'conv5' is a culprit by less than the noise: taken back to INT8, the largest loss is 0.0105" in text
+    assert wording.answers.within_the_noise("conv5") in text
+    assert "0.0105" in text
     assert "'conv3' is" not in text
     many = said(culprits={f"c{k}": 0.0101 for k in range(5)} | {"far": 1.0, "failed": None})
-    assert "So are 2 more of the 7 culprits." in many
+    assert wording.answers.more_of(2, 7) in many
 
 
 def test_flips_are_counted_for_the_cosine_alone():
     """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
-    assert "Noise was not measured" in said("sqnr", 20.0, losses={"one": 10**-2.02})
-    assert wording.NOISE_COULD_REVERSE in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
+    assert wording.answers.NOISE_NOT_MEASURED in said("sqnr", 20.0, losses={"one": 10**-2.02})
+    assert wording.answers.NOISE_COULD_REVERSE in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
 def test_followers_that_miss_do_not_decide_and_are_told():
     assert "weak typing" not in said()
     misses = said(followers=0.05)
-    assert "has 95.0000%, which misses the threshold. --followers int8" in misses
-    assert "which meets the threshold." in said(followers=0.001)
+    assert f"95.0000%, which {wording.answers.MISSES_THE_THRESHOLD}" in misses
+    assert "--followers int8" in misses
+    assert wording.answers.MEETS_THE_THRESHOLD in said(followers=0.001)
     assert "--followers" not in said(followers=0.001)
-    assert "Layers that only follow rounded" in said(followers_round=True)
+    assert wording.answers.FOLLOWERS_ROUND in said(followers_round=True)
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +107,10 @@ def test_a_real_run_says_what_it_rests_on(runs):
     answer = reports["high"].answer
     assert "followers in INT8" in answer.settings
     text = " ".join(answer.confidence)
-    assert "It rests on 6 inputs given and no unseen input" in text
-    assert wording.FEWER_THAN_20_INPUTS in text
-    assert "No engine has confirmed this" in text
-    assert "weak typing may also round" in text
+    assert wording.answers.inputs(6, "no unseen") in text
+    assert wording.answers.FEWER_THAN_20_INPUTS in text
+    assert wording.answers.NO_ENGINE_HAS_CONFIRMED in text
+    assert wording.answers.WEAK_TYPING_ROUNDS in text
     assert type(answer).from_json(json.loads(json.dumps(reports["high"].to_json()))["answer"]) == answer
 
 
@@ -132,6 +133,6 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
 
 def test_followers_need_the_emulation_and_whole_sessions(tmp_path):
     model, feeds = networks.save(swish(), tmp_path), networks.samples(swish(), 2)
-    with pytest.raises(BadInput, match="cannot be measured in pieces"):
+    with pytest.raises(BadInput, match=wording.answers.NOT_IN_PIECES):
         trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy="branch")
     assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity["int8"])

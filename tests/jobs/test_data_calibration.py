@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.collect import Magnitudes
@@ -137,7 +137,7 @@ def test_remedies_and_recover_use_the_same_pass(tmp_path, passes):
     report = trt_bisect.run(path, try_remedies=True, **asked)
     assert report.culprits
     chosen = {row.calibrator for row in report.answer.calibrators if row.chosen}
-    others = {str(each.calibrator) for each in report.explanation.tried if "the whole network" in each.what}
+    others = {str(each.calibrator) for each in report.explanation.tried if wording.advice.WHOLE_NETWORK in each.what}
     assert chosen | others >= {str(each) for each in CANDIDATES}
     assert len(passes) == 1
     assert trt_bisect.recover(path, **asked).meets

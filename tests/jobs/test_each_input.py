@@ -148,7 +148,7 @@ def test_a_run_says_of_each_input_what_its_recipe_gives_there(planted, tmp_path,
     assert int8["misses"] == sum(value < 0.999 for value in int8["values"]) > 0
     written = json.loads((tmp_path / "run" / "report.json").read_text())
     assert written["by_input"]["int8"]["values"] == int8["values"]
-    assert wording.ON_THE_WORST_OF_6 in report.summary
+    assert wording.answers.ON_THE_WORST_OF_6 in report.summary
 
 
 def test_what_several_inputs_measure_is_what_each_measures_alone(planted):
@@ -184,7 +184,7 @@ def test_a_threshold_that_fp32_itself_misses_on_one_input_is_refused(planted):
     def common(reference, output):
         return float(np.sum((np.abs(reference) > 0.5) & (np.abs(output) > 0.5)))
 
-    with pytest.raises(trt_bisect.BadInput, match=f"equal outputs give {min(loud)}"):
+    with pytest.raises(trt_bisect.BadInput, match=wording.answers.equal_outputs_give(min(loud))):
         trt_bisect.run(path, data, data, metric=common, threshold=max(loud), engine="onnxruntime", explain="none")
 
 
@@ -193,7 +193,7 @@ def test_a_recovery_says_it_too(planted, tmp_path):
     found = trt_bisect.recover(path, data, data, engine="onnxruntime", threshold=0.999, remedies=False)
     assert found.measured["recipe"] == pytest.approx(min(found.by_input["recipe"]["values"]), rel=1e-9)
     assert found.measured["int8"] == pytest.approx(min(found.by_input["int8"]["values"]), rel=1e-9)
-    assert wording.ON_THE_WORST_OF_6 in found.summary
+    assert wording.answers.ON_THE_WORST_OF_6 in found.summary
 
 
 def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path, random):

@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from tests.support.compared import tensors_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.jobs.options.concerns import SearchOptions
@@ -219,12 +219,12 @@ def test_a_network_that_is_fine_is_explained_without_advice(lenet, tmp_path):
 
 def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
     def broken(*_, **__):
-        raise RuntimeError("out of luck\nand more")
+        raise RuntimeError("no luck\nand more")
 
     monkeypatch.setattr(explaining, "advise", broken)
     report, _ = run(planted(), tmp_path)
     assert report.culprits == ("block1.conv2",)
-    assert report.notes[-1] == "the run could not be explained: RuntimeError: out of luck"
+    assert report.notes[-1] == f"{wording.advice.NOT_EXPLAINED}RuntimeError: no luck"
     assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1] == report.notes[-1]
 
 
@@ -310,7 +310,7 @@ def test_a_real_network(ocr, ocr_ranges, tmp_path):
 def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):
     monkeypatch.setattr(OnnxRuntimeBuilder, "arithmetic", "measured")
     report, _ = run(planted(), tmp_path, try_remedies=True)
-    assert any("the tensors are those of the emulation" in note for note in report.notes)
+    assert any(wording.advice.OF_THE_EMULATION in note for note in report.notes)
     (advice,) = report.advice
     assert advice.blame is None, "an engine rounds a layer as a whole"
     assert advice.reasons[0] == "starved range"

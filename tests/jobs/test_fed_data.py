@@ -1,4 +1,4 @@
-"""What a network was fed stands in the report; data that cannot be right are told first, above the verdict."""
+"""The report tells the data that the network was fed; data that cannot be right are told first, above the verdict."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_report_says_what_was_fed(network, random):
 def test_pixels_of_0_to_255_are_told_first_and_do_not_pass(network, random):
     pixels = random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32)
     report = run(network, pixels, threshold=0.5)
-    assert report.summary.splitlines()[0].startswith("DATA: 'x' is fed pixels of 0 to 255")
+    assert report.summary.splitlines()[0].startswith(f"DATA: 'x' {wording.inputs.FED_PIXELS}")
     assert report.summary.splitlines()[1].startswith("PASSES")
     assert report.exit_code == 1
     assert run(network, pixels, threshold=0.5, accept=True).exit_code == 0
@@ -105,7 +105,7 @@ def test_ranges_that_still_grow(network, random):
 
     assert told(steady, 40) == []
     [sentence] = told(growing, 40)
-    assert "too few samples (40)" in sentence
+    assert f"{wording.inputs.TOO_FEW_SAMPLES} (40)" in sentence
     assert told(growing, None) == []
     assert "too few" in told(steady[:2], 2)[0]
 
@@ -123,7 +123,7 @@ def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
     data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
     first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
     again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
-    assert [note for note in first.notes if wording.TOO_FEW_SAMPLES in note]
+    assert [note for note in first.notes if wording.inputs.TOO_FEW_SAMPLES in note]
     assert again.notes == first.notes
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.jobs.fixed_layers import matching
@@ -61,19 +61,19 @@ def test_layers_by_pattern(planted, pattern, names):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"high": ["conv9"]}, "has no layer 'conv9'"),
-        ({"high": "op:Cnov"}, "has no layer of operator 'Cnov'"),
-        ({"high": ["re:(conv"]}, "is no regular expression"),
-        ({"high": ["*"]}, "none is in INT8"),
-        ({"keep_low": ["op:Relu"]}, "can be in INT8: Relu follows"),
-        ({"high": ["conv1"], "keep_low": ["conv*"]}, "'conv1' is in both"),
-        ({"scoped": "10"}, "has no layer number 10"),
-        ({"scoped": "conv9"}, "has no layer 'conv9'"),
-        ({"high": ["recipe:nowhere"]}, "no recipe or plan at 'nowhere'"),
-        ({"plan": {"layers": {"conv1": "int4"}}}, "none of int8, fp8, bf16, fp16, fp32"),
-        ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, "both of activation and weight"),
-        ({"plan": {"scales": {"y": 0.5}}}, "no INT8 layer rounds an activation 'y'"),
-        ({"plan": {"scales": {"x": 0.0}}}, "no number above 0"),
+        ({"high": ["conv9"]}, "no layer 'conv9'"),
+        ({"high": "op:Cnov"}, "operator 'Cnov'"),
+        ({"high": ["re:(conv"]}, "regular expression"),
+        ({"high": ["*"]}, wording.networks.NONE_IN_INT8),
+        ({"keep_low": ["op:Relu"]}, "Relu follows"),
+        ({"high": ["conv1"], "keep_low": ["conv*"]}, f"'conv1' {wording.networks.IN_BOTH}"),
+        ({"scoped": "10"}, "number 10"),
+        ({"scoped": "conv9"}, "no layer 'conv9'"),
+        ({"high": ["recipe:nowhere"]}, "'nowhere'"),
+        ({"plan": {"layers": {"conv1": "int4"}}}, "int8, fp8, bf16, fp16, fp32"),
+        ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, wording.networks.ACTIVATION_AND_WEIGHT),
+        ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
+        ({"plan": {"scales": {"x": 0.0}}}, "above 0"),
         ({"plan": {"layer": {}}}, "no key 'layer'"),
         ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add --base fp16"),
     ],
@@ -207,7 +207,7 @@ def test_recover_leaves_fixed_layers_alone_and_counts_their_cost(planted, tmp_pa
     assert {row.layer for row in fixed.high} == {SECOND}
     assert fixed.cost == pytest.approx(free.cost)
     assert precisions(tmp_path, FIRST) == {"fp32"}
-    with pytest.raises(BadInput, match="more than the budget"):
+    with pytest.raises(BadInput, match=wording.answers.MORE_THAN_THE_BUDGET):
         trt_bisect.recover(model, samples, **options, high=["conv0"], budget=0.01)
 
 

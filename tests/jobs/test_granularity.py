@@ -1,4 +1,4 @@
-"""What is quantized, and how finely: one scale a weight, chosen operators, and activations in 16 bits (emulated)."""
+"""The granularity of quantization: one scale a weight, chosen operators, activations in 16 bits (emulated)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_only_layers_of_an_operator_are_quantized(tmp_path):
     report = trt_bisect.run(path, networks.samples(model, 4), only="op:Conv", keep_low="fc", output=tmp_path, **FAST)
     asked = {row.name: row.asked for row in report.layers if row.quantizable}
     assert asked == {"conv0": "int8", "conv1": "int8", "conv2": "int8", "pool": "fp32", "fc": "int8"}
-    with pytest.raises(BadInput, match="no layer of operator 'LSTM'"):
+    with pytest.raises(BadInput, match="operator 'LSTM'"):
         trt_bisect.run(path, networks.samples(model, 4), only="op:LSTM", **FAST)
 
 
@@ -66,10 +66,12 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
     np.testing.assert_allclose(written[0], ours, rtol=1e-3, atol=1e-4)
     assert report.next_command == ""
     assert report.summary.startswith("EXPERIMENT: W8A16")
+    with pytest.raises(BadInput, match="is for activations in INT16"):
+        trt_bisect.run(path, x, x, high=[f"recipe:{tmp_path / 'r'}"], **FAST)
     eight = trt_bisect.run(path, x, x, metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST)
     assert eight.similarity["int8"] < worst - 0.01
 
 
 def test_16_bit_activations_go_with_the_emulation_only():
-    with pytest.raises(BadInput, match="does not go with --low fp16"):
+    with pytest.raises(BadInput, match="--low fp16"):
         trt_bisect.run("x.onnx", activations="int16", low="fp16")

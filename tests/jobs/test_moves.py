@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
@@ -100,7 +100,7 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     report = trt_bisect.run(
         networks.save(model, tmp_path), feeds, feeds, engine="onnxruntime", threshold=0.999999, try_remedies=True
     )
-    assert any(note.startswith("equalisation was not tried: no two convolutions") for note in report.notes)
+    assert any(note.startswith(wording.advice.NOT_EQUALISED) for note in report.notes)
     assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [
-        "bias correction for the whole network"
+        wording.advice.whole_network("bias correction")
     ]

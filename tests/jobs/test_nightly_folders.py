@@ -99,9 +99,9 @@ def test_a_second_process_is_refused_until_the_first_one_is_gone(tmp_path):
     holder.start()
     try:
         assert held.wait(60)
-        with pytest.raises(BadInput, match=wording.ANOTHER_RUN) as refused, nightly_runs_in(tmp_path):
+        with pytest.raises(BadInput, match=wording.commands.ANOTHER_RUN) as refused, nightly_runs_in(tmp_path):
             pass
-        assert "'output' in the suite" in refused.value.remedy
+        assert "'output'" in refused.value.remedy
     finally:
         holder.kill()
         holder.join()

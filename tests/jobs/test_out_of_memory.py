@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
@@ -18,18 +18,19 @@ from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import MemoryStore
 
+TOOK_TOO_LONG = "The build took over 5 s."
 TENSORRT = "[virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: OutOfMemory (Requested size was 4096 bytes.)"
 
 
 @pytest.mark.parametrize(
     ("message", "outcome"),
     [
-        (TENSORRT, "out of memory"),
-        ("[defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)", "out of memory"),
-        ("Requested amount of GPU memory (4096 bytes) could not be allocated.", "out of memory"),
-        ("cuMemAlloc failed: out of memory", "out of memory"),
-        ("std::bad_alloc", "out of memory"),
-        ("bad allocation", "out of memory"),
+        (TENSORRT, wording.OUT_OF_MEMORY),
+        ("[defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)", wording.OUT_OF_MEMORY),
+        ("Requested amount of GPU memory (4096 bytes) could not be allocated.", wording.OUT_OF_MEMORY),
+        ("cuMemAlloc failed: out of memory", wording.OUT_OF_MEMORY),
+        ("std::bad_alloc", wording.OUT_OF_MEMORY),
+        ("bad allocation", wording.OUT_OF_MEMORY),
         ("Error Code 10: Could not find any implementation for node conv1.", "build failed"),
         ("Error Code 4: the memory pool limit of node memory_bank is odd", "build failed"),
     ],
@@ -39,7 +40,7 @@ def test_the_engines_words_for_it_are_known(message, outcome):
 
 
 def test_a_time_limit_stays_one_whatever_was_logged():
-    assert TrialFailed("timed out", f"The build took over 5 s.\n{TENSORRT}").outcome == "timed out"
+    assert TrialFailed("timed out", f"{TOOK_TOO_LONG}\n{TENSORRT}").outcome == "timed out"
 
 
 def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
@@ -57,7 +58,7 @@ def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     evaluator = RebuildEvaluator(network, builder, [feeds], lambda _: {}, MemoryStore())
     trial = evaluator.measure(int8_set(len(network.layers), ()))
-    assert trial.outcome == "out of memory"
+    assert trial.outcome == wording.OUT_OF_MEMORY
     assert trial.failed
 
 
@@ -108,14 +109,14 @@ def test_it_is_reported_blames_nobody_and_is_tried_again(measured, tmp_path):
     before = [row.index for row in whole.layers if row.quantizable and row.index <= large]
     short = measured(int8_set(len(whole.layers), before).key())
     row = short.layers[large]
-    assert (row.outcome, row.culprit, row.similarity) == ("out of memory", False, None)
+    assert (row.outcome, row.culprit, row.similarity) == (wording.OUT_OF_MEMORY, False, None)
     assert "OutOfMemory" in row.message
     assert short.culprits == whole.culprits
-    assert any("1 plan ran out of memory" in note for note in short.notes)
+    assert any(f"1 plan ran {wording.OUT_OF_MEMORY}" in note for note in short.notes)
     assert trt_bisect.Report.from_json(short.to_json()).layers == short.layers
     again = measured()
     assert facts(again) == facts(whole)
-    assert not any("out of memory" in note for note in again.notes)
+    assert not any(wording.OUT_OF_MEMORY in note for note in again.notes)
 
 
 def test_no_verdict_on_full_int8_that_had_no_memory(measured, lenet):

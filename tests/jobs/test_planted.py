@@ -29,6 +29,7 @@ CASES = {
 WAYS = {
     "branch": {"strategy": "branch"},
     "branch-culprits": {"strategy": "branch", "curve": "culprits"},
+    "branch-adaptive": {"strategy": "branch", "curve": "adaptive"},
     "exhaustive": {"strategy": "exhaustive"},
     "bisect": {"strategy": "bisect"},
 }

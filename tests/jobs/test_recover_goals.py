@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from tests.support.networks import plant_between
 from tests.support.recover_cases import WISHES, engines_of, figures_on
 from trt_bisect.builder.base import BuildOptions
@@ -121,11 +121,11 @@ def test_an_accuracy_function_of_the_user(lenet):
         (["--budget", "half"], "no share"),
         (["--budget", "150%"], "no share"),
         (["--precision", "int4"], "no precision 'int4'"),
-        (["--labels", "none.npy"], "no data set"),
-        (["--target", "0.9"], "nothing to measure it with"),
-        (["--cost", "none.csv"], "cannot be read"),
+        (["--labels", "none.npy"], wording.commands.NO_DATA_SET),
+        (["--target", "0.9"], wording.commands.NOTHING_TO_MEASURE_WITH),
+        (["--cost", "none.csv"], wording.CANNOT_BE_READ),
         (["--plans", "0"], "--plans cannot be 0"),
-        (["--accuracy", "nowhere:nothing"], "cannot be loaded"),
+        (["--accuracy", "nowhere:nothing"], wording.CANNOT_BE_LOADED),
     ],
 )
 def test_bad_use_is_said_in_a_line(arguments, says, lenet, tmp_path, command):
@@ -148,7 +148,7 @@ def test_a_target_that_nothing_meets_is_exit_code_1(tmp_path, command):
         "--engine", "onnxruntime", "--calibrator", "minmax",
     )  # fmt: skip
     assert code == 1
-    assert "misses the target" in out
+    assert wording.MISSES_THE_TARGET in out
 
 
 def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):

@@ -59,7 +59,7 @@ def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path
     assert len(about) == 2
     assert "'ip1', 'ip2'" in about[0]
     assert "'ip2'" in about[1]
-    assert not any(wording.DID_NOT_OBEY in note for note in report.notes)
+    assert not any(wording.engines.DID_NOT_OBEY in note for note in report.notes)
     assert "unproven" in _cells(report, rows["ip2"])[-1].plain
     assert trt_bisect.Report.from_json(report.to_json()).layers == report.layers
 
@@ -77,4 +77,4 @@ def test_recover_says_which_layers_are_unproven(regional, lenet, tmp_path):
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", *data, cost="macs", output=tmp_path / "recovered")
     (about,) = [note for note in found.notes if "unproven" in note]
     assert "'ip1', 'ip2'" in about
-    assert not any(wording.DID_NOT_OBEY in note for note in found.notes)
+    assert not any(wording.engines.DID_NOT_OBEY in note for note in found.notes)

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from tests.support.advised import run, starved
 from tests.support.flawed_pairs import pairs
 from trt_bisect.builder.base import BuildOptions
@@ -33,10 +33,10 @@ def test_min_max_after_clipping_is_tried_and_meets(clipped):
     report, folder = clipped
     whole = {each.what: each for each in report.explanation.tried if each.calibrator and not each.culprits}
     assert set(whole) == {
-        f"{name} for the whole network"
+        wording.advice.whole_network(name)
         for name in ("minmax", "entropy", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
     }
-    assert whole["minmax for the whole network"].meets
+    assert whole[wording.advice.whole_network("minmax")].meets
     for advice in report.advice:
         assert advice.remedies[0].tried.meets
         assert advice.remedies[0].tried.culprits == ()
@@ -50,7 +50,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     tried = {each.what: each.similarity for each in report.explanation.tried}
     for calibrator, percentile, name in (("minmax", 99.0, "minmax"), ("percentile", 99.9, "percentile 99.9")):
         other = run(networks.chain(), tmp_path, calibrator=calibrator, percentile=percentile)
-        assert tried[f"{name} for the whole network"] == pytest.approx(other.similarity["int8"], abs=1e-9)
+        assert tried[wording.advice.whole_network(name)] == pytest.approx(other.similarity["int8"], abs=1e-9)
     culprit = report.culprits[0]
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
@@ -59,7 +59,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
                  if rounded.kind == "activation"]  # fmt: skip
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
     by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None)
-    assert tried[f"minmax for what '{culprit}' reads"] == pytest.approx(by_hand.similarity["int8"], abs=1e-9)
+    assert tried[wording.advice.one_input("minmax", culprit)] == pytest.approx(by_hand.similarity["int8"], abs=1e-9)
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
@@ -99,7 +99,7 @@ def test_without_data_only_high_precision_is_tried(tmp_path):
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
     report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
     assert report.culprits == ("conv4",)
-    assert any("bias correction were not tried: the ranges (cache clipping.cache)" in note for note in report.notes)
+    assert any(f"{wording.advice.NO_BIAS_CORRECTION}the ranges (cache clipping.cache)" in note for note in report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16"}
     assert report.advice[0].reasons[0] == "saturation"
 
@@ -146,7 +146,7 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
         if compared.rounding and set(compared.origin.readers) & set(clips.culprits)
     ]
     assert clips.words.startswith("percentile 90 clips ")
-    assert f"{100 * max(shares):.2g} % of the activation" in clips.words
+    assert f"{100 * max(shares):.2g} % {wording.advice.OF_THE_ACTIVATION}" in clips.words
     record = json.loads((folder / "run/explanation.json").read_text())
     assert [cause["culprits"] for cause in record["causes"]] == [list(cause.culprits) for cause in causes]
 

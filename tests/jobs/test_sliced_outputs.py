@@ -39,7 +39,7 @@ def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data):
     assert report.similarity["recipe"] >= 0.99
     assert set(report.outputs["int8"]) == {"y", SCORES, BOXES}
     assert report.outputs["int8"][BOXES]["cosine"] > 0.999
-    [note] = [note for note in report.notes if "judged as two" in note]
+    [note] = [note for note in report.notes if wording.answers.JUDGED_AS_TWO in note]
     largest = np.abs(onnxruntime.InferenceSession(planted).run(None, data)[0]).max(axis=(0, 2))
     assert f"[:, 0:4] up to {largest[:4].max():.3g}, [:, 4:10] up to {largest[4:].max():.3g}" in note
 

@@ -63,7 +63,7 @@ def begin(forks, tmp_path):
 
 
 def ended(process, stop, to=os.kill):
-    """What a stopped command says last."""
+    """Ends a command with a signal and returns its output and its messages."""
     to(process.pid, stop)
     out, err = process.communicate()
     assert process.returncode == 130, err
@@ -81,11 +81,11 @@ def test_every_command_ends_as_by_ctrl_c(begin, command, stop, lenet, tmp_path):
     process = begin(command, lenet / "lenet.onnx", "--calibration", calibration, *data, "-o", tmp_path / "out")
     out, err = ended(process, stop)
     if command == "worst":
-        assert wording.SEARCH_WAS_STOPPED in out
+        assert wording.commands.SEARCH_WAS_STOPPED in out
         assert len(json.loads((tmp_path / "out/worst.json").read_text())["values"]) == 8
     else:
         anew = command == "compare"
-        assert err.splitlines()[-1].endswith("begins anew." if anew else "goes on from what was measured.")
+        assert err.splitlines()[-1].endswith(f"{wording.commands.BEGINS_ANEW if anew else wording.commands.GOES_ON}.")
 
 
 def journaled(folder):

@@ -16,13 +16,14 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import PassResult
 from trt_bisect.evaluator.trial import Cost, OutputFigures
-from trt_bisect.jobs.options.concerns import BRANCH, CULPRITS, FULL, SearchOptions
+from trt_bisect.jobs.options.concerns import BRANCH, SearchOptions
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
@@ -109,7 +110,7 @@ class Experiment:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        found = search(curve == FULL, question, evaluator, RULE, names, Silent())
+        found = search(curve, question, evaluator, RULE, names, Silent())
         suspects = found.findings.suspects
         full, restored = (whole.measure(question.all_but(kept)) for kept in ((), suspects))
         recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
@@ -123,7 +124,7 @@ class Experiment:
     def manifest(self, builder, curve):
         about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
         blank = blank_report(self.network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        return RunManifest(blank, RULE, curve == FULL, "pieces", 0.0)
+        return RunManifest(blank, RULE, curve, "pieces", 0.0)
 
     def named(self, places):
         """The names of the quantizable layers at these places."""
@@ -200,9 +201,9 @@ def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed,
     assert failing < 1.0 or report.exit_code == 3
     assert good == (wording.NO_LAYER_TO_BLAME in report.summary)
     assert not (good and report.culprits)
-    assert good or ("misses the threshold" in report.summary) == (full is not None)
+    assert good or (wording.answers.MISSES_THE_THRESHOLD in report.summary) == (full is not None)
     assert report.recipe["meets"] == (recipe is not None and recipe >= RULE.threshold)
-    assert good or ("No plan that was tried meets" in report.summary) == (not report.recipe["meets"])
+    assert good or ("NO RECIPE" in report.summary) == (not report.recipe["meets"])
     assert report.culprits == suspects(shown) == tuple(row.name for row in report.layers if row.culprit)
     for row in report.layers:
         if row.culprit:

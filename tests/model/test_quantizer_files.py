@@ -1,4 +1,4 @@
-"""What quantizers write, read as ONNX Runtime runs it; the files are from ``benchmarks.quantizers --keep``."""
+"""Files of quantizers are read as ONNX Runtime runs them; they are from ``benchmarks.quantizers --keep``."""
 
 from __future__ import annotations
 

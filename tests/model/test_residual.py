@@ -1,4 +1,4 @@
-"""Where pairs stand on the two sides of a sum, and what that computes, against graphs and Q/DQ files drawn by hand."""
+"""The pairs on the two sides of a sum, and their results, against graphs and Q/DQ files drawn by hand."""
 
 from __future__ import annotations
 

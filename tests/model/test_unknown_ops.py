@@ -129,7 +129,7 @@ def test_a_network_of_nothing_else_is_refused(tmp_path):
     path = tmp_path / "only.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     for part in ("before", "after"):
-        with pytest.raises(BadInput, match="nothing can be judged"):
+        with pytest.raises(BadInput, match=wording.networks.NOTHING_CAN_BE_JUDGED):
             load_network(path, part=part)
 
 

@@ -1,4 +1,4 @@
-"""What was met in published networks, each in its smallest form."""
+"""Peculiarities of published networks, each in its smallest form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
 from tests.support.networks import Sketch
 from tests.support.quantized import same_as_the_file
 from trt_bisect import BadInput, load_network, make_rule
@@ -52,7 +52,7 @@ def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
     network = load_network(path)
     assert compare_with_file(network, FEEDS, ["y"]) == []
     network.skeleton.graph.node[1].op_type = "Neg"
-    with pytest.raises(BadInput, match="as prepared for measuring gives another output"):
+    with pytest.raises(BadInput, match=wording.networks.GIVES_ANOTHER_OUTPUT):
         run(network)
 
 

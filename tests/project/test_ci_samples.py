@@ -19,9 +19,11 @@ from trt_bisect.jobs.regress.suite import read_suite
 
 REPOSITORY = Path(__file__).parents[2]
 CI = REPOSITORY / "samples/ci"
+MEASURE = "Measure and compare"
+"""A step of the sample workflow."""
 BIN = Path(sys.executable).parent
 POOR = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LANG": "C", "LOGNAME": "nobody"}
-"""What cron gives a job, its HOME aside."""
+"""The environment that cron gives a job, without HOME."""
 QUICK = """
 [defaults]
 repeats = 1
@@ -95,9 +97,9 @@ def test_the_projects_own_workflow_runs_targets_that_there_are():
 def test_github_actions(checkout):
     workflow = validated(CI / "github-actions.yml", "--builtin-schema", "vendor.github-workflows")
     steps = {step["name"]: step for step in workflow["jobs"]["regress"]["steps"] if "run" in step}
-    assert set(steps) == {"Install", "Measure and compare"}
+    assert set(steps) == {"Install", MEASURE}
     assert shell(steps["Install"]["run"], checkout, ("bash", "-n")).returncode == 0
-    run, summary = steps["Measure and compare"]["run"], checkout / "step.md"
+    run, summary = steps[MEASURE]["run"], checkout / "step.md"
     told = {**workflow["env"], "GITHUB_STEP_SUMMARY": str(summary)}
     missing = shell(run, checkout, UPDATE="", **told)
     assert missing.returncode == 2
@@ -139,7 +141,7 @@ def test_jenkins(checkout):
     make_worse(checkout)
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 1
     accepting = shell(measure, checkout, as_jenkins, UPDATE="true", **told)
-    assert wording.NEW_BASELINE in accepting.stdout
+    assert wording.regression.NEW_BASELINE in accepting.stdout
     (junit,) = re.findall(r"testResults: '([^']*)'", text)
     assert (checkout / junit).is_file()
     (archived,) = re.findall(r"artifacts: '([^']*)'", text)
@@ -191,7 +193,7 @@ def test_cron_on_a_board(board):
     suite.write_text(suite.read_text() + "target = 1.0\n")
     worse = cron(board)
     assert worse.returncode == 1
-    assert "the target is 100.0000%" in worse.stdout
+    assert wording.regression.limit("target", "100.0000%") in worse.stdout
     assert json.loads((home / "nightly/regression.json").read_text())["status"] == "failed"
 
 
@@ -201,7 +203,7 @@ def test_cron_leaves_last_nights_run_alone(board):
     with (board / "int8/log/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = cron(board)
-    assert (refused.returncode, refused.stdout.count("still going on")) == (2, 1)
+    assert (refused.returncode, refused.stdout.count(wording.regression.STILL_GOING_ON)) == (2, 1)
     assert not (board / "int8/nightly").exists()
 
 

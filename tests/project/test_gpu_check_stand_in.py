@@ -14,6 +14,7 @@ import plan_checks
 import pytest
 import subjects
 
+from tests.support import wording
 from tests.support.gpu_tool import failed
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import Serialized
@@ -81,7 +82,7 @@ def test_fp32_is_compared_with_and_without_tf32(make_bench, stand_in, monkeypatc
     made = make_bench()
     basic_checks.fp32(made)
     assert failed(made) == []
-    assert made.figures["TF32 would have been noticed"] is True
+    assert made.figures[wording.checks.NOTICED] is True
 
 
 def test_the_reference_with_tf32_is_built_by_tensorrt_rtx(make_bench):
@@ -95,7 +96,7 @@ def test_the_timing_cache_is_asked_for_twice(make_bench, stand_in):
     made = make_bench()
     basic_checks.timing_cache(made)
     assert set(made.figures["seconds"]) == {"first without", "second without", "first with", "second with"}
-    assert "the timing cache is written" in failed(made), "the stand-in writes none"
+    assert wording.checks.CACHE_WRITTEN in failed(made), "the stand-in writes none"
 
 
 def test_isolation_is_checked_on_a_real_worker(make_bench, stand_in, monkeypatch):
@@ -174,7 +175,7 @@ def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatc
     monkeypatch.setattr(fault_checks, "_run", leak)
     leaking = bench.Experiment("onnxruntime", made.folder, made.results, gpu=True)
     fault_checks.memory(leaking)
-    assert failed(leaking) == ["memory is back after 40 builds"]
+    assert failed(leaking) == [wording.checks.MEMORY_IS_BACK]
 
 
 def test_the_streaming_calibrator_hands_over_every_sample_once():

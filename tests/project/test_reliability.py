@@ -11,13 +11,14 @@ from benchmarks.reliability import disk
 from benchmarks.reliability.forked import Ended
 from benchmarks.reliability.fuzz import fault_of
 from benchmarks.reliability.subjects import twice, whole_lines
+from tests.support import wording
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def figures(forks, tmp_path):
-    """What ``python -m benchmarks.reliability`` measures; no promise is broken."""
+    """Returns a function that runs ``python -m benchmarks.reliability`` and gives its figures; no promise is broken."""
 
     def call(*arguments):
         path = tmp_path / "figures.json"
@@ -113,7 +114,7 @@ BAD = "trt-bisect: 'x' is no network.\nGive one.\n"
         (Ended(2, "", BAD, 1.0, 100), ""),
         (Ended(2, "", "Usage: trt-bisect run\nNo such option", 1.0, 100), ""),
         (Ended(3, "nothing could be measured", "", 1.0, 100), ""),
-        (Ended(2, "", "", 1.0, 100), "without a message"),
+        (Ended(2, "", "", 1.0, 100), wording.checks.NO_MESSAGE),
         (Ended(2, "", BAD + "more\n", 1.0, 100), "3 lines"),
         (Ended(3, "", "trt-bisect: an error of trt-bisect itself, KeyError at a.py:1: 'x'", 1.0, 100), "KeyError"),
         (Ended(-11, "", "", 1.0, 100), "exit code -11"),

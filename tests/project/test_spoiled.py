@@ -1,7 +1,9 @@
-"""What the fuzzer and the broken runs of ``benchmarks.reliability`` found, each in its smallest form."""
+"""Faults that the fuzzer and the broken runs of ``benchmarks.reliability`` found, each in its smallest form."""
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -62,7 +64,7 @@ def no_inputs(model):
 
 
 def odd_normalization(model):
-    """As many channels as the convolution before it has not."""
+    """Its number of channels is not that of the convolution before it."""
     names = ["gamma", "beta", "mean", "variance"]
     model.graph.initializer.extend(numpy_helper.from_array(np.ones(5, np.float32), name) for name in names)
     out = model.graph.node[0].output[0]
@@ -300,7 +302,7 @@ def test_a_file_that_finds_no_room_leaves_the_old_one_and_nothing_else(tmp_path)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
     try:
-        with pytest.raises(BadInput, match=r"report\.json' cannot be written: File too large"):
+        with pytest.raises(BadInput, match=f"report.json' {wording.CANNOT_BE_WRITTEN}: {os.strerror(errno.EFBIG)}"):
             write_whole(path, bytes(2000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
@@ -358,5 +360,5 @@ def test_a_full_disk_under_the_standard_output(tmp_path, lenet):
         command = [sys.executable, "-c", "from trt_bisect.cli import main; main()", "layers", str(lenet / "lenet.onnx")]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
-    assert "No space left" in done.stderr
+    assert os.strerror(errno.ENOSPC) in done.stderr
     assert len(done.stderr.splitlines()) == 2

@@ -1,4 +1,4 @@
-"""What ``recover`` found on the page: beside a run, without one, in ``view`` and in a notebook."""
+"""The results of ``recover`` on the page: beside a run, without one, in ``view`` and in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import trt_bisect
-from tests.support import networks, pages
+from tests.support import networks, pages, wording
 from tests.support.browser import open_page
 from tests.support.pages import Elements, percent
 from tests.support.view_server import QUERY, serving
@@ -29,6 +29,8 @@ from trt_bisect.view.live_state import LiveRun
 from trt_bisect.view.snapshot import Gone, RunFolder
 
 THRESHOLD = 0.99999
+ABSENT = "not in the network"
+"""The name of a layer that the network lacks."""
 WISHES = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": THRESHOLD}
 
 
@@ -134,15 +136,16 @@ def test_without_a_run_the_page_has_the_networks_layers(alone, found, model):
 def test_its_headline(found):
     said = recovered_headline(found)
     high = len(found.high)
-    assert said.startswith(f"With {high} layers in FP32 the network")
-    assert "meets the target of 99.999%" in said
-    assert f"for {100 * found.cost:.2g}% of INT8's gain" in said
+    assert said.startswith(wording.presentation.with_high(high))
+    assert wording.presentation.meets_the_target("99.999%") in said
+    assert f"{100 * found.cost:.2g}% of INT8's" in said
     accuracy = replace(found, figure="accuracy", meets=False, measured={"int8": 0.5, "recipe": None, "high": 1.0})
-    assert "misses the target of 99.999%" in recovered_headline(accuracy)
+    assert wording.presentation.misses_the_target("99.999%") in recovered_headline(accuracy)
     fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0))
-    assert fine == "Full INT8 meets the target of 99.999%: nothing has to be left high."
+    assert fine.startswith("Full INT8 " + wording.presentation.meets_the_target("99.999%"))
+    assert wording.presentation.NOTHING_HIGH in fine
     moved = recovered_headline(replace(found, high=(), moves=(Move("x", "minmax", 1.0, 2.0),)))
-    assert moved.startswith("With 1 other scale and all layers in INT8 the network meets")
+    assert moved.startswith(wording.presentation.ONE_OTHER_SCALE)
 
 
 def test_strange_names_stay_text_in_the_file(alone, both):
@@ -220,7 +223,7 @@ def test_the_section_is_there(tab, both):
         assert {"all INT8", "all high", "target 99.999%"} <= set(labels)
         assert any("recipe" in label for label in labels)
         words = page.locator("#recipe-words").inner_text()
-        assert words == f"These are the files of the best recipe: {len(found.high)} layers left high."
+        assert words == wording.presentation.best_recipe(len(found.high))
 
 
 def test_a_click_on_a_plan_lists_what_it_leaves_high(tab, both):
@@ -238,7 +241,7 @@ def test_a_click_on_a_plan_lists_what_it_leaves_high(tab, both):
         assert pressed.get_attribute("data-place") == str(place)
         page.locator('#best-plans button[data-place="0"]').press("Enter")
         assert listed(page) == list(found.front[0].high) == []
-        assert page.locator("#best-point").inner_text().endswith("every layer in INT8.")
+        assert page.locator("#best-point").inner_text().endswith(f"{wording.presentation.ALL_IN_INT8}.")
 
 
 def test_a_click_on_a_layer_selects_it_everywhere(tab, both):
@@ -284,7 +287,7 @@ def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
         moves=(Move(strange, "minmax", 0.5, 0.25),),
         front=(
             FrontPoint(0.0, None, float("inf"), ("all INT8",), {}),
-            FrontPoint(0.3, 0.92, 0.03, ("recipe",), {strange: "fp32", "not in the network": "fp16"}),
+            FrontPoint(0.3, 0.92, 0.03, ("recipe",), {strange: "fp32", ABSENT: "fp16"}),
             FrontPoint(
                 1.0, 0.95, 0.0, (ALL_HIGH,), {row["name"]: "fp32" for row in data_of(alone)["report"]["layers"]}
             ),
@@ -304,7 +307,7 @@ def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
         page.locator("#best-plans summary").click()
         page.locator('#best-plans button[data-place="1"]').click()
         assert listed(page) == [strange]
-        assert page.locator("#best-point code").all_inner_texts() == ["not in the network"]
+        assert page.locator("#best-point code").all_inner_texts() == [ABSENT]
         assert page.locator("#best img").count() == 0
 
 
@@ -331,7 +334,7 @@ def test_the_list_has_a_folder_without_a_run(alone, found):
     (entry,) = Runs(alone.parent).entries()
     assert entry.snapshot.status == FINISHED
     assert entry.command == "recover"
-    assert entry.verdict == f"INT8 misses the target; {len(found.high)} layers high meet it"
+    assert entry.verdict == wording.presentation.met_by("target", len(found.high))
     assert entry.value("recipe") == repr(found.measured["recipe"])
     assert entry.snapshot.when > 0
 

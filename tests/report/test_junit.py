@@ -23,6 +23,8 @@ from trt_bisect.results.baseline import baseline_of
 from trt_bisect.results.regression import NetworkResult, Regression
 
 # Jenkins' own (jenkinsci/xunit-plugin, MIT, the licence is in the file), as pytest ships it with its sources.
+BROKEN = "The file is broken."
+A_AND_B, A_OR_NONE = "'a' and 'b'", "'a' or no layer"
 SCHEMA = etree.XMLSchema(etree.parse(str(Path(__file__).parents[1] / "files/junit-10.xsd")))
 
 FIGURES = Figures(
@@ -64,7 +66,7 @@ def test_a_passed_night():
     assert suite.timestamp == "2026-03-01T01:30:00"
     assert [case.name for case in suite if any(isinstance(r, Skipped) for r in case.result)] == ["target"]
     said = etree.fromstring(junit_xml(night(result()))).findtext(".//system-out")
-    assert said.startswith(wording.NOTHING_DIFFERS)
+    assert said.startswith(wording.regression.NOTHING_DIFFERS)
 
 
 def test_failures_stand_in_their_cases_and_one_for_each_layer():
@@ -76,17 +78,17 @@ def test_failures_stand_in_their_cases_and_one_for_each_layer():
         if case.result and type(case.result[0]) is Failure
     }
     assert failed == {
-        "latency": "latency of int8 is slower: 1.500 ms, was 1.000 ms to 1.050 ms",
-        "culprits": "new culprit 'a', costs 2.0000%, was 0.1000%",
-        "layer a: culprit": "new culprit 'a', costs 2.0000%, was 0.1000%",
+        "latency": wording.regression.moved("latency of int8", "slower", "1.500 ms", "1.000 ms to 1.050 ms"),
+        "culprits": wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
+        "layer a: culprit": wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
     }
 
 
 def test_a_network_that_could_not_be_measured_is_an_error():
-    (suite,) = read_back(night(result(figures=None, message="The file is broken.")))
+    (suite,) = read_back(night(result(figures=None, message=BROKEN)))
     (case,) = suite
     assert (suite.tests, suite.errors, type(case.result[0])) == (1, 1, Error)
-    assert case.result[0].message == "The file is broken."
+    assert case.result[0].message == BROKEN
 
 
 def test_what_is_not_judged_is_skipped():
@@ -123,9 +125,9 @@ def test_sentences_put_failures_first_and_count_the_rest():
     moved = [Change("drop", "worse", f"l{k}", (0.0,), 0.5) for k in range(8)]
     new = [Change("layer", "told", name, (), "new") for name in "xy"]
     assert sentences(result("net", *moved, *new, CULPRIT)) == [
-        "new culprit 'a', costs 2.0000%, was 0.1000%",
-        *(f"'l{k}' costs more: 50.0000%, was 0.0000%" for k in range(5)),
-        wording.more_layers(3),
+        wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
+        *(wording.regression.costs_more(f"l{k}", "50.0000%", "0.0000%") for k in range(5)),
+        wording.regression.more_layers(3),
         "layers new: 'x' and 'y'",
     ]
 
@@ -135,21 +137,30 @@ def test_sentences_put_failures_first_and_count_the_rest():
     [
         (
             Change("similarity", "worse", "int8", (0.999, 0.998), 0.9),
-            "full INT8 is worse: 90.0000%, was 99.8000% to 99.9000%",
+            wording.regression.moved("full INT8", "worse", "90.0000%", "99.8000% to 99.9000%"),
         ),
-        (Change("similarity", "better", "recipe", (None,), 0.9), "the recipe is better: 90.0000%, was not measured"),
+        (
+            Change("similarity", "better", "recipe", (None,), 0.9),
+            wording.regression.moved("the recipe", "better", "90.0000%", "not measured"),
+        ),
         (
             Change("culprit", "better", "a", (0.02,), None),
-            f"{wording.no_longer_culprit('a')}, costs not measured, was 2.0000%",
+            wording.regression.no_longer_culprit("a", "not measured", "2.0000%"),
         ),
-        (Change("obeyed", "worse", "a", (True,), False), f"'a' {wording.NOT_OBEYED}"),
+        (Change("obeyed", "worse", "a", (True,), False), f"'a' {wording.regression.NOT_OBEYED}"),
         (Change("outcome", "worse", "a", ("measured",), "build failed"), "'a': build failed, was measured"),
         (
             Change("recipe", "worse", "recipe", (("a",), ()), ("a", "b")),
-            "the recipe leaves 'a' and 'b' high, was 'a' or no layer, and no longer meets the threshold",
+            f"{wording.regression.other_recipe(A_AND_B, A_OR_NONE)}, and {wording.regression.NO_LONGER_MEETS}",
         ),
-        (Change("target", "worse", "int8", (0.999,), None), "full INT8 is not measured, the target is 99.9000%"),
-        (Change("curve", "better", "a", (0.9,), 0.95), "the curve at 'a' is better: 95.0000%, was 90.0000%"),
+        (
+            Change("target", "worse", "int8", (0.999,), None),
+            wording.regression.not_measured("full INT8", "target", "99.9000%"),
+        ),
+        (
+            Change("curve", "better", "a", (0.9,), 0.95),
+            wording.regression.moved("the curve at 'a'", "better", "95.0000%", "90.0000%"),
+        ),
     ],
 )
 def test_each_change_in_words(change, said):

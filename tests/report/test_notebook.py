@@ -9,6 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.support import wording
 from tests.support.waiting import LIMIT
 
 FOLDER = Path(__file__).parents[2] / "samples"
@@ -45,7 +46,7 @@ def test_the_notebook_runs():
         notebook, timeout=int(LIMIT), kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
     ).execute()
     rich = next(out for out in outputs(notebook) if "data" in out and "text/html" in out.data)
-    assert "is the culprit" in rich.data["text/html"]
+    assert wording.IS_THE_CULPRIT in rich.data["text/html"]
     texts = plain_texts(notebook)
     assert any("('ip2',)" in text for text in texts)
     assert any("(200, 700)" in text for text in texts)

@@ -236,7 +236,10 @@ def test_the_headline_says_who_is_to_blame(report):
         ({"exit_code": 3}, wording.NOTHING_MEASURED),
         ({"metric": "mse", "threshold": 0.5}, "misses 0.5:"),
         ({"threshold": 0.995}, "misses 99.5%:"),
-        ({"culprits": (), "recipe": {"high": [], "added": [], "meets": True}}, "this pass is doubted"),
+        (
+            {"culprits": (), "recipe": {"high": [], "added": [], "meets": True}},
+            wording.presentation.THIS_PASS_IS_DOUBTED,
+        ),
     ],
 )
 def test_headlines(report, change, words):
@@ -248,7 +251,8 @@ def test_the_headline_of_a_run_that_goes_on(report):
         replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers
     )
     running = replace(report, layers=some, culprits=())
-    assert headline(running, "running") == "Measuring: 2 of 6 layers judged, 0 suspects so far."
+    assert headline(running, "running").startswith("Measuring: 2 of 6")
+    assert "0 suspects" in headline(running, "running")
     assert headline(running, "interrupted").startswith("Interrupted: 2 of 6")
 
 

@@ -15,6 +15,9 @@ from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.results.answer import Held
 
+CLIPPED = "output 'y' is clipped at 25.0%"
+CANCELLED = "later layers cancel its error"
+
 
 def test_the_recipe_is_copied(browser, strange_run):
     watched = open_page(browser, strange_run / "report.html", permissions=["clipboard-read", "clipboard-write"])
@@ -32,7 +35,7 @@ def test_the_recipe_is_copied(browser, strange_run):
 
 
 def test_the_recipe_is_copied_where_there_is_no_clipboard(browser, strange_run):
-    """As over plain HTTP: only the old way is left, which needs the text selected."""
+    """Plain HTTP has no clipboard: only the old way is left, which needs the text selected."""
     watched = open_page(browser, strange_run / "report.html")
     page = watched.page
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
@@ -139,12 +142,10 @@ def answered(report) -> Report:
         report.answer,
         unseen=Held("b.npz", 2, 1, 0.9, "data/b.npz 0", 0.95, 0.91, figures),
         equals=(("first", "second"),),
-        doubts=("output 'y' is clipped at 25.0%",),
+        doubts=(CLIPPED,),
     )
     suspect = next(row for row in report.layers if row.quantizable and not row.culprit)
-    layers = tuple(
-        replace(row, suspect="later layers cancel its error") if row == suspect else row for row in report.layers
-    )
+    layers = tuple(replace(row, suspect=CANCELLED) if row == suspect else row for row in report.layers)
     summary = f"DOUBTED: {answer.doubts[0]}\n{report.summary}"
     return replace(report, answer=answer, layers=layers, summary=summary, next_command="trtexec <b>x</b>")
 
@@ -154,7 +155,7 @@ def test_the_answer(tab, strange_run, answered, tmp_path, width):
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(page_data(answered, json.loads((strange_run / "network.json").read_text()))))
     with tab.shown(page_file, width=width) as page:
-        assert page.locator("#doubts").inner_text() == "Doubted: output 'y' is clipped at 25.0%"
+        assert page.locator("#doubts").inner_text() == f"Doubted: {CLIPPED}"
         assert page.locator("#next .command code").inner_text() == "trtexec <b>x</b>"
         [row] = [row for row in answered.layers if row.culprit]
         cells = page.locator("#culprits tbody td").all_inner_texts()
@@ -174,4 +175,4 @@ def test_a_suspect_has_its_reason_in_its_row(tab, strange_run, answered, tmp_pat
         page.locator("#filter").select_option("suspects")
         [cells] = page.locator("#table-body [role=row]").evaluate_all("rows => rows.map(row => row.innerText)")
         assert "suspect" in cells
-        assert "later layers cancel its error" in cells
+        assert CANCELLED in cells

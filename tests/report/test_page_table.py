@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support import pages
+from tests.support import pages, wording
 from tests.support.page_parts import in_order, names_in_table, selected
 
 
@@ -43,7 +43,7 @@ def test_it_searches(fresh, report):
 def test_it_says_when_nothing_is_found(fresh):
     fresh.locator("#search").fill("no layer has this name")
     assert fresh.locator("#table-empty").is_visible()
-    assert fresh.locator("#hits").inner_text() == "No layer matches."
+    assert fresh.locator("#hits").inner_text() == f"{wording.presentation.NO_LAYER_MATCHES}."
 
 
 def test_it_goes_by_keyboard(fresh, report):

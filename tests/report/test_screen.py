@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import trt_bisect
+from tests.support import wording
 from trt_bisect import Report
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
@@ -86,7 +87,7 @@ def test_all_layers_prints_all_parts(crowded):
     lines = printed(crowded, every_layer=True)
     [place] = [k for k, line in enumerate(lines) if line.startswith("Calibrator")]
     assert lines[place + 6].split() == ["mse", "90.0000%", "17", "no", "5%", "3", "chosen"]
-    assert any(line.startswith("Worst given input, in other settings") for line in lines)
+    assert any(line.startswith(wording.presentation.OTHER_SETTINGS) for line in lines)
     assert not any(line.startswith("Not shown") for line in lines)
 
 
@@ -106,7 +107,7 @@ def test_what_is_not_shown_is_counted(crowded):
     lines = printed(replace(crowded, answer=None))
     shown = sum(line.startswith("Note: ") for line in lines)
     assert 1 <= shown <= 5
-    assert f"{30 - shown} more notes are in report.json." in lines
+    assert wording.presentation.more_notes(30 - shown) in lines
     listed = sum(line.split()[1:2] == ["Conv"] for line in lines)
     assert f"{20 - listed} more, in layers.csv" in [line.strip() for line in lines]
 

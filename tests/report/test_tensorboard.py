@@ -39,7 +39,7 @@ def test_the_runs_and_their_scores(planted):
     assert set(runs) == {"baseline", f"tune_1_cosine_{full}", f"tune_2_cosine_{recipe}", "curve", "plans"}
     assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_cosine_{full}"], "plan")
     said = text(runs[f"tune_2_cosine_{recipe}"], "plan")
-    assert "up to 'ip2', but without it; the recipe: 5 layers in INT8" in said
+    assert wording.presentation.without_layer("ip2", "the recipe", 5) in said
     assert said.endswith("Not in INT8:\n\n- ip2")
     assert "| 7 | ip2 | Gemm |" in text(runs["curve"], "culprits")
     assert wording.IS_THE_CULPRIT in text(runs["curve"], "summary")

@@ -1,7 +1,9 @@
-"""What ``compare``, ``profile``, ``recover`` and runs in trouble write for TensorBoard."""
+"""The logs of ``compare``, ``profile``, ``recover`` and runs in trouble for TensorBoard."""
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -125,7 +127,9 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
     assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
-    assert f"measured on tensorrt; {wording.EMULATED_HISTOGRAMS}" in text(curve, "notes")
+    assert f"{wording.answers.measured_on('tensorrt')}; {wording.presentation.EMULATED_HISTOGRAMS}" in text(
+        curve, "notes"
+    )
 
 
 @pytest.mark.slow
@@ -177,8 +181,8 @@ def test_without_the_package_nothing_is_begun(command, lenet, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tensorboard", "{file}"], "Choose another with --tensorboard"),
-        (["--tensorboard", "{file}/logs"], "Choose another with --tensorboard"),
+        (["--tensorboard", "{file}"], wording.presentation.CHOOSE_ANOTHER_FOLDER),
+        (["--tensorboard", "{file}/logs"], wording.presentation.CHOOSE_ANOTHER_FOLDER),
         (["--tensorboard-channels", "3"], "Give --tensorboard LOGDIR too"),
         (["--tensorboard", "{folder}", "--tensorboard-channels", "-1"], "0 to 256"),
         (["--tensorboard", "{folder}", "--tensorboard-channels", "1000"], "0 to 256"),
@@ -198,7 +202,7 @@ def test_bad_use(command, name, lenet, tmp_path, arguments, said, monkeypatch):
 
 def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch):
     def full(self, data):
-        raise OSError(28, "No space left on device")
+        raise OSError(28, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(RecordWriter, "write", full)
     code, _, err = command(
@@ -206,7 +210,7 @@ def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch)
         "--tensorboard", tmp_path / "logs",
     )  # fmt: skip
     assert code == 2
-    assert "No space left on device" in err
+    assert os.strerror(errno.ENOSPC) in err
     assert "Traceback" not in err
     assert (tmp_path / "run/report.json").is_file(), "what was measured is kept"
 

@@ -53,5 +53,5 @@ def test_fitting_rows_are_returned(more):
     ],
 )
 def test_others_are_refused_by_the_name_of_the_field(field, value):
-    with pytest.raises(TypeError, match=f"'{field}' of a Row"):
+    with pytest.raises(TypeError, match=f"'{field}'"):
         checked(Row(**{**GOOD, field: value}))

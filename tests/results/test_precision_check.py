@@ -39,8 +39,8 @@ def test_a_culprit_is_not_convicted_in_silence():
     worse = Trial("8*4", "measured", ran={0: "int8", 2: "fp32", 3: "int8"})
     notes = obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad})
     assert notes == [
-        "the engine did not obey every precision: 'conv2' was asked for int8 and ran in fp32 (2 of 3 trials)",
-        wording.not_obeyed("conv2", "'conv2' in fp32"),
+        wording.networks.not_obeyed_everywhere("conv2", "int8", "fp32", 2, 3),
+        wording.engines.not_obeyed("conv2", "'conv2' in fp32"),
     ]
 
 
@@ -48,7 +48,7 @@ def test_few_layers_are_named():
     layers = [SimpleNamespace(name=f"conv{i}") for i in range(9)]
     network = SimpleNamespace(layers=layers, quantizable=tuple(range(9)))
     (note,) = obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {})
-    assert note.count(wording.WAS_ASKED_FOR) == 5
+    assert note.count(wording.engines.WAS_ASKED_FOR) == 5
     assert note.endswith(", and 4 more")
 
 
@@ -74,5 +74,5 @@ def test_what_an_engine_does_not_tell_of_is_unproven_too():
 def test_what_the_dla_took_and_what_fell_back():
     (note,) = dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "dla", 1: "fp32", 2: "int8", 3: "fp16"}))
     assert "1 of 3 layers" in note
-    assert "'conv2', 'fc' ran on the GPU" in note
+    assert f"'conv2', 'fc' {wording.networks.ON_THE_GPU}" in note
     assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []

@@ -71,5 +71,5 @@ def test_what_changed_is_named(report):
 
 
 def test_reports_of_two_metrics_are_not_compared(report):
-    with pytest.raises(BadInput, match="cannot be compared"):
+    with pytest.raises(BadInput, match=wording.regression.CANNOT_BE_COMPARED):
         report.compare(replace(report, metric="sqnr"))

@@ -1,4 +1,4 @@
-"""Runs whose advice is looked at, and what it offers."""
+"""Runs networks for their advice, and lists the remedies in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def named(advice):
 
 
 def offered(advice):
-    """The remedies that were not measured to miss the threshold; those that were come last."""
+    """Returns the remedies that were not measured to miss the threshold; they come first in an advice."""
     found = [remedy.remedy for remedy in advice.remedies if remedy.tried is None or remedy.tried.meets]
     assert named(advice)[: len(found)] == found
     return found

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def answering(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Answers requests on a free port with a handler; the address."""
+    """Answers requests on a free port with a handler; gives the address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

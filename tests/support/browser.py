@@ -19,13 +19,13 @@ REQUIRED = "TRT_BISECT_BROWSER"
 
 
 def find_chromium() -> str | None:
-    """The path of a Chromium on this machine."""
+    """Returns the path of a Chromium on this machine; None if there is none."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A running Chromium; without its sandbox where it is root's, as it will not start otherwise."""
+    """Runs Chromium; as root without its sandbox, as it does not start otherwise."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     expect.set_options(timeout=1000 * LIMIT)
     with sync_playwright() as playwright:
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """A page, and all that it complained of or asked for."""
+    """A page, with its errors and its requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Tab:
     def shown(
         self, file: Path, *, ready: str = "graph", width: int = 1360, height: int = 900, look: str = "light"
     ) -> Iterator[Page]:
-        """Opens a file as if it were opened for the first time. It must not complain or ask for another file.
+        """Opens a file in a fresh state. The page must report no error and request no other file.
 
         Args:
             file: the page.

@@ -36,7 +36,7 @@ def detections(output, session):
 
 
 def labels_found(boxes, classes, labels):
-    """How many of an image's labels have a detection of their class with an IoU of 0.5 or more."""
+    """Returns the number of an image's labels that have a detection of their class with an IoU of 0.5 or more."""
     return sum(
         bool(((ious(boxes, np.array(box)) >= LEAST_IOU) & (classes == kind)).any())
         for box, kind in zip(labels["boxes"], labels["classes"], strict=True)

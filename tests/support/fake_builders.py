@@ -16,9 +16,14 @@ from trt_bisect.builder.tensorrt_module import LISTENERS, Message
 from trt_bisect.builder.timing import latency_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 
+LAST_WORDS = "the last thing it printed"
+A_WARNING = "a warning of the build"
+OLD_DRIVER = "The driver is too old."
+NO_IMPLEMENTATION = "no implementation for node fc"
+
 
 def segfault():
-    print("the last thing it printed", file=sys.stderr, flush=True)
+    print(LAST_WORDS, file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -40,7 +45,7 @@ def hang():
 
 
 def meet(folder, count):
-    """Goes on when as many processes have come here, each leaving the GPU that it sees."""
+    """Waits until ``count`` processes have called this; each writes the GPU that it sees."""
     (folder / str(os.getpid())).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
     while len(list(folder.iterdir())) < count:
         time.sleep(0.01)
@@ -59,7 +64,7 @@ def leave():
 
 
 def refuse():
-    raise TrialFailed("build failed", "no implementation for node fc")
+    raise TrialFailed("build failed", NO_IMPLEMENTATION)
 
 
 def bad_input():
@@ -72,11 +77,11 @@ def bug():
 
 @dataclass
 class FakeEngine:
-    """Doubles ``x``; misbehaves in one method if asked to."""
+    """Doubles ``x``; the methods in ``faults`` do something else first."""
 
     faults: dict
     ran: dict = field(default_factory=dict)
-    messages: tuple = ("a warning of the build",)
+    messages: tuple = (A_WARNING,)
 
     def infer(self, feeds):
         self.faults.get("infer", lambda: None)()
@@ -96,7 +101,7 @@ class FakeEngine:
 
 @dataclass(frozen=True)
 class FakeBuilder:
-    """``faults``: by ``start``, ``build``, ``infer``, ``latency``, ``close`` and plan, what is done instead."""
+    """Builds ``FakeEngine``; ``faults`` has functions to call first, by plan and method (and for ``start``)."""
 
     faults: dict
 
@@ -118,13 +123,13 @@ class FakeBuilder:
 
 
 def made(faults, _options):
-    """A ``FakeBuilder`` as a crew has it made."""
+    """Makes a ``FakeBuilder``, as a pool of workers does."""
     return FakeBuilder(faults)
 
 
 @dataclass(frozen=True)
 class OtherBuilder(FakeBuilder):
-    """One whose figures are others where it sees a certain GPU."""
+    """A builder with other figures on a certain GPU."""
 
     device: str = ""
 
@@ -138,19 +143,19 @@ def made_elsewhere(device, _options):
 
 
 def wait_for(file):
-    """Goes on when a file is there."""
+    """Waits until a file exists."""
     while not file.exists():
         time.sleep(0.01)
 
 
 def begun_and_wait(folder, file):
-    """Tells the process that it has come here, and goes on when a file is there."""
+    """Writes that this process has begun, and waits until a file exists."""
     (folder / str(os.getpid())).touch()
     wait_for(file)
 
 
 def made_by_node(_options):
-    """A builder whose figures are others on nodes that have ``OTHER_FIGURES`` in their environment."""
+    """Makes a builder with other figures on nodes that have ``OTHER_FIGURES`` in their environment."""
     return NodeBuilder({})
 
 
@@ -162,17 +167,17 @@ class NodeBuilder(FakeBuilder):
 
 
 def unavailable():
-    raise EngineUnavailable("The driver is too old.")
+    raise EngineUnavailable(OLD_DRIVER)
 
 
 def kill_the_ray_worker():
-    """Kills the process that this builder's own is a child of."""
+    """Kills the parent of this builder's process."""
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)
 
 
 def kill_once(file):
-    """Kills the Ray worker at the first call; goes on at the second."""
+    """Kills the Ray worker at the first call; does nothing at the second."""
     if not file.exists():
         file.touch()
         kill_the_ray_worker()

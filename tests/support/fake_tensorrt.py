@@ -88,7 +88,7 @@ class Definition:
         return self.tensors[self.output_names[i]]
 
     def asked(self):
-        """By layer name, the precision asked for and the output types, as far as either was."""
+        """Returns by layer name the requested precision and output types; layers without a request are left out."""
         return {
             layer.name: (layer.precision and layer.precision.name, {i: t.name for i, t in layer.output_types.items()})
             for layer in self.layers

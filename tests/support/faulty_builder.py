@@ -20,18 +20,18 @@ def crash() -> None:
 
 
 def hang() -> None:
-    """Does not come back."""
+    """Never returns."""
     time.sleep(3600)
 
 
 def run_out_of_memory() -> None:
-    """What an allocation raises that the machine refuses."""
+    """Raises the error of an allocation that the machine refuses."""
     raise MemoryError("on purpose")
 
 
 @dataclass(frozen=True)
 class FaultyBuilder:
-    """``builder``, but for the plans whose keys are in ``faults``, where the fault is called first."""
+    """Works as ``builder``; for the plans whose keys are in ``faults``, it calls the fault first."""
 
     builder: Builder
     faults: Mapping[str, Callable[[], None]]
@@ -57,7 +57,7 @@ class FaultyBuilder:
         return self.builder.versions
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """The engine of one plan, if it is not a faulty one."""
+        """Builds the engine of a plan; calls its fault first if it has one."""
         self.faults.get(plan.key(), _nothing)()
         return self.builder.build(plan)
 
@@ -71,5 +71,5 @@ def _nothing() -> None:
 
 
 def make_faulty(make: Callable[[], Builder], faults: Mapping[str, Callable[[], None]]) -> FaultyBuilder:
-    """Made in the worker."""
+    """Makes the faulty builder, in the worker process."""
     return FaultyBuilder(make(), faults)

@@ -20,7 +20,7 @@ from tests.support.waiting import LIMIT, wait_until
 
 
 def find_firefox() -> str | None:
-    """The path of a Firefox on this machine."""
+    """Returns the path of a Firefox on this machine; None if there is none."""
     return next((path for name in ("firefox-esr", "firefox") if (path := shutil.which(name))), None)
 
 
@@ -51,7 +51,7 @@ class Firefox:
         wait_until(lambda: self.run("return performance.getEntriesByName('graph').length > 0"))
 
     def run(self, script: str) -> Any:
-        """Returns what a script returns in the page; a promise is waited for."""
+        """Runs a script in the page and returns its result; waits for a promise."""
         return self.call("WebDriver:ExecuteScript", {"script": script, "args": [], "sandbox": None})
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ def _closed() -> bytes:
 
 @contextmanager
 def firefox() -> Iterator[Firefox]:
-    """A running Firefox with a profile of its own."""
+    """Runs Firefox with a profile of its own."""
     with tempfile.TemporaryDirectory() as profile:
         (Path(profile) / "user.js").write_text(
             'user_pref("marionette.port", 0);\nuser_pref("datareporting.policy.dataSubmissionEnabled", false);\n'

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, loud=1.0):
-    """A convolution with pairs on its input and weight, perhaps on its result; output channel 0 is loud, and undone."""
+    """Returns a convolution with pairs on input and weight, on request on its result; output channel 0 is loud."""
     weight = np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32)
     weight[0] *= loud
     scales = {"x": input_scale, "w": weight_scale or np.abs(weight).max() / 127, "u": result_scale}

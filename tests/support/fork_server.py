@@ -45,7 +45,7 @@ sys.exit(int(there.recv(64)))
 
 
 def serve(address: str) -> None:
-    """Forks processes as they are asked for, until standard input ends."""
+    """Forks a process for each request, until standard input ends."""
     from benchmarks.reliability.forked import import_everything
     from trt_bisect.model import session
 
@@ -146,12 +146,12 @@ class ForkedProcess:
         return code
 
     def printed(self) -> tuple[str, str]:
-        """Returns what it has printed so far."""
+        """Returns the output so far."""
         out, err = (os.pread(file.fileno(), _SIZE, 0).decode() for file in self._printed)  # its own place stays
         return out, err
 
     def communicate(self) -> tuple[str, str]:
-        """Returns what it has printed until its end."""
+        """Waits for the end and returns the output."""
         self.wait()
         return self.printed()
 
@@ -160,7 +160,7 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Ends it, and what it has started, at once."""
+        """Ends the process, and all that it has started, at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -185,7 +185,7 @@ class ForkServer:
         return ForkedProcess(self.address, code, arguments, folder, environment)
 
     def run(self, *arguments: object, **options: object) -> subprocess.CompletedProcess:
-        """Runs it to its end, as ``subprocess.run`` with captured text."""
+        """Runs a command to its end, as ``subprocess.run`` with captured text."""
         process = self.start(*arguments, **options)
         out, err = process.communicate()
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)

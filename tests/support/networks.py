@@ -14,7 +14,7 @@ BIG = 3000.0
 
 @dataclass
 class Sketch:
-    """A graph while it is being drawn."""
+    """Builds a graph node by node; its weights are seeded."""
 
     seed: int = 0
     nodes: list = field(default_factory=list)
@@ -208,7 +208,7 @@ def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, 
 
 
 def streamed(count: int):
-    """A function that yields so many samples for ``x`` of 3x16x16, and keeps none."""
+    """Returns a function that yields ``count`` samples for ``x`` of 3x16x16 and keeps none."""
 
     def samples():
         random = np.random.default_rng(0)
@@ -219,7 +219,7 @@ def streamed(count: int):
 
 
 def save(model: onnx.ModelProto, folder: Path, name: str = "network.onnx") -> Path:
-    """Checked and written."""
+    """Checks a network and writes it; returns the path."""
     onnx.checker.check_model(model, full_check=True)
     path = folder / name
     onnx.save(model, str(path))

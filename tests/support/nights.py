@@ -41,7 +41,7 @@ def trial_keys(kept: History) -> list[tuple[str, str]]:
 def night(
     finished: Path, folder: Path, started: float, *, answered: bool = True, again: bool = False, **changed
 ) -> Path:
-    """A run folder as of a run that began at another time.
+    """Copies a finished run folder to one of a run that began at another time.
 
     Args:
         finished: the folder of a real run.

@@ -8,13 +8,13 @@ from trt_bisect.results.layer_row import LayerRow
 
 
 def in_order(page: Page) -> None:
-    """Has the table show all layers, in the order of execution."""
+    """Makes the table show all layers, in the order of execution."""
     page.get_by_label("Show", exact=True).select_option("all")
     page.locator("#table-head [data-key=index]").click()
 
 
 def spread_out(page: Page) -> None:
-    """Has the table show all layers in order, and the graph unfold all groups."""
+    """Makes the table show all layers in order, and unfolds all groups of the graph."""
     in_order(page)
     page.get_by_role("button", name="Unfold", exact=True).click()
     page.wait_for_function("() => !document.querySelector('#graph .node.group')")
@@ -31,7 +31,7 @@ def row_of(page: Page, name: str) -> Locator:
 
 
 def selected(page: Page) -> dict[str, str | None]:
-    """Returns the selected layer as each part of the page has it, once the graph has caught up."""
+    """Returns the selected layer of each part of the page, after the graph shows it too."""
     name = page.locator("#details-body .layer-name").text_content() if page.locator(".layer-name").count() else None
     page.wait_for_function(
         "name => (document.querySelector('#graph .selected')?.dataset.layer ?? null) === name", arg=name

@@ -1,4 +1,4 @@
-"""Run folders whose pages are looked at: real runs, and changes to them that no run here can bring about."""
+"""Run folders for tests of their pages: real runs, and changes to them that no run here can cause."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STRANGE = (
 
 
 def strange_network(folder: Path) -> tuple[Path, list[str]]:
-    """A residual network with a planted culprit, its first layers and the culprit renamed to what breaks pages."""
+    """Returns a residual network with a planted culprit; names of layers are such as break pages."""
     model = networks.residual(blocks=4)
     networks.plant_between(model, "block1.conv1", "block1.conv2")
     culprit = next(node for node in model.graph.node if node.name == "block1.conv2")
@@ -46,7 +46,7 @@ def strange_network(folder: Path) -> tuple[Path, list[str]]:
 
 
 def run_on(model: Path, folder: Path, **options: Any) -> Report:
-    """A run into ``folder``, with a threshold that a planted layer of ``residual`` misses."""
+    """Runs a network into ``folder``, with a threshold that a planted layer of ``residual`` misses."""
     data = networks.samples(onnx.load(str(model)))
     given = {"calibrator": "minmax", "threshold": 0.999, **options}
     return trt_bisect.run(model, data, engine="onnxruntime", output=folder, **given)
@@ -70,21 +70,21 @@ def written(folder: Path, report: Report) -> Path:
 
 
 def copied(folder: Path, place: Path) -> Path:
-    """A folder with what the page of a run is made of."""
+    """Copies the files that a run's page is made of."""
     for name in ("report.json", "network.json", "explanation.json"):
         (place / name).write_bytes((folder / name).read_bytes())
     return place
 
 
 def failed(row: LayerRow) -> LayerRow:
-    """The row as a build that TensorRT refused leaves it."""
+    """Returns the row of a layer whose build TensorRT refused."""
     return replace(
         row, similarity=None, drop=None, sqnr=None, outcome="build failed", message="Error Code 10: <no kernel>"
     )
 
 
 def long_report(report: Report, layers: int) -> Report:
-    """The report with its rows repeated under new names, that many of them."""
+    """Returns the report with its rows repeated under new names, ``layers`` in all."""
     rows = report.layers
     repeated = (rows[place % len(rows)] for place in range(layers))
     return replace(
@@ -97,7 +97,7 @@ def long_report(report: Report, layers: int) -> Report:
 
 
 def percent(value: float, threshold: float) -> str:
-    """A similarity as the page writes it: two digits of its distance to 0 or 100 %, on its side of the threshold."""
+    """Returns a similarity as the page writes it: two digits of its distance to 0 or 100 %, not past the threshold."""
     distance = 100 * min(abs(value), abs(1 - value))
     digits = 1 if distance == 0 else max(1, min(4, 1 - math.floor(math.log10(distance))))
     while digits < 6 and (round(100 * value, digits) >= round(100 * threshold, 10)) != (value >= threshold):
@@ -107,7 +107,7 @@ def percent(value: float, threshold: float) -> str:
 
 
 def similarities(report: Report) -> np.ndarray:
-    """Of the quantizable layers that were measured."""
+    """Returns the similarities of the quantizable layers that were measured."""
     return np.array([row.similarity for row in report.layers if row.quantizable and row.similarity is not None])
 
 

@@ -1,4 +1,4 @@
-"""The entropy search as the slides have it: a plain loop over every threshold, for comparison."""
+"""The entropy search of NVIDIA's slides as a plain loop over every threshold, for comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def best_bins(counts: np.ndarray, levels: int = 128) -> float:
-    """The best number of bins, less a half."""
+    """Returns the best number of bins, less a half."""
     counts = counts.astype(float).copy()
     counts[0] = counts[1]
     best, best_divergence = len(counts), np.inf

@@ -27,7 +27,7 @@ WIDTH, SIZE = 6, 8
 
 @dataclass(frozen=True)
 class PlantedAnswer:
-    """A network, and what misleads in it.
+    """A network, and the trap in it.
 
     Attributes:
         model: with the input ``x`` and the output ``y``; ranges are min-max over ``networks.samples(model)``.
@@ -68,7 +68,7 @@ class EveryPlan:
         return self.prefix(len(before) + 1) - self.prefix(len(before))
 
     def prefix(self, count: int) -> float:
-        """The loss with so many first layers in INT8."""
+        """Returns the loss with the first ``count`` layers in INT8."""
         return self.losses[frozenset(self.names[count:])]
 
 

@@ -1,4 +1,4 @@
-"""Progress that remembers what is said, or presses Ctrl-C."""
+"""Progress that keeps its messages, or presses Ctrl-C."""
 
 from __future__ import annotations
 

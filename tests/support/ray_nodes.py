@@ -17,7 +17,7 @@ from trt_bisect.cluster import connection
 
 _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
-"""Where workers find the fakes."""
+"""The folder in which workers find the fakes."""
 MEETING = "TRT_BISECT_TEST_MEETING"
 """The variable that names a folder which all processes of the cluster see."""
 _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
@@ -84,7 +84,7 @@ class Nodes:
         self.address, self.client_address = cluster.address, client_address
 
     def add(self, processors, **environment):
-        """A node more."""
+        """Adds a node."""
         environment = {**_PATH, "TMPDIR": str(self.scratch), **environment}
         given = {"object_store_memory": _STORE, "env_vars": environment}
         node = self.cluster.add_node(wait=False, num_cpus=processors, **given)
@@ -92,7 +92,7 @@ class Nodes:
         return node
 
     def kill(self, node):
-        """As if its plug were pulled: ``kill -9`` of its raylet and all that it started."""
+        """Ends a node at once, as a power failure does: ``kill -9`` of its raylet and all that it started."""
         raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
         family = [raylet, *raylet.children(recursive=True)]
         self.cluster.remove_node(node, allow_graceful=False)
@@ -107,7 +107,7 @@ class Nodes:
         self.kill(node)
 
     def remove(self, node):
-        """Takes a node away that a test has added, if it is still there, and waits until the cluster knows it."""
+        """Removes a node that a test has added, if it still exists, and waits until the cluster knows."""
         if node in self.cluster.worker_nodes:
             self.cluster.remove_node(node)
         self.cluster.wait_for_nodes(LIMIT)
@@ -121,7 +121,7 @@ def free_port():
 
 
 def kill_all_under(folder):
-    """Kills what is left of a cluster, told by its folder in the command line."""
+    """Kills the processes that are left of a cluster; they have its folder in their command lines."""
     for process in psutil.process_iter(["cmdline"]):
         if any(folder in text for text in process.info["cmdline"] or ()):
             with suppress(psutil.NoSuchProcess):

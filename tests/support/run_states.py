@@ -15,7 +15,7 @@ from trt_bisect.runs.progress_file import PROGRESS
 
 
 def interrupted(folder: Path) -> None:
-    """Makes of a finished run's folder what a killed run leaves."""
+    """Turns a finished run's folder into that of a killed run."""
     (folder / REPORT).unlink()
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     progress = {"pid": int(dead.stdout), "born": 1, "host": socket.gethostname(), "began": 0.0}
@@ -33,5 +33,5 @@ def running(folder: Path, **changed) -> None:
 
 
 def embedded(html: str) -> dict:
-    """The data inside a page."""
+    """Returns the data inside a page."""
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])

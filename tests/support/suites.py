@@ -1,4 +1,4 @@
-"""Suites of ``regress`` for tests: one small network, and what is asked of a night's result."""
+"""Suites of ``regress`` for tests: one small network, and questions about a night's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trtexec's rules for its precision flags, and a stand-in that prints what it was given.
+"""trtexec's rules for its precision flags, and a stand-in that prints its arguments.
 
 trtexec itself needs a GPU. Its rules are written down here once more, from samples/common of NVIDIA/TensorRT 10.13
 (sampleOptions.cpp, sampleEngines.cpp, sampleUtils.cpp), apart from the code under test.
@@ -27,7 +27,7 @@ sys.exit(1 if unknown else 0)
 
 
 def documented(folder, tools):
-    """What trtexec is given by the README's command line in a recipe's folder."""
+    """Runs the README's command line in a recipe's folder; ``trtexec`` there prints its arguments."""
     line = "grep -v '^#' trtexec.flags | xargs trtexec --onnx=network.onnx"
     return subprocess.run(["bash", "-c", line], cwd=folder, env=tools, capture_output=True, text=True, timeout=LIMIT)
 
@@ -56,7 +56,7 @@ def by_rules(argv):
 
 
 def obeyed(argv, definition):
-    """What trtexec asks of the layers of a parsed network: precision, and output types by position."""
+    """Returns trtexec's requests for the layers of a parsed network: precision, and output types by position."""
     precisions, types = by_rules(argv)
 
     def entry(entries, name):
@@ -86,7 +86,7 @@ def matches(pattern, name):
 
 
 def in_short(asked):
-    """What ``Definition.asked`` tells of the builder, in trtexec's words."""
+    """Returns the requests in ``Definition.asked`` in trtexec's words."""
     return {
         name: (SHORT.get(precision), {slot: SHORT[kind] for slot, kind in types.items()})
         for name, (precision, types) in asked.items()

@@ -1,4 +1,4 @@
-"""Waiting for what is meant, never for a time: the limits here only end a test that would hang."""
+"""Waits for conditions, never for a time: the limits here only end a test that would hang."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wait_until(condition, seconds=LIMIT):
 
 
 def is_running(pid):
-    """Whether a process does anything yet. One that is dead stays a zombie until its parent has asked for its end.
+    """Returns True if a process runs. A dead one stays a zombie until its parent has asked for its end.
 
     Source: the third field of ``/proc/PID/stat``, proc(5).
     """

@@ -1,4 +1,4 @@
-"""Runs on workers, and what of them is the same however many there are."""
+"""Runs on workers: the parts of reports that do not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trt_bisect.runs.journal import JOURNAL
 
 
 def without_times(report):
-    """What does not depend on when, and how many plans were measured ahead."""
+    """Returns a report's record without times and without the counts of plans that were measured ahead."""
     record = report.to_json()
     for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command", "next_command"):
         del record[counted]

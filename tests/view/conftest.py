@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import ssl
 from pathlib import Path
 
 import httpx
@@ -28,7 +29,7 @@ def _always_looks(monkeypatch):
 
 @pytest.fixture(scope="session")
 def address_of():
-    """Where a folder is served; a server is kept to the end."""
+    """Returns a function that serves a folder and gives its address; the servers run until the end."""
     with contextlib.ExitStack() as servers:
         known: dict[Path, str] = {}
 
@@ -40,8 +41,14 @@ def address_of():
         yield serve
 
 
+@pytest.fixture(scope="session")
+def no_certificates():
+    """Spares each client of a server without TLS the time to read all certificates of the machine."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 @pytest.fixture
-def client(address_of):
+def client(address_of, no_certificates):
     """Connects to the server of a folder, with no cookies yet."""
     with contextlib.ExitStack() as clients:
-        yield lambda folder: clients.enter_context(httpx.Client(base_url=address_of(folder)))
+        yield lambda folder: clients.enter_context(httpx.Client(base_url=address_of(folder), verify=no_certificates))

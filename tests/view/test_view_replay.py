@@ -1,4 +1,4 @@
-"""What a journal says of a search that is not at its end, against the journal itself and the report at the end."""
+"""A search that goes on, read from its journal, against the journal itself and the report at the end."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ WAYS = {
     "branch": {"strategy": "branch"},
     "branch, little memory": {"strategy": "branch", "memory": 60_000},
     "branch, culprits": {"strategy": "branch", "curve": "culprits"},
+    "branch, adaptive": {"strategy": "branch", "curve": "adaptive"},
 }
 SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
 
@@ -242,6 +243,19 @@ def test_a_threshold_that_full_int8_meets_convicts_nobody_once_it_is_known(netwo
     assert lenient.culprits == ()
     assert suspects(RunFolder(run).snapshot().report) == set()
     assert RunFolder(run).snapshot().report.exit_code == lenient.exit_code
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_a_doubted_pass_has_the_exit_code_of_its_run(network, tmp_path, accept):
+    """Full INT8 passes. Its input is a hundredth of the calibration data, so the pass is doubted."""
+    model, data = network
+    with np.load(data) as file:
+        inputs = {name: file[name] / 100 for name in file.files}
+    options = {"threshold": 0.01, "explain": "none", "accept": accept, "output": tmp_path}
+    ended = trt_bisect.run(model, data, inputs=inputs, **options)
+    (tmp_path / "report.json").unlink()
+    shown = RunFolder(tmp_path).snapshot().report
+    assert shown.exit_code == ended.exit_code == (0 if accept else 1)
 
 
 @pytest.mark.parametrize("driver", [exhaustive, bisect])

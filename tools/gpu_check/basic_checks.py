@@ -1,4 +1,4 @@
-"""The checks that cost seconds: does the engine start, build, run, agree in FP32, and say what it did."""
+"""The checks that cost seconds: the engine starts, builds, runs, agrees in FP32, and reports its precisions."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _all_named(steps: list, count: int) -> bool:
 
 
 def fused(bench: Experiment) -> None:
-    """Which network layers each fused engine layer does the work of, in FP32 and in INT8."""
+    """Records the network layers that each fused engine layer computes, in FP32 and in INT8."""
     subject = subjects.residual(bench.folder)
     names = {layer.name for layer in subject.network.layers}
     builder = subjects.maker_of(subject, bench.engine)()
@@ -224,7 +224,7 @@ def _emulated(subject: subjects.TrialSpec) -> OnnxRuntimeBuilder:
 
 
 def noise(bench: Experiment) -> None:
-    """How far float noise alone moves the emulation's figures: closer than that no engine can be told from it."""
+    """Records how far float noise alone moves the emulation's figures: no engine can agree better than that."""
     floors = {}
     for make in (subjects.lenet, subjects.planted, subjects.residual, subjects.depthwise):
         subject = make(bench.folder)

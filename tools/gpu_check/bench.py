@@ -1,4 +1,4 @@
-"""What a check records: expectations and figures, on disk as soon as they are known."""
+"""Records a check's expectations and figures on disk as soon as they are known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEEDS_GPU, NOT_HERE, NO_TIME = "needs a GPU", "not here", "no time left"
 
 @dataclass(frozen=True)
 class Expectation:
-    """Something that must hold, whether it does, and the figure behind it."""
+    """An expectation, its result, and the figure behind it."""
 
     what: str
     holds: bool

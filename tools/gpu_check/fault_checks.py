@@ -1,4 +1,4 @@
-"""The checks of what goes wrong: crashes, hangs, empty memory, and memory that does not come back."""
+"""The checks of faults: crashes, hangs, lack of memory, and memory that does not come back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def isolation(bench: Experiment) -> None:
 
 
 def full_gpu(bench: Experiment) -> None:
-    """A GPU whose memory another process has taken: what becomes of a trial, and the next one is measured."""
+    """Another process takes the GPU's memory: the trial fails with an outcome, and the next one is measured."""
     subject = subjects.residual(bench.folder)
     plans = [prefix(len(subject.network.layers), k) for k in subject.network.quantizable[:3]]
     builder = IsolatedBuilder(subjects.maker_of(subject, bench.engine), subjects.BUILD_SECONDS)
@@ -62,7 +62,7 @@ def full_gpu(bench: Experiment) -> None:
 
 
 def _take_all(device: Device) -> list:
-    """Plain allocations, ever smaller ones, until little is left."""
+    """Allocates ever smaller blocks until little memory is left."""
     taken, size = [], device.cuda.mem_get_info()[0] // 2
     while size > _SMALLEST:
         try:
@@ -117,7 +117,7 @@ def memory(bench: Experiment) -> None:
 
 
 def _still_held(device: Device, before: int) -> int:
-    """Bytes, after the driver was given a few seconds to take back those of a process that has ended."""
+    """Returns the bytes still in use, after a few seconds for the driver to free those of a process that has ended."""
     ends = perf_counter() + 5
     while before - _free(device) >= _WITHIN and perf_counter() < ends:
         sleep(0.1)

@@ -147,7 +147,7 @@ def _row(emulated: LayerRow, measured: LayerRow) -> dict[str, Any]:
 
 
 def _fidelity(emulated: Trials, measured: Trials) -> dict[str, float | None]:
-    """How far apart the two are on the plans that both measured."""
+    """Returns the differences between emulated and measured figures of the plans that both have."""
     both = [plan for plan in emulated if plan in measured and emulated[plan]["outputs"] and measured[plan]["outputs"]]
     cosines = [(_least("cosine", emulated[plan]), _least("cosine", measured[plan])) for plan in both]
     sqnrs = [(_least("sqnr", emulated[plan]), _least("sqnr", measured[plan])) for plan in both]
@@ -185,7 +185,7 @@ def _of_each_input(plan: str) -> bool:
 
 
 def _told(record: dict[str, Any], subject: subjects.TrialSpec) -> dict[str, Any]:
-    """What the engine told of the layers in a trial."""
+    """Returns a record of the precisions that the engine reported for a trial."""
     trial = Trial.from_json(record)
     wrong = disobeyed(subject.network, trial)
     return {

@@ -1,4 +1,4 @@
-"""Rehearses the way to a GPU machine without one: what travels, what unpacks, what imports, and how long each takes.
+"""Rehearses the way to a GPU machine without one: travel, unpacking and imports, with the time of each.
 
     python tools/gpu_check/rehearse.py .gpu
 

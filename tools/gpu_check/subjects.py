@@ -1,4 +1,4 @@
-"""What is built: networks with their scales and judged inputs, and the builders of them."""
+"""The networks that the checks build, with scales and judged inputs, and their builders."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: ob
 
 
 def options_for(engine: str, timing_cache: Path | None = None) -> BuildOptions:
-    """How the engines of the checks are built."""
+    """Returns the build options of the checks."""
     return BuildOptions(tactic_sources=tactic_sources(engine), timing_cache=timing_cache, timeout=BUILD_SECONDS)
 
 
 def tactic_sources(engine: str) -> tuple[str, ...] | None:
-    """Those without cuBLAS and cuDNN where TensorRT would use them."""
+    """Returns the tactic sources without cuBLAS and cuDNN where TensorRT would use them; else None."""
     return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else None
 
 

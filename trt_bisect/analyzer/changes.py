@@ -101,7 +101,7 @@ def missed_targets(now: Figures, targets: Mapping[str, float]) -> tuple[Change, 
 def missed_thresholds(now: Figures) -> tuple[Change, ...]:
     """Returns a change for full INT8 and for the recipe where it misses the threshold, of a network without baseline.
 
-    Only that of the recipe is one for the worse: that full INT8 misses is what a recipe is for.
+    Only a miss of the recipe counts as worse: a recipe is needed because full INT8 misses.
     """
     loss, threshold = now.judge.loss, (now.threshold,)
     value = now.similarity.get(INT8)

@@ -1,4 +1,4 @@
-"""From an ONNX graph to a serialized TensorRT engine: the steps common to both typings, TensorRT and TensorRT-RTX.
+"""Builds a serialized TensorRT engine from an ONNX graph: the steps common to both typings, TensorRT and TensorRT-RTX.
 
 Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, from an environment
 variable, and they send TensorRT's messages to a global log, where those of one build cannot be told from another's.

@@ -13,7 +13,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.errors import BadInput
 
 FEWEST = 20
-"""Of fewer samples none are held out: they are needed."""
+"""With fewer samples none are held out: all are needed for calibration and search."""
 _FINEST = 1000
 """The largest denominator of a share."""
 

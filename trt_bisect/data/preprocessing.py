@@ -79,12 +79,12 @@ class Preprocessing:
         return 1.0 if in_pixels else 255.0
 
     def over(self, other: Preprocessing) -> Preprocessing:
-        """Returns what was asked for here, and elsewhere what ``other`` asks for."""
+        """Returns these wishes; the ones that are not set here are those of ``other``."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(other, **{name: value for name, value in own.items() if value not in (None, False)})
 
     def saved(self) -> str:
-        """Returns the text of the sidecar: what was asked for, and the scale in any case."""
+        """Returns the text of the sidecar: the options that were given, and always the scale."""
         lines = [f"scale = {float(self.divisor)!r}"]
         for each in fields(self):
             value = getattr(self, each.name)

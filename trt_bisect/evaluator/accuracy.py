@@ -23,7 +23,7 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
 
 Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""From feeds by input name to outputs by name."""
+"""Runs a network: takes feeds by input name, returns outputs by name."""
 ACCURACY = "accuracy"
 _REFERENCE = "reference"
 

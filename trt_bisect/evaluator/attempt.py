@@ -18,10 +18,10 @@ class Answers:
     """The answers of the engine of a plan.
 
     Attributes:
-        outputs: for every input.
+        outputs: the outputs for every input.
         ran: by layer index, the precision in which the layer ran, as the engine reports it.
         messages: the builder's warnings.
-        cost: of the build and the inferences.
+        cost: the cost of the build and the inferences.
     """
 
     outputs: Sequence[Outputs]
@@ -35,7 +35,7 @@ class FailedAttempt:
     """The reason why a plan has no answers.
 
     Attributes:
-        outcome: of its trial.
+        outcome: the outcome of its trial.
         message: the error's.
         build_seconds: the time of the build.
     """

@@ -43,7 +43,7 @@ class BranchEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: to measure.
+            network: the network to measure.
             pieces: all its layers, cut at boundaries.
             builder: makes the engines of ``stream``.
             stream: runs passes.
@@ -83,7 +83,7 @@ class BranchEvaluator:
         return TrialKey(self.whole.canonical(plan).key(), self.measured_in)
 
     def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan in a pass, a recalled one and then one beside other rows first."""
+        """Returns the trial of a plan, or None: that of this run first, then one stacked with other rows."""
         key = self._key(plan)
         return self._store.recall(key.text) or self._store.find(key.in_rows.text) or self._store.find(key.text)
 

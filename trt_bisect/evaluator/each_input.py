@@ -43,7 +43,7 @@ class InputLoss(NamedTuple):
 Judged = tuple[Mapping[str, OutputFigures], InputLoss]
 """The figures of the outputs for one input, and their loss."""
 JudgeAt = Callable[[int, Outputs], Judged]
-"""From the place of an input, and a plan's outputs for it."""
+"""Judges a plan's outputs for the input at a place."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Margin:
     """A share of the loss allowed that a plan has to leave unused.
 
     Attributes:
-        share: of the loss allowed.
+        share: a share of the loss allowed, 0 to 1.
         spared: the number of inputs that may use it.
     """
 
@@ -59,7 +59,9 @@ class Margin:
     spared: int = 0
 
     def loss(self, losses: Collection[float]) -> float:
-        """Returns the loss that is judged: the largest, or as much as those have that leave the margin, with it.
+        """Returns the loss to compare with the budget.
+
+        It is the largest loss, or that of the inputs that are not spared, divided by 1 - ``share``, if that is larger.
 
         Args:
             losses: by input; infinite without any.
@@ -86,7 +88,7 @@ class Runner(Protocol):
         ...
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
-        """Returns what the engine of a plan that was opened and closed said of its layers, see ``Engine.ran``."""
+        """Returns the precisions that the engine of a closed plan reported for its layers, see ``Engine.ran``."""
         ...
 
 
@@ -109,7 +111,7 @@ class WholeRunner:
                 self._ran[plan] = dict(engine.ran)
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns what the engine of a plan said of its layers; empty if it was not built."""
+        """Returns the precisions that the engine of a plan reported for its layers; empty if it was not built."""
         return self._ran.get(plan, {})
 
 
@@ -118,9 +120,9 @@ class SwitchRunner:
 
     Args:
         session: shared by the runners of all scales.
-        scales: of the activations.
+        scales: the scales of the activations.
         builder: makes the builder with these scales, for plans of precisions that the session does not have.
-        at_once: so many inferences may run at a time.
+        at_once: the number of inferences that may run at a time.
     """
 
     def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
@@ -172,7 +174,7 @@ class EachInput:
     """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
 
     Attributes:
-        margin: plans have to leave it; it can be changed at any time.
+        margin: the margin that plans must leave; it can be changed at any time.
 
     Args:
         given: the inputs.
@@ -181,7 +183,7 @@ class EachInput:
         runner: runs plans.
         store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
-        canonical: from a plan to the plan with the same engine that is stored.
+        canonical: maps a plan to the plan with the same engine under which trials are stored.
         together: by place the number of things that FP32 gives to compare: the inputs are judged together, not each by
             itself. None otherwise.
 
@@ -224,7 +226,7 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            plans: to measure.
+            plans: the plans to measure.
             among: the places of the inputs that count.
             on_plan: called with each plan that has to be run.
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.

@@ -17,7 +17,7 @@ class GivenInputs:
     """Inputs, with FP32's outputs for each.
 
     Attributes:
-        feeds: of each input.
+        feeds: the arrays of each input.
         references: FP32's outputs for each input.
         labels: the name of each input in messages, such as ``calibration.npz 3``.
     """

@@ -28,8 +28,7 @@ class LocalCluster:
         """Starts nothing yet.
 
         Args:
-            count: the number of processes; on GPUs one each, and at most so many. None for all GPUs, and for no
-                process on processors.
+            count: the largest number of processes. None for one on each GPU, and for none without a GPU.
         """
         self._count = count
         self._processes: list[WorkerProcess] = []

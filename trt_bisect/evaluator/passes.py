@@ -33,7 +33,7 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece.
 
     Args:
-        plans: to measure.
+        plans: the plans to measure.
         pieces: all layers, cut at boundaries.
         nothing: the plan with no layer in INT8.
     """

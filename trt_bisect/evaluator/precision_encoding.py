@@ -1,4 +1,4 @@
-"""A short encoding for journals of the precision that each layer ran in: it is most of a large network's trial."""
+"""A short encoding, for journals, of the precision that each layer ran in: most of a trial's bytes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
-"""From the outputs for every input to the figures of each output, against a reference it holds."""
+"""Compares the outputs for every input with the reference; returns the figures of each output."""
 
 
 class TrialStore(Protocol):
@@ -54,7 +54,7 @@ class RebuildEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: to measure.
+            network: the network to measure.
             builder: makes its engines.
             inputs: judged together.
             compare: from the outputs for every input to figures.

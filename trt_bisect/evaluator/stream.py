@@ -109,7 +109,7 @@ class _Engines:
     """The engines of one piece for one group.
 
     Attributes:
-        number: of the piece.
+        number: the number of the piece.
         trunk: the trunk and the branches that leave it here; None behind the last piece that the trunk runs through.
         rows: the rows that left the trunk before; None where there are none.
         earlier: the number of those rows.
@@ -141,12 +141,12 @@ class Stream:
         """Prepares passes.
 
         Args:
-            network: to run.
+            network: the network to run.
             pieces: all its layers, cut at boundaries.
             builder: makes their engines.
             learned: facts about their batch axes, added to as pieces run.
             samples: the inputs.
-            facts: of the tensors on each of them.
+            facts: the facts about the tensors on each sample.
             memory: the most bytes of tensors that rows and the kept trunk may hold at the same time.
             keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
         """
@@ -248,8 +248,8 @@ class Stream:
         """The results of plans whose rows are at the end, in the order of rows.
 
         Args:
-            plans: of the rows.
-            samples: with the outputs of every row.
+            plans: the plans of the rows.
+            samples: the samples with the outputs of every row.
             seconds: the time of the group; each plan has the same share.
             builds: engines that were built; the first plan has them all.
         """

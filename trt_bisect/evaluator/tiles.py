@@ -45,7 +45,7 @@ class Rows:
         live: the tensors at the boundary before it.
         count: the number of rows; ``more`` rows leave the trunk in the piece itself.
         height: the number of rows in a stack, if they can be stacked.
-        facts: of the tensors on that sample.
+        facts: the facts about the tensors on that sample.
     """
 
     live: Mapping[str, Leaf]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.precision_encoding import restored, shortened
 from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.support.plain_json import fields_of
 from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
@@ -109,14 +110,14 @@ class Trial:
 
         Args:
             plan: the text of its key.
-            figures: of each final output.
+            figures: the figures of each final output.
             ran: by layer index, the precision that each layer ran in.
-            cost: of the trial.
+            cost: the cost of the trial.
             message: the builder's warnings.
         """
         finite = all(output.finite for output in figures.values())
         outcome = MEASURED if finite else NOT_FINITE
-        return cls(plan, outcome, figures, dict(ran), message, **asdict(cost))
+        return cls(plan, outcome, figures, dict(ran), message, **fields_of(cost))
 
     @property
     def failed(self) -> bool:
@@ -125,7 +126,7 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the trial as JSON's types."""
-        return {**asdict(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
+        return {**fields_of(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Trial:
@@ -145,7 +146,7 @@ def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:
 
     Args:
         trials: by the text of their keys.
-        key: of the plan, and of the engines that the pass ran on.
+        key: the key of the plan, and of the engines that the pass ran on.
     """
     return trials.get(key.text) or trials.get(key.in_rows.text)
 

@@ -21,7 +21,7 @@ class TrialSpec:
         engine: the kind of engines, one of ``builder.engines.ENGINES``.
         facts: versions and device of the builder that made the FP32 reference; a worker with others is not used.
         make: makes a builder with options; it is pickled, with the network and the scales in it.
-        options: of that builder.
+        options: the options of that builder.
         inputs: judged together.
         timings: the bytes of a TensorRT timing cache to begin with; empty for none.
     """
@@ -67,6 +67,6 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
 
         Args:
             spec: the facts that all plans share.
-            builder: of this process, which has measured FP32.
+            builder: the builder of this process, which has measured FP32.
         """
         ...

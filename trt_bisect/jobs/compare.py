@@ -293,7 +293,7 @@ def _advice(
 
 
 class _Counted:
-    """Samples counted, and shown; each comes in so many parts."""
+    """Counts samples and shows the progress; each sample comes in ``parts`` parts."""
 
     def __init__(self, progress: Progress, parts: int = 1) -> None:
         self._progress, self._parts = progress, parts

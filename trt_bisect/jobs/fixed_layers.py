@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.low import INT16
 from trt_bisect.jobs.plan_file import FilePlan, read_plan
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
@@ -194,6 +195,11 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
             f"The recipe '{plan.source}' is for {plan.low.upper()}, and not for {network.low.title}.",
             f"Give --low {plan.low}.",
         )
+    if plan.wide and not network.low.wide:
+        raise BadInput(
+            f"The recipe '{plan.source}' is for activations in INT16, and not for {network.low.title}.",
+            f"Give --activations {INT16}.",
+        )
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, own in plan.layers.items():
         if low_of(own) is not low and own not in higher:
@@ -219,7 +225,7 @@ def _with_scales(network: Network, plan: FilePlan | None) -> Network:
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
-    """Returns a note on what the user fixed; empty if that is nothing."""
+    """Returns a note on the layers that the user fixed; empty if there are none."""
     fixed = fixed_text(network)
     return (f"fixed by you: {fixed}",) if fixed else ()
 

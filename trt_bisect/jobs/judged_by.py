@@ -93,7 +93,7 @@ class SavedOutputs(Reference):
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
 ) -> ReferenceNetwork | SavedOutputs | None:
-    """Returns what a network is judged by, of ``--reference`` or ``--load-outputs``; None without them.
+    """Returns the outputs that a network is judged by, from ``--reference`` or ``--load-outputs``; None without them.
 
     Raises:
         BadInput: a file cannot be used, or does not fit the network or the ``inputs``.

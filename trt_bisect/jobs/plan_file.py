@@ -3,7 +3,8 @@
 The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` holds by layer, or by a pattern (see
 ``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``;
 ``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
-``low`` is the low precision, ``high`` that of layers that can never be low; ``model`` is a remark.
+``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the
+layers in INT8 have their activations in 16 bits; ``model`` is a remark.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import numpy as np
 from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options import toml
+from trt_bisect.jobs.options.low import INT16
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.results.recipe_files import FOLDER, PLAN
 
-_KEYS = ("layers", "scales", "one_scale", "high", "low", "model")
+_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model")
 _PARTS = ("activation", "weight")
 _HALVES = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
 _WORDS = {str(precision): precision for precision in Precision if precision not in _HALVES}
@@ -40,6 +42,7 @@ class FilePlan:
         high: the precision of the layers that can never be low; None where the file does not say it.
         low: the low precision; None where the file does not say it.
         one_scale: the layers or patterns whose weights have one scale each.
+        wide: the layers in INT8 have their activations in 16 bits.
     """
 
     source: str
@@ -48,6 +51,7 @@ class FilePlan:
     high: Precision | None = None
     low: Precision | None = None
     one_scale: tuple[str, ...] = ()
+    wide: bool = False
 
     @property
     def left_high(self) -> list[str]:
@@ -86,12 +90,15 @@ def _plan(source: str, record: Any) -> FilePlan:
     layers = {str(name): _precision(source, name, value) for name, value in record.get("layers", {}).items()}
     scales = {str(name): _scale(source, name, value) for name, value in record.get("scales", {}).items()}
     high, low = (None if key not in record else _word(source, key, record[key]) for key in ("high", "low"))
+    activations = record.get("activations", str(Precision.INT8))
+    if activations not in (str(Precision.INT8), INT16):
+        raise _unreadable(source, f"'activations' is {toml.shown(activations)}, none of {Precision.INT8}, {INT16}")
     one_scale = record.get("one_scale", [])
     if not isinstance(one_scale, list) or not all(isinstance(name, str) for name in one_scale):
         raise _unreadable(source, "'one_scale' is a list of layers")
     if not layers and not scales and not one_scale:
         raise _unreadable(source, "it has neither 'layers' nor 'scales'")
-    return FilePlan(source, layers, scales, high, low, tuple(one_scale))
+    return FilePlan(source, layers, scales, high, low, tuple(one_scale), activations == INT16)
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:

@@ -34,6 +34,7 @@ from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, profile_shapes
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
@@ -47,7 +48,7 @@ from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import MeasuringOptions
-from trt_bisect.jobs.options.concerns import AUTO, BRANCH, CULPRITS
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH
 from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
@@ -198,7 +199,7 @@ class Preparation:
             experiment.store,
             experiment.whole,
             memory=self.options.memory_bytes,
-            keeps_engines=self.options.curve == CULPRITS,
+            keeps_engines=self.options.curve_of(BRANCH, len(self.network.movable)) != FULL,
         )
         return replace(experiment, evaluator=evaluator)
 

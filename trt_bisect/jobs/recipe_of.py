@@ -1,4 +1,4 @@
-"""From a plan that was measured to the files of its recipe."""
+"""Makes the files of a recipe from a measured plan."""
 
 from __future__ import annotations
 

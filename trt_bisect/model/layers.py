@@ -148,7 +148,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 Wanted = Callable[[onnx.NodeProto], tuple[tuple[Rounding, ...], str]]
-"""From a node to its roundings, or to the reason why it has none."""
+"""Returns the roundings of a node, and the reason if it has none."""
 
 
 def layers_of(

@@ -156,7 +156,7 @@ def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> di
 
 
 def _kinds(network: Network) -> dict[int, _Kind]:
-    """By ``id`` of a layer, what it has to have in common with its partner."""
+    """Returns by ``id`` of a layer the facts that its partner must share."""
     graph = network.skeleton.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer if len(tensor.dims) > 1}
     read = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,7 +124,7 @@ def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> 
 
 
 def _quantizable_before(network: Network, ends: Sequence[int]) -> list[int]:
-    return [sum(1 for k in network.quantizable if k < end) for end in ends]
+    return [bisect_left(network.quantizable, end) for end in ends]
 
 
 def _best_places(ends: Sequence[int], counts: Sequence[int], weights: Sequence[int], layers: int) -> list[int]:

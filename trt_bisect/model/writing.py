@@ -75,9 +75,9 @@ class GraphWriting:
         self._rounded_names: dict[tuple[object, ...], str] = {}
         self._times_rounded: Counter[tuple[str, str]] = Counter()
         self._typed_names: dict[tuple[str, str], str] = {}
-        """By tensor and type, the name under which it has the type, where a layer made it so or carried it."""
+        """By tensor and type, the name of the tensor in that type, if a layer made it or passed it on so."""
         self._cast_names: dict[tuple[str, str], str] = {}
-        """The same where it was rounded for a reader."""
+        """The same for tensors that were rounded for a reader."""
         self._spare: set[str] = set()
         """Float32 copies of tensors that have another type; those that nothing reads are left out in the end."""
 

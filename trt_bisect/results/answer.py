@@ -50,7 +50,7 @@ class Held:
     Attributes:
         source: the name of the data.
         inputs: the number of inputs that count.
-        holds: on so many the recipe meets the threshold.
+        holds: the number of inputs on which the recipe meets the threshold.
         worst: the worst figure; None if an output is not finite.
         worst_input: the input that it belongs to.
         mean: of the figures.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.causes import Cause
 from trt_bisect.results.recipe_files import write_network
 from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.plain_json import fields_of
 
 EXPLANATION = "explanation.json"
 SCHEMA = 1
@@ -105,13 +106,13 @@ class ExplainedTensor:
             "scale": compared.scale,
             "scales": first.scale.reshape(-1).tolist() if first is not None and per_channel else None,
             "axis": first.axis if first is not None else None,
-            **asdict(compared.figures),
+            **fields_of(compared.figures),
             "fp32": _spread(compared.fp32),
             "int8": _spread(compared.int8),
             "clipped": compared.rounding.clipped if compared.rounding else None,
-            "histogram": asdict(self.histogram) if self.histogram else None,
-            "channels": asdict(self.channels) if self.channels else None,
-            "map": asdict(compared.map) if compared.map else None,
+            "histogram": fields_of(self.histogram) if self.histogram else None,
+            "channels": fields_of(self.channels) if self.channels else None,
+            "map": fields_of(compared.map) if compared.map else None,
         }
 
 
@@ -150,7 +151,7 @@ class ExplainedLayer:
         return {
             "macs": self.macs,
             "share": self.share,
-            "sensitivity": asdict(self.sensitivity) if self.sensitivity else None,
+            "sensitivity": fields_of(self.sensitivity) if self.sensitivity else None,
             "outputs": [tensor.to_json() for tensor in self.outputs],
             "weights": [tensor.to_json() for tensor in self.weights],
             "biases": [tensor.to_json() for tensor in self.biases],
@@ -224,7 +225,7 @@ class Explanation:
 
 
 def _remedy(remedy: Remedy) -> dict[str, Any]:
-    commands = [asdict(command) for command in remedy.commands]
+    commands = [fields_of(command) for command in remedy.commands]
     return {**vars(remedy), "commands": commands, "tried": _tried(remedy.tried) if remedy.tried else None}
 
 
@@ -235,12 +236,12 @@ def _tried(tried: Tried) -> dict[str, Any]:
 
 def _short(value: Any, name: str = "") -> Any:
     """Returns ``value`` in JSON's types with rounded floats: a cosine to 12 decimals, since it is near 1."""
-    if isinstance(value, Mapping):
-        return {str(key): _short(inner, str(key)) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_short(inner) for inner in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
         return round(value, 12) if name in _NEAR_ONE else float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, (list, tuple)):
+        return [_short(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(key): _short(inner, str(key)) for key, inner in value.items()}
     return value

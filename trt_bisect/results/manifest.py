@@ -10,6 +10,7 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import metric_of_facts
+from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import Precision
@@ -28,16 +29,18 @@ class RunManifest:
     Attributes:
         blank: the report, with nothing measured.
         rule: the rule that judges the trials.
-        every_boundary: true if the driver measures every boundary, false if only those that the verdict needs.
+        curve: the boundaries that the driver measures; see ``search_for``.
         measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
         started: the time of its start, in seconds since the epoch.
+        accept: a pass that is doubted counts as a pass.
     """
 
     blank: Report
     rule: Rule
-    every_boundary: bool
+    curve: str
     measured_in: str
     started: float
+    accept: bool = False
 
     @property
     def question(self) -> Question:
@@ -59,7 +62,8 @@ class RunManifest:
         return {
             "schema": _SCHEMA,
             "started": self.started,
-            "every_boundary": self.every_boundary,
+            "accept": self.accept,
+            "curve": self.curve,
             "mark": TrialKey("", self.measured_in).text,
             "metric": self.rule.metric.facts(),
             "outputs": list(self.rule.outputs),
@@ -79,7 +83,8 @@ class RunManifest:
         metric = metric_of_facts(record["metric"])
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
         measured_in = TrialKey.from_text(record["mark"]).measured_in
-        return checked(cls(blank, rule, record["every_boundary"], measured_in, record["started"]))
+        curve = record.get("curve") or (FULL if record["every_boundary"] else CULPRITS)
+        return checked(cls(blank, rule, curve, measured_in, record["started"], record.get("accept", False)))
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput if it cannot be written."""

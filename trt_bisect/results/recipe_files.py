@@ -212,12 +212,13 @@ def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, 
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
     The scales are those of INT8, whatever the low precision; scales that are no normal numbers are left out. Layers
-    whose weights have one scale each are named too.
+    whose weights have one scale each are named too. ``activations`` is there only where they are in INT16.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
     }
     low = {} if network.low is INT8 else {"low": str(network.low.precision)}
+    low |= {"activations": "int16"} if network.low.wide else {}
     least = np.finfo(np.float32).tiny
     usable = {name: float(scales[name]) for name in network.rounded_activations if name in scales}
     usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= least}

@@ -93,7 +93,7 @@ def fixed_text(network: Network) -> str:
 
 
 def fixed_lines(network: Network) -> list[str]:
-    """Returns the lines that stand above the verdict: an experiment that no engine runs, and what the user fixed."""
+    """Returns the lines above the verdict: an experiment that no engine runs, and the layers that the user fixed."""
     fixed, low = fixed_text(network), network.low.title
     lines = [f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations."] if network.low.wide else []
     return [*lines, f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}."] if fixed else lines
@@ -160,7 +160,7 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator
 
 
 def _missed(answer: AnswerFacts, rule: Rule, recipe: Recipe) -> str:
-    """The words for what the recipe misses with a culprit taken back: the threshold, or for some only its margin."""
+    """Names what the recipe misses with a culprit taken back: the threshold, or for some culprits only its margin."""
     losses = (rule.metric.loss(value) for value in recipe.taken_back.values() if value is not None)
     if not answer.margin or all(loss > rule.budget for loss in losses):
         return "the threshold"

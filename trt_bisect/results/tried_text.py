@@ -8,7 +8,7 @@ from trt_bisect.support.figures import percent
 
 
 def tried_text(tried: Tried, metric: str) -> str:
-    """Returns what a remedy was measured to give, without a full stop.
+    """Returns the measured result of a remedy in words, without a full stop.
 
     Args:
         tried: the remedy.

@@ -16,15 +16,35 @@ from trt_bisect.support.files import write_whole
 
 def plain(value: Any) -> Any:
     """Converts a value to JSON's types. Floats that are not finite become None, tuples become lists, times ISO 8601."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
+    if value is None or isinstance(value, (str, int)):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass and of those in it, as ``dataclasses.asdict`` does, but copies no values.
+
+    ``asdict`` copies each number and text: in Python 3.11 that takes most of its time.
+    """
+    return {name: _fields_in(getattr(record, name)) for name in record.__dataclass_fields__}
+
+
+def _fields_in(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, tuple):
+        return tuple([_fields_in(inner) for inner in value])
+    if isinstance(value, list):
+        return [_fields_in(inner) for inner in value]
+    if isinstance(value, dict):
+        return {key: _fields_in(inner) for key, inner in value.items()}
+    return fields_of(value) if hasattr(value, "__dataclass_fields__") else value
 
 
 def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:

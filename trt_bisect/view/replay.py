@@ -10,7 +10,7 @@ from math import nan
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.suspects.bisect import bisect
-from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
@@ -81,8 +81,7 @@ class Replay:
         self._begin()
 
     def _begin(self) -> None:
-        search = exhaustive if self._run.every_boundary else bisect
-        self._first = _Driver(partial(search, self._question))
+        self._first = _Driver(partial(search_for, self._run.curve, self._question))
         self._wholes: _Driver | None = None
         self._without_full = False
 
@@ -96,7 +95,7 @@ class Replay:
         full, rule = measured(self._full), self._run.rule
         if self._without_full and full is not None:
             self._begin()
-        if not self._first.losses and self._run.every_boundary and full is None:
+        if not self._first.losses and self._run.curve != CULPRITS and full is None:
             self._without_full = True
             self._first.answer(None)
         self._first.answer_known(measured, rule)
@@ -151,6 +150,7 @@ class Replay:
             "build": sum(trial.build_seconds for trial in trials.values()),
             "infer": sum(trial.infer_seconds for trial in trials.values()),
         }
+        doubted = bool(above_verdict(self._run.blank.inputs) or doubts(rule, full))
         report = filled_report(self._run.blank, measured, rule, lambda _: ())
         return replace(
             report,
@@ -158,7 +158,7 @@ class Replay:
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
             exit_code=NothingMeasured.exit_code
             if full is UNTRIED
-            else exit_code(measured, doubted=bool(above_verdict(self._run.blank.inputs) or doubts(rule, full))),
+            else exit_code(measured, doubted=doubted and not self._run.accept),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:
@@ -166,7 +166,7 @@ class Replay:
 
         Only plans that leave the suspects and the set-aside layers high count.
         """
-        if self._run.every_boundary:
+        if self._run.curve != CULPRITS:
             return []
         out = {*known.suspects, *known.set_aside}
         return [

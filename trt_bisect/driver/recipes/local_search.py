@@ -16,7 +16,7 @@ from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, 
 from trt_bisect.driver.recipes.surrogate import all_sets, fit
 
 FEW_UNITS = 16
-"""Of so many units all sets are estimated."""
+"""The number of units of which all sets are estimated."""
 _AT_ONCE = 32
 _PATIENCE = 8
 """The number of batches measured without a better set, after which the search ends where units are many."""
@@ -32,7 +32,7 @@ class Goal:
         allowed: returns true for a set that is better if its loss is small enough.
         enough: the largest loss of an allowed set that makes it better.
         hopeful: the largest estimated loss of a set that is worth measuring.
-        key: of several better sets the one with the smallest key is taken.
+        key: the order of better sets: the one with the smallest key is taken.
     """
 
     most: float

@@ -25,7 +25,7 @@ def lowered(
     Args:
         known: the measurements.
         start: the set; it meets the budget.
-        order: of the units; those outside ``start`` are passed over.
+        order: the order of the units; those outside ``start`` are passed over.
         dearest: returns a cost, at any time: the search ends as soon as the units that stay high cost more.
 
     Returns:

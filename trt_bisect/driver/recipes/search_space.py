@@ -24,7 +24,7 @@ class Space:
     Attributes:
         base: a plan with the precisions of the layers outside all units.
         units: the layers of each unit; they always have the same precision.
-        costs: of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
+        costs: the cost of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
         budget: the largest loss that is good.
         low: the lower precision.
         high: the higher precision.

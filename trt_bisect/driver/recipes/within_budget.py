@@ -29,7 +29,7 @@ class MostAccurate:
 
     Attributes:
         kept: the units kept high.
-        losses: of all sets measured, infinite for a set that could not be measured.
+        losses: the losses of all sets measured, infinite for a set that could not be measured.
     """
 
     kept: Kept

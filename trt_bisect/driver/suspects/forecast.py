@@ -93,7 +93,7 @@ def foreseen(
     Args:
         start: begins the search anew.
         known: the losses measured so far.
-        forecast: of the other losses.
+        forecast: the forecast of the other losses.
         limit: the most plans returned; None for all.
     """
     wanted: dict[PrecisionPlan, None] = {}
@@ -117,7 +117,7 @@ def _follow(
         search: not begun.
         known: the losses measured so far.
         future: the losses assumed so far.
-        forecast: of the other losses.
+        forecast: the forecast of the other losses.
         wanted: the plans that the search asks for are added to it.
         limit: the most plans wanted.
 

@@ -47,7 +47,7 @@ def drive_speculatively(
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
         measure_all: returns the losses of a batch.
-        forecast: of losses that are not measured yet.
+        forecast: the forecast of losses that are not measured yet.
         limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
     return drive(start(), _Batches(start, measure_all, forecast, limit).loss)
@@ -97,7 +97,7 @@ def drive_concurrently(
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
         measurer: measures plans, in whatever order.
-        forecast: of losses that are not measured yet.
+        forecast: the forecast of losses that are not measured yet.
         reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
             several losses, only the first plans are worth measuring.
 

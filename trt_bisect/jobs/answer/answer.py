@@ -64,7 +64,7 @@ _MANY = 500
 Searched = tuple[Cheapest, Experiment, Checked, float]
 """A set of units, the experiment with its ranges, its check on all inputs, and the loss that the search aimed at."""
 _NOT_CHECKED = Checked({OWN: math.inf})
-"""Of a recipe that is too dear."""
+"""The check of a recipe that costs too much to be checked."""
 
 
 @dataclass
@@ -72,14 +72,14 @@ class AnswerSearch:
     """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
 
     Attributes:
-        plans: measures.
-        experiment: with the chosen ranges.
+        plans: measures plans on the inputs given.
+        experiment: the experiment with the chosen ranges.
         improvements: the number of plans by which a recipe may be made cheaper.
-        target: judges; the similarity if nothing else is set.
+        target: judges plans; by the similarity if nothing else is set.
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
-        tried: the calibrators.
-        refused: a cost; each recipe found with the margin costs more.
+        tried: the calibrators that were tried.
+        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
     """
 
     plans: AnswerPlans
@@ -111,7 +111,7 @@ class AnswerSearch:
         return self.experiment
 
     def take_ranges(self, ranges: Ranges) -> None:
-        """Goes on with some ranges."""
+        """Goes on with other ranges."""
         if ranges.digest() != self.experiment.ranges.digest():
             changed = self.plans.preparation.with_ranges(self.experiment, ranges)
             self.experiment = self.plans.preparation.in_pieces(changed)
@@ -126,7 +126,7 @@ class AnswerSearch:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
 
         Args:
-            suspects: of the curve.
+            suspects: the suspects of the curve, as layer indices.
         """
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
@@ -173,13 +173,13 @@ class AnswerSearch:
         return self._answer(found, experiment, self._alone(), checked, target.budget, taken_back)
 
     def _alone(self) -> Sensitivities | None:
-        """The gain and the loss of each unit; None where an engine would be built for each, or where they are many."""
+        """Returns the gain and the loss of each unit; None if each needs an engine, or if there are too many."""
         if not self.plans.switches or len(self.space.units) > _MANY:
             return None
         return gains_and_losses(self.plans, self.space, self.experiment.ranges)
 
     def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
-        """Puts members into FP16 where that is allowed and enough; returns the check of the recipe."""
+        """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
         if self.fp16 is None or not found.kept:
             return checked
         self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment, self.fp16)
@@ -188,11 +188,11 @@ class AnswerSearch:
     def _with_margin(self, suspects: Collection[int], alone: Sensitivities | None) -> Searched:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
 
-        A cheap recipe with the margin is taken. Without one, the recipe without the margin says what one may cost.
+        A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
 
         Args:
-            suspects: of the curve.
-            alone: the sensitivities.
+            suspects: the suspects of the curve, as layer indices.
+            alone: the sensitivities of the units; None if they are not measured.
         """
         margin, held = self.plans.margin, self._held(suspects, alone, DEAR_RECIPE)
         if self._costs(held) <= DEAR_RECIPE:
@@ -222,8 +222,8 @@ class AnswerSearch:
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
 
         Args:
-            suspects: of the curve.
-            alone: the sensitivities.
+            suspects: the suspects of the curve, as layer indices.
+            alone: the sensitivities of the units; None if they are not measured.
             dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -257,12 +257,12 @@ class AnswerSearch:
     ) -> Cheapest:
         """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
 
-        One order does not tell which of them it is, and it can be another one on more inputs.
+        The first search, in one order, does not tell the best calibrator, and on more inputs it may be another one.
 
         Args:
             search: takes the function that measures plans, and ``dearest``.
             space: the plans.
-            found: with the ranges in use.
+            found: the set found with the ranges in use.
             dearest: recipes that cost more are given up, and so are those that cost more than ``found``.
         """
         in_use = self.experiment.ranges.digest()
@@ -275,7 +275,7 @@ class AnswerSearch:
         return found
 
     def _with_single_scales(self, found: Cheapest, checked: Checked, aim: float) -> Searched:
-        """Gives single tensors the scales of other calibrators where that lowers members of a recipe that holds."""
+        """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
         plans, experiment, space = self.plans, self.experiment, replace(self.space, budget=aim)
         if not (found.meets and found.kept and checked.meets(self.target.budget) and self._retunes):
             return found, experiment, checked, aim
@@ -299,12 +299,12 @@ class AnswerSearch:
 
     @property
     def _limit(self) -> int:
-        """The number of plans by which a set may be improved: of few units more, as each costs little."""
+        """Returns the number of plans that may be tried to improve a set: more if there are few units."""
         return max(self.improvements, IMPROVEMENTS_OF_FEW) if len(self.space.units) <= FEW_UNITS else self.improvements
 
     @property
     def named(self) -> bool:
-        """True if the user named the ranges: they stay."""
+        """True if the user named the ranges; then they are not changed."""
         preparation = self.plans.preparation
         return preparation.options.calibrator != AUTO or not preparation.data.candidates
 
@@ -362,7 +362,7 @@ def answer_search(
 
     Args:
         preparation: the preparation of ``experiment``.
-        experiment: with the first ranges.
+        experiment: the experiment with the first ranges.
         improvements: the number of plans by which a recipe may be made cheaper.
     """
     with answer_inputs(preparation, experiment) as inputs:

@@ -30,12 +30,12 @@ class Grounds:
         arithmetic: ``emulated`` or ``measured``.
         meets: the recipe holds on all inputs given.
         culprits: by name, the loss with that culprit taken back to INT8; None if that plan cannot be run.
-        losses: the largest loss of the recipe on all inputs, by setting of the engine.
-        followers: the same with the layers that only follow rounding too; None if it was not measured.
+        losses: by setting of the engine, the largest loss of the recipe on all inputs.
+        followers: this loss with the layers that only follow rounding too; None if it was not measured.
         margin: the share of the loss allowed that the recipe had to leave unused.
         spared: the number of inputs that may use the margin.
-        refused: a cost, if a recipe with a margin costs more and was refused; None otherwise.
-        followers_round: the whole run was measured so.
+        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
+        followers_round: true if the whole run was measured with these layers rounding.
         low: the name of the low precision in texts.
     """
 
@@ -60,14 +60,14 @@ class Grounds:
         return max(self.losses.values(), default=math.inf)
 
     def noise(self, rule: Rule) -> float:
-        """The share by which noise moves a loss: the spread of the settings, and for the cosine what flips do."""
+        """Returns the share by which noise moves a loss: the spread of the settings; for the cosine, at least 0.1."""
         known = [loss for loss in self.losses.values() if math.isfinite(loss)]
         spread = (max(known) - min(known)) / max(known) if known and max(known) > 0.0 else 0.0
         return max(spread, _FLIPS) if rule.metric.name == "cosine" else spread
 
 
 def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
-    """Returns the sentences on which inputs, which arithmetic and which margins a verdict rests.
+    """Returns sentences on the inputs, the arithmetic and the margins that a verdict rests on.
 
     The words of a sentence before its first colon are its short form.
     """

@@ -1,4 +1,4 @@
-"""From an answer to the facts of a report: the recipe, its culprits, the suspects, and the figures on all inputs."""
+"""Makes the facts of a report from an answer: the recipe, its culprits, the suspects, the figures on all inputs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class HalfGain:
 
     Attributes:
         kept: the units that stay high.
-        trial: on all inputs, on a whole engine.
+        trial: the plan on all inputs, on a whole engine.
     """
 
     kept: Kept
@@ -33,14 +33,14 @@ def half_gain(
     alone: Sensitivities | None,
     experiment: Experiment,
 ) -> HalfGain | None:
-    """Returns the best of the few plans that keep the units high which count most for their cost.
+    """Returns the best plan among a few that keep high the units with the most effect for their cost.
 
     Args:
-        plans: measures.
-        space: the plans.
-        taken_back: by unit of the recipe, the loss without it.
+        plans: measures plans on the inputs given.
+        space: the units to choose from.
+        taken_back: by unit of the recipe, the loss with that unit low.
         alone: the gain and the loss of each unit; None where they were not measured.
-        experiment: with the ranges of the recipe.
+        experiment: the experiment with the ranges of the recipe.
 
     Returns:
         None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user

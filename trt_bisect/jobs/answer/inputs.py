@@ -39,11 +39,11 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
 
     Args:
         preparation: the preparation of ``experiment``.
-        experiment: the inputs that its curve is judged on come first.
+        experiment: gives the inputs; those that its curve is judged on come first.
 
     Raises:
         BadInput: a sample cannot be used.
-        TrialFailed: FP32 does not run on one.
+        TrialFailed: FP32 does not run on an input.
     """
     with Spill(preparation.options.memory_bytes // 2) as spill:
         feeds, labels = _distinct(experiment, spill)

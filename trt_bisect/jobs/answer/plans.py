@@ -59,10 +59,10 @@ class AnswerPlans:
 
     Attributes:
         preparation: the preparation of the experiment.
-        experiment: the first one; its ranges may be changed.
+        experiment: the experiment of the run; its ranges may be changed.
         inputs: all inputs.
-        judged: the places of the inputs that the search judges on; others join when a recipe misses on them.
-        margin: plans have to leave it.
+        judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
+        margin: the margin that plans must leave.
         switches: true if one session runs all plans; else each is built.
     """
 
@@ -85,7 +85,7 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Every quantizable layer low that the user did not fix in another precision."""
+        """The plan with every quantizable layer low, except those that the user fixed in another precision."""
         return self.experiment.network.full(self.experiment.whole.high)
 
     def each(self, ranges: Ranges) -> EachInput:
@@ -111,7 +111,7 @@ class AnswerPlans:
     def usual_margin(self) -> Margin:
         """The margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
 
-        There is none with few inputs, which may be all that there are, and for figures that jump from value to value.
+        It is 0 with few inputs, which may be all that exist, and for figures that jump from value to value.
         """
         unseen, options = self.preparation.data.unseen, self.preparation.options
         known = len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0)
@@ -139,11 +139,11 @@ class AnswerPlans:
         *,
         to_the_end: bool = False,
     ) -> list[Loss]:
-        """Returns the largest loss of each plan on the judged inputs; of those after the first miss none is run.
+        """Returns the largest loss of each plan on the judged inputs; after the first miss no more inputs are run.
 
         Args:
-            plans: to measure.
-            ranges: of the activations.
+            plans: the plans to measure.
+            ranges: the ranges of the activations.
             among: the places of other inputs than the judged ones.
             to_the_end: inputs after a miss are run too.
         """
@@ -154,7 +154,7 @@ class AnswerPlans:
         """Adds inputs on which a recipe misses to the judged ones.
 
         Args:
-            missed: their places, the worst first; only so many join at a time.
+            missed: the places of these inputs, the worst first; only the first few join.
 
         Returns:
             True if there was one that was not judged yet.
@@ -195,9 +195,9 @@ class AnswerPlans:
         """Returns the places of the inputs on which a plan exceeds a budget or uses its margin, the worst first.
 
         Args:
-            plan: to measure.
-            ranges: of the activations.
-            budget: None for that of the threshold.
+            plan: the plan to measure.
+            ranges: the ranges of the activations.
+            budget: the largest loss that is good; None for that of the threshold.
         """
         return self.exceeding(self.on_all(plan, ranges), budget)
 
@@ -209,8 +209,7 @@ class AnswerPlans:
     def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[float, dict[int, float]]:
         """Measures a plan with all scales multiplied by factors close to 1.
 
-        Inputs far from the budget keep the loss they have. After an input on which the plan misses it is not run on
-        others.
+        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run.
 
         Returns:
             The loss without a margin, and by input the largest loss.
@@ -245,10 +244,10 @@ class AnswerPlans:
         """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
 
         Args:
-            plan: to measure.
-            experiment: with the ranges.
+            plan: the plan to measure.
+            experiment: the experiment with the ranges.
             given: the inputs.
-            name: of the inputs, for the progress bar.
+            name: the name of the inputs, for the progress bar.
             followers: the builder of engines whose layers that only follow round too, to measure on such an engine.
         """
         plan = experiment.whole.canonical(plan)
@@ -259,7 +258,7 @@ class AnswerPlans:
         """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
 
         Returns:
-            None where that is another arithmetic: see ``OnnxRuntimeBuilder.plain``.
+            None if that is another arithmetic: see ``OnnxRuntimeBuilder.plain``.
         """
         builder, plan = experiment.builder, experiment.whole.canonical(plan)
         engine = builder.plain(plan) if isinstance(builder, OnnxRuntimeBuilder) else None

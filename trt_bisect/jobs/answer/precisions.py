@@ -26,15 +26,15 @@ def in_fp16(
     """Puts as many units of a recipe into FP16 as are good enough there.
 
     Args:
-        plans: measures.
-        target: judges.
-        space: the plans, the high precision FP32.
-        kept: the recipe's units; with all of them in FP32 it meets the budget.
-        experiment: with the ranges.
-        costs: of the layers.
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from, with FP32 as the high precision.
+        kept: the units of the recipe, which meets the budget with all of them in FP32.
+        experiment: the experiment with the ranges.
+        costs: the costs of the layers.
 
     Returns:
-        The plans with these units in FP16, and the recipe's check; the same plans and None if FP32 is needed for all.
+        ``space`` with these units in FP16, and the check of the recipe; ``space`` itself and None if all need FP32.
     """
     units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
     highest, lower = (costs_of(chosen, costs, precision) for precision in (Precision.FP32, Precision.FP16))

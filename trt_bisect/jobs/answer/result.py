@@ -22,25 +22,25 @@ class Answer:
     """The answer.
 
     Attributes:
-        experiment: with the ranges of the answer.
-        space: the plans, with the budget of the threshold.
+        experiment: the experiment with the ranges of the answer.
+        space: the units to choose from, with the budget of the threshold.
         kept: the units that stay high.
         meets: the plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
-        restored: the same for the recipe.
+        restored: the trial of the recipe on all inputs, on a whole engine.
         taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
         alone: the loss and the gain of each unit alone; None where they were not measured.
-        tried: the calibrators.
+        tried: the calibrators that were tried.
         given: all inputs.
         judged: the number of inputs that the search judged on.
-        checked: the recipe in other settings.
+        checked: the check of the recipe in all settings.
         aim: the loss that the search aimed at.
-        margin: the recipe had to leave it on the inputs given.
-        refused: a cost, if a recipe with a margin costs more and was refused; None otherwise.
+        margin: the margin that the recipe had to leave on the inputs given.
+        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         equals: other sets of units that cost the same.
         unseen: the recipe on unseen inputs; None without such inputs.
-        unseen_inputs: these.
+        unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
     """

@@ -49,10 +49,10 @@ class CalibratorTried:
     Attributes:
         ranges: the ranges.
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
-        inputs: the number of these.
+        inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not searched,
-            or given up because it would cost more than another.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not
+            searched, or given up because it would cost more than another.
         high: the number of its layers kept high.
         kept: the units of that recipe.
     """
@@ -67,12 +67,12 @@ class CalibratorTried:
 
 
 def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | None = None) -> Space:
-    """Returns the plans of a network.
+    """Returns the units of a network, with their costs and the budget.
 
     Args:
-        plans: measures.
+        plans: measures plans on the inputs given.
         units: the layers that move together; None if each layer that the user did not fix moves by itself.
-        costs: of the layers; None for those by multiply-adds.
+        costs: the costs of the layers; None to count multiply-adds.
     """
     experiment = plans.experiment
     network, high = experiment.network, experiment.whole.high
@@ -95,7 +95,7 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 def choose_ranges(
     plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
-    """Chooses the ranges with which the recipe is cheapest, and says what each calibrator gives.
+    """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
 
     Ranges with which full INT8 meets the budget on all inputs come first: those in use if full INT8 leaves the usual
     margin with them, else those with the smallest loss. Without such ranges, a recipe is searched with the promising
@@ -104,10 +104,10 @@ def choose_ranges(
     likeliest to hold on other inputs.
 
     Args:
-        plans: measures.
-        space: the plans.
+        plans: measures plans on the inputs given.
+        space: the units to choose from.
         candidates: the ranges in use, and others.
-        named: the user named those in use: they stay.
+        named: true if the user named the ranges in use; then they stay.
     """
     progress = plans.preparation.progress
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
@@ -179,7 +179,7 @@ def find_set(
     Args:
         space: the plans, with the budget to aim at.
         measure: returns the losses of plans.
-        suspects: of the curve: on engines that are built for each plan they are lowered last.
+        suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
         mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
@@ -197,16 +197,16 @@ def find_set(
 def retuned(
     plans: AnswerPlans, space: Space, found: Cheapest, ranges: Ranges, candidates: Sequence[Ranges]
 ) -> tuple[frozenset[int], Ranges]:
-    """Lowers members whose tensors another calibrator's scale serves better: that costs no speed.
+    """Lowers units of a set by giving their tensors the scales of another calibrator, which costs no speed.
 
     Scales that only just suffice for the inputs at hand fail on others. So a scale is taken only where the mean loss
     over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
 
     Args:
-        plans: measures.
-        space: the plans.
+        plans: measures plans on the inputs given.
+        space: the units to choose from.
         found: the set.
-        ranges: with which it was found.
+        ranges: the ranges with which it was found.
         candidates: the ranges whose scales are tried for single tensors.
 
     Returns:

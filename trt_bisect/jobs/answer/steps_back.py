@@ -1,4 +1,4 @@
-"""The last steps to a recipe, on whole engines: layers kept high besides, and layers taken back."""
+"""The last steps to a recipe, on whole engines: more layers are kept high, and layers are taken back."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def with_more_high(
     figure that jumps, such as the number of detections, says nothing before it jumps.
 
     Args:
-        target: judges.
-        space: the plans.
+        target: judges plans.
+        space: the units to choose from.
         found: the set; it misses in some setting.
-        experiment: with its ranges.
+        experiment: the experiment with its ranges.
         dearest: the largest cost.
 
     Returns:
@@ -46,16 +46,16 @@ def with_more_high(
 def minimal(
     plans: AnswerPlans, target: Target, space: Space, found: Cheapest, experiment: Experiment, checked: Checked
 ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
-    """Takes back each member, the dearest first; one that is not needed after all goes to the low precision.
+    """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
-    That is repeated until all members are needed beside the others.
+    This is repeated until every unit is needed beside the others.
 
     Args:
-        plans: measures.
-        target: judges.
-        space: the plans.
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from.
         found: the set.
-        experiment: with its ranges.
+        experiment: the experiment with its ranges.
         checked: the check of the set.
 
     Returns:

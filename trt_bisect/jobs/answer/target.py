@@ -23,11 +23,11 @@ class Target(Protocol):
     budget: float
 
     def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses of plans, good enough to choose by; unless ``to_the_end``, of a miss only a part."""
+        """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
         ...
 
     def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
-        """Measures a plan as it will be used."""
+        """Measures a plan in the form in which it will be used."""
         ...
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ class SimilarityTarget:
     """The similarity of the outputs on the worst of all inputs.
 
     Args:
-        plans: measures.
+        plans: measures plans on the inputs given.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:

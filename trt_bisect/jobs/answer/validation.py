@@ -1,4 +1,4 @@
-"""The check of a recipe: on all inputs, on its own engine, and in settings that a user could not tell apart."""
+"""The check of a recipe: on all inputs, on its own engine, and in settings that a user takes for the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Checked:
     """A plan on all inputs.
 
     Attributes:
-        losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses no
+        losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses, no
             other is measured.
         missed: the places of inputs on which it misses or uses the margin, the worst first.
         with_margin: the largest loss of all settings as it is judged with a margin, see ``Margin.loss``.
@@ -43,9 +43,9 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
     """Measures a plan on all inputs: with optimisations off, on its own engine, and with scales moved a little.
 
     Args:
-        plans: measures.
-        experiment: with the ranges.
-        plan: to check.
+        plans: measures plans on the inputs given.
+        experiment: the experiment with the ranges.
+        plan: the plan to check.
     """
     rule, losses, with_margin = experiment.rule, dict[str, float](), 0.0
     if plans.switches:

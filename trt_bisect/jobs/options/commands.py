@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.cluster.settings import RETRIES
+from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import (
     BRANCH,
     ENGINE_CHOICES,
     EXPLAIN_NOTHING,
-    FULL,
     NONE,
     PER_TENSOR,
     CalibrationOptions,

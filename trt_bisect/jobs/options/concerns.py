@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.data.staged import StagedFile
+from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option
 from trt_bisect.jobs.options.kinds import (
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 STRATEGIES = (AUTO, BRANCH, EXHAUSTIVE, BISECT)
-FULL, CULPRITS = "full", "culprits"
-CURVES = (FULL, CULPRITS)
+CURVES = (AUTO, FULL, ADAPTIVE, CULPRITS)
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
 EXPLAIN = (EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING)
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
@@ -298,10 +298,11 @@ class SearchOptions(MemoryOptions):
         "bisect (about log2 N engines a suspect), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
     )
     curve: str = option(
-        FULL,
+        AUTO,
         choices=CURVES,
         noun="curve",
-        help="With branch: full (every point) or culprits (only what the verdict needs).",
+        help="With branch: full (every boundary), adaptive (every eighth one, and all where the loss changes), "
+        "culprits (only what the verdict needs), or auto: adaptive from 401 quantizable layers on, else full.",
     )
 
     margin: float = option(
@@ -312,6 +313,12 @@ class SearchOptions(MemoryOptions):
         help="With 20 inputs or more, held-out ones among them, a recipe leaves this share of the loss that the "
         "threshold allows unused, because inputs that were not given lose more. 0 uses all of it.",
     )
+
+    def curve_of(self, strategy: str, layers: int) -> str:
+        """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
+        if strategy == BRANCH:
+            return usual_curve(layers) if self.curve == AUTO else self.curve
+        return FULL if strategy == EXHAUSTIVE else CULPRITS
 
     def strategy_on(self, engine: str) -> str:
         """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.

@@ -12,7 +12,7 @@ from trt_bisect.support.progress import Progress
 
 
 class _RunRecoverSensitivity(TypedDict, total=False):
-    """Of run, recover, sensitivity."""
+    """The keywords of run, recover, sensitivity."""
 
     dataset: Any
     load_outputs: str | Path | None
@@ -22,7 +22,7 @@ class _RunRecoverSensitivity(TypedDict, total=False):
 
 
 class _All(TypedDict, total=False):
-    """Of run, recover, sensitivity, worst, compare, profile."""
+    """The keywords of run, recover, sensitivity, worst, compare, profile."""
 
     shapes: Mapping[str, tuple[int, ...]] | None
     scale: float | None
@@ -48,7 +48,7 @@ class _All(TypedDict, total=False):
 
 
 class _RunRecover(TypedDict, total=False):
-    """Of run, recover."""
+    """The keywords of run, recover."""
 
     holdout: float
     validation: Any
@@ -65,7 +65,7 @@ class _RunRecover(TypedDict, total=False):
 
 
 class _RunRecoverSensitivityWorst(TypedDict, total=False):
-    """Of run, recover, sensitivity, worst."""
+    """The keywords of run, recover, sensitivity, worst."""
 
     task: str | None
     score_threshold: float
@@ -84,7 +84,7 @@ class _RunRecoverSensitivityWorst(TypedDict, total=False):
 
 
 class _RunRecoverSensitivityWorstCompare(TypedDict, total=False):
-    """Of run, recover, sensitivity, worst, compare."""
+    """The keywords of run, recover, sensitivity, worst, compare."""
 
     engine: str
     low: str
@@ -100,7 +100,7 @@ class RunKeywords(
     _RunRecoverSensitivityWorstCompare,
     total=False,
 ):
-    """Of ``trt_bisect.run``."""
+    """The keywords of ``trt_bisect.run``."""
 
     threshold: float | None
     share: float
@@ -127,7 +127,7 @@ class RecoverKeywords(
     _RunRecoverSensitivityWorstCompare,
     total=False,
 ):
-    """Of ``trt_bisect.recover``."""
+    """The keywords of ``trt_bisect.recover``."""
 
     threshold: float | None
     tensorboard: str | Path | None
@@ -148,11 +148,11 @@ class SensitivityKeywords(
     _RunRecoverSensitivityWorstCompare,
     total=False,
 ):
-    """Of ``trt_bisect.sensitivity``."""
+    """The keywords of ``trt_bisect.sensitivity``."""
 
 
 class WorstKeywords(_All, _RunRecoverSensitivityWorst, _RunRecoverSensitivityWorstCompare, total=False):
-    """Of ``trt_bisect.worst``."""
+    """The keywords of ``trt_bisect.worst``."""
 
     threshold: float | None
     calibration: Any
@@ -162,7 +162,7 @@ class WorstKeywords(_All, _RunRecoverSensitivityWorst, _RunRecoverSensitivityWor
 
 
 class CompareKeywords(_All, _RunRecoverSensitivityWorstCompare, total=False):
-    """Of ``trt_bisect.compare``."""
+    """The keywords of ``trt_bisect.compare``."""
 
     threshold: float | None
     tensorboard: str | Path | None
@@ -175,7 +175,7 @@ class CompareKeywords(_All, _RunRecoverSensitivityWorstCompare, total=False):
 
 
 class ProfileKeywords(_All, total=False):
-    """Of ``trt_bisect.profile``."""
+    """The keywords of ``trt_bisect.profile``."""
 
     tensorboard: str | Path | None
     tensorboard_channels: int

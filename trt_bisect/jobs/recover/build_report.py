@@ -1,4 +1,4 @@
-"""From the recipe that was found to the report on it: the front, the figures, the files."""
+"""Builds the report on the recipe that was found: the front, the figures, the files."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class NetworkTask:
 
     @property
     def direction(self) -> str:
-        """Of the user's own metric, which values are better."""
+        """The better values of the user's own metric: ``higher`` or ``lower``."""
         return str(self.keywords.get("direction", "higher"))
 
 

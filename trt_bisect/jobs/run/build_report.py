@@ -1,4 +1,4 @@
-"""From what a search measured to the report."""
+"""Builds the report from the measurements of a search."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def blank_report(
     fingerprint: str,
     made_of: Mapping[str, Any],
 ) -> Report:
-    """The report of a run that has measured nothing yet."""
+    """Returns the report of a run that has measured nothing yet."""
     return replace(
         empty_report(network.source),
         engine=builder.engine,
@@ -80,7 +80,7 @@ def assemble(
     accept: bool,
     overflows: tuple[Overflow, ...] = (),
 ) -> Report:
-    """The report of a run: the blank one, with what was measured and with what else is to be said of it."""
+    """Returns the report of a run: the blank one with the measurements, the files, the notes and the times."""
     writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
     filled = filled_report(blank, measured, rule, lambda row: _rounds(network.layers[row.index], writer))
     similarity = filled.similarity
@@ -155,7 +155,7 @@ def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
 
 
 def _rounds(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
-    """Rule 2 of the design: a culprit is reported with the tensor that is rounded, its producer and its consumer."""
+    """Returns the tensors that a layer rounds, each with its producer and its consumer (rule 2 of the design)."""
     network = writer.network
     return tuple(_rounded_tensor(layer, rounding, network, writer) for rounding in layer.roundings)
 

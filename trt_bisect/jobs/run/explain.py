@@ -1,4 +1,4 @@
-"""The last stage of a run: every tensor in FP32 and in full INT8, what is to blame in each culprit, and what to do."""
+"""The last stage of a run: every tensor in FP32 and in full INT8, the cause in each culprit, and the remedies."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
-        plans: of the answer, to measure remedies.
-        answer: of the run.
-        report: its verdict.
-        options: of the run, as the user gave them.
+        plans: measures remedies on the inputs of the answer.
+        answer: the answer of the run.
+        report: the report with the verdict.
+        options: the options of the run, as the user gave them.
     """
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
         return report
@@ -153,7 +153,7 @@ def _compared(
 
 
 def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:
-    """Both runs on all inputs, again and again; those of a single input that are seen at once are kept."""
+    """Returns a function that yields both runs on all inputs; with one input and one group they run only once."""
     if len(inputs) == groups == 1:
         only = list(both.on(inputs[0], 0))
         return lambda: only
@@ -173,7 +173,7 @@ def _weight(network: Network, origin: Origin) -> ExplainedTensor:
 
 
 def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
-    """The losses of layers alone, by name: of the culprits, or of all with what each gives back.
+    """Returns the losses of layers alone, by name: of the culprits, or of all layers, with the gain of each.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
     """

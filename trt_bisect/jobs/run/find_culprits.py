@@ -6,6 +6,8 @@ from dataclasses import replace
 from time import perf_counter
 
 from trt_bisect._version import versions
+from trt_bisect.driver.suspects.curves import ADAPTIVE
+from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial_key import WHOLE
@@ -13,7 +15,6 @@ from trt_bisect.jobs.answer.answer import AnswerSearch
 from trt_bisect.jobs.answer.facts import answer_facts, measured_answer
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.concerns import BRANCH, EXHAUSTIVE, FULL
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
@@ -35,19 +36,28 @@ def _broken_off(experiment: Experiment) -> list[str]:
     return [f"{len(failures)} passes in pieces broke off, and whole engines took over: {failures[0].splitlines()[0]}"]
 
 
+def _not_measured(curve: str, findings: Findings) -> list[str]:
+    """A note on the boundaries that an adaptive curve leaves out."""
+    measured, layers = len(findings.steps), sum(len(step.layers) for step in findings.steps)
+    if curve != ADAPTIVE or measured == layers:
+        return []
+    return [
+        f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss changes; "
+        "the others have no figure (--curve full measures them)"
+    ]
+
+
 def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Measured, Answer]:
-    """The culprits, the recipe, and all that was measured on the way; the trials behind it; the answer.
+    """Searches the culprits and the recipe; returns the report, the measurements behind it, and the answer.
 
     Args:
         answering: searches the answer, on all inputs.
-        announced: the manifest that was written before.
+        announced: the manifest that was written at the start.
     """
     preparation, experiment = answering.plans.preparation, answering.choose_ranges()
     asked = announce(preparation, experiment, announced.blank.command, announced)
     names = [layer.name for layer in experiment.network.layers]
-    curve = search(
-        asked.every_boundary, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
-    )
+    curve = search(asked.curve, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress)
     broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
     answer = answering.finish(curve.findings.suspects)
     experiment = answer.experiment
@@ -72,7 +82,12 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
         experiment.ranges,
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
-        notes=[*range_notes(experiment.network, experiment.builder, overflows), *base, *broken_off],
+        notes=[
+            *range_notes(experiment.network, experiment.builder, overflows),
+            *base,
+            *broken_off,
+            *_not_measured(asked.curve, curve.findings),
+        ],
         overflows=overflows,
         seconds=_seconds(preparation, measured),
         latencies=latencies,
@@ -95,13 +110,13 @@ def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
 def announce(
     preparation: Preparation, experiment: Experiment, command: str, before: RunManifest | None = None
 ) -> RunManifest:
-    """Writes what ``view`` shows of a run before its report: the graph and the manifest; returns the manifest.
+    """Writes the graph and the manifest, which ``view`` shows before the report exists; returns the manifest.
 
     It is called before anything is measured, and again when ranges are chosen.
 
     Args:
-        preparation: of the run.
-        experiment: with the ranges.
+        preparation: the preparation of the run.
+        experiment: the experiment with the ranges.
         command: the command that asked for the run.
         before: the manifest that was written before; nothing is written if it still holds.
     """
@@ -132,12 +147,8 @@ def _asked(preparation: Preparation, experiment: Experiment, command: str) -> Ru
     return RunManifest(
         blank,
         experiment.rule,
-        _every_boundary(experiment.strategy, preparation.options.curve),
+        preparation.options.curve_of(experiment.strategy, len(experiment.network.movable)),
         measured_in,
         preparation.started,
+        preparation.options.accept,
     )
-
-
-def _every_boundary(strategy: str, curve: str) -> bool:
-    """Returns true if every boundary is measured, not only those that the verdict needs."""
-    return strategy == EXHAUSTIVE or (strategy == BRANCH and curve == FULL)

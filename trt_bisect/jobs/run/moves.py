@@ -39,7 +39,7 @@ class Move:
 
 
 def moved_networks(preparation: Preparation, experiment: Experiment) -> tuple[tuple[Move, ...], tuple[str, ...]]:
-    """Makes the networks to which moves lead, each calibrated anew by the run's calibrator.
+    """Makes the networks that moves give, each calibrated anew with the run's calibrator.
 
     They are the equalised network, the network with biases corrected for full INT8, and both. The equalised network is
     compared with the user's in FP32, on the first judged input.
@@ -49,7 +49,7 @@ def moved_networks(preparation: Preparation, experiment: Experiment) -> tuple[tu
         experiment: has the calibration data, and no Q/DQ pairs of its own.
 
     Returns:
-        The moves that change something, and a note on each that does not or fails.
+        The moves that change the network, and a note on each move that changes nothing or fails.
     """
     maker = _Maker(preparation, experiment)
     preparation.progress.stage("Equalising channels, correcting biases", 3)

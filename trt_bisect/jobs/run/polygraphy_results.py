@@ -19,7 +19,7 @@ def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds])
     The arrays of one plan are held at a time.
 
     Args:
-        folder: of the tensors; it has an ``.npz`` for each plan and sample.
+        folder: the folder of the tensors; it has an ``.npz`` for each plan and sample.
         plans: their names.
         feeds: the samples, in order.
     """

@@ -37,7 +37,7 @@ _MOVES = {
     CORRECTED: (BIAS_CORRECTION, "bias correction"),
     BOTH: (BIAS_CORRECTION, "cross-layer equalisation, then bias correction,"),
 }
-"""By move, the remedy that it is, and its words."""
+"""For each move: the remedy, and its name in sentences."""
 _BY_CALIBRATION = "calibrators, equalisation and bias correction"
 _WHOLE = "for the whole network"
 
@@ -55,7 +55,7 @@ class Tries:
     answer: Answer
 
     def by_calibrators(self) -> Iterator[Tried]:
-        """Yields what the run measured with each calibrator; the recipe that one leads to, on all inputs."""
+        """Yields the results of each calibrator that the run measured: the recipe that it leads to, on all inputs."""
         calibrators = {str(each): each for each in CANDIDATES}
         own = self.answer.experiment.ranges.origin
         for one in self.answer.tried:
@@ -73,7 +73,7 @@ class Tries:
         return self.with_high(full, space, kept, loss)
 
     def by_other_calibrators(self) -> Iterator[Tried]:
-        """Yields, where the user named the calibrator, the recipe that each other one leads to."""
+        """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
         calibrators = {str(each): each for each in CANDIDATES}
         for one in self.answer.tried[1:]:
             origin = one.ranges.origin
@@ -186,12 +186,12 @@ def try_remedies(plans: AnswerPlans, answer: Answer, groups: Sequence[Group]) ->
     """Tries remedies for the culprits, each judged on all inputs.
 
     Args:
-        plans: measures.
-        answer: with the recipe.
+        plans: measures plans on the inputs given.
+        answer: the answer with the recipe.
         groups: the culprits by cause.
 
     Returns:
-        What was tried, and what is to be said of what could not be.
+        The remedies that were tried, and notes on those that could not be tried.
     """
     tries, experiment = Tries(plans, answer), answer.experiment
     why_not = _why_no_calibration(experiment)
@@ -212,7 +212,7 @@ def measured_before(plans: AnswerPlans, answer: Answer) -> tuple[Tried, ...]:
 
 
 def best_of(tried: Sequence[Tried]) -> tuple[Tried, ...]:
-    """Returns what was tried without what a later entry replaces: the same remedy, for the same layers."""
+    """Returns the entries that no later entry replaces: one with the same remedy for the same layers."""
     found: Mapping[tuple[object, ...], Tried] = {(each.culprits, each.what): each for each in tried}
     return tuple(found.values())
 

@@ -64,9 +64,9 @@ def run_with(
 
     Args:
         model: as for ``run``.
-        options: of the run.
+        options: the options of the run.
         command: the command line that asks for the run, for the report.
-        asked: the options that suggested commands repeat, if the run was sent here with others.
+        asked: the options that suggested commands repeat, if a run on a cluster has other ones.
 
     Raises:
         TrtBisectError: as for ``run``.
@@ -133,7 +133,7 @@ def _write_logs(
 
 
 def _explained(answering: AnswerSearch, answer: Answer, report: Report, options: RunOptions) -> Report:
-    """Does what ``explained`` does, which is imported here: a run without an explanation starts sooner."""
+    """Calls ``explained``, imported only here, so that a run without an explanation starts sooner."""
     from trt_bisect.jobs.run.explain import explained
 
     return explained(answering.plans, answer, report, options)
@@ -146,7 +146,7 @@ def _with_accuracy(report: Report, accuracy: Mapping[str, float | None]) -> Repo
 def _next_command(report: Report, setting: Setting, options: RunOptions) -> str:
     """Returns the command to go on with: it builds the recipe's engine, or searches if there is none that pays.
 
-    An experiment that no engine runs has none.
+    It is empty for an experiment that no engine runs.
     """
     if report.exit_code not in (0, 1) or options.low_precision.wide:
         return ""
@@ -158,8 +158,8 @@ def _save_with_peak(report: Report, folder: Path | None, *, with_recipe: bool = 
     """Returns ``report`` with the peak memory of this process up to now, and saves it if there is a folder.
 
     Args:
-        report: of the run.
-        folder: of the run.
+        report: the report of the run.
+        folder: the folder of the run.
         with_recipe: the recipe's files and the graph are written too.
     """
     report = replace(report, peak_bytes=peak_bytes())

@@ -33,7 +33,7 @@ _BASE64 = 4 / 3
 
 
 def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
-    """Raises BadInput if tensors are to be saved that the engine does not give, or without a folder."""
+    """Checks ``--save-tensors``: raises BadInput without a folder, or for tensors that the engine does not give."""
     if options.save_tensors == NO_TENSORS:
         return
     if folder is None:
@@ -51,7 +51,7 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     A sample that is there already, from the same plan under the same fingerprint, is not run again.
 
     Returns:
-        A note where not all samples were saved.
+        A note if not all samples were saved; else nothing.
     """
     if options.save_tensors == NO_TENSORS:
         return []
@@ -87,7 +87,7 @@ class _Writing:
     """The plans whose tensors are saved, and the way to run them.
 
     Args:
-        answer: of the run.
+        answer: the answer of the run.
         layers: every layer's tensors, not only the outputs.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Writing:
         return folder
 
     def _index(self) -> dict[str, dict[str, str]]:
-        """By tensor the layer that makes it, and its operator."""
+        """Returns by tensor the layer that makes it, and the layer's operator."""
         return {
             tensor: {"layer": layer.name, "op_type": layer.op_type}
             for tensor, layer in self._network.producers.items()

@@ -1,4 +1,4 @@
-"""The ways to search: which driver asks, and which evaluator answers."""
+"""The ways to search: they connect a driver, which asks for plans, to an evaluator, which measures them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.driver.suspects.adaptive import adaptive
 from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL
 from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, drive
@@ -27,32 +29,32 @@ _REACH = 4
 
 
 def search(
-    every_boundary: bool,
+    curve: str,
     question: Question,
     evaluator: RebuildEvaluator | BranchEvaluator,
     rule: Rule,
     names: Sequence[str],
     progress: Progress,
 ) -> Curve:
-    """The curve, and the suspects that it shows.
+    """Returns the curve, and the suspects that it shows.
 
     Args:
-        every_boundary: every boundary is measured, not only those that the verdict needs.
+        curve: the boundaries that are measured; see ``search_for``. Whole engines have no adaptive one.
         question: the question that the search answers.
         evaluator: measures plans.
         rule: judges them.
-        names: of the layers, for the progress bar.
+        names: the names of the layers, for the progress bar.
         progress: shows each plan, or each piece.
     """
 
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
-        findings = _search_speculatively(every_boundary, question, evaluator, rule, progress)
+        findings = _search_in_passes(curve, question, evaluator, rule, progress)
         if evaluator.measured_in:
             in_pieces = findings
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
     else:
-        findings = _search_wholes(every_boundary, question, evaluator, rule, names, progress)
+        findings = _search_wholes(curve, question, evaluator, rule, names, progress)
     return Curve(
         findings,
         nothing=evaluator.measure(question.prefix(-1)),
@@ -65,7 +67,7 @@ def search(
 def _sides(
     question: Question, in_pieces: Findings | None, findings: Findings
 ) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
-    """By layer that pieces of an NVIDIA engine or whole engines blame, the plans without and with it."""
+    """Returns by layer the plans without and with it, for layers that pieces or whole engines blame."""
     steps = () if in_pieces is None else (*in_pieces.steps, *findings.steps)
     return {
         step.layers[0]: (step.plan.keeping(step.layers, question.rest), step.plan)
@@ -89,18 +91,20 @@ def _on_whole_engines(
     progress.say(
         f"Whole engines decide: full {question.low.upper()} and both sides of each suspect are measured on them"
     )
-    decided = _search_wholes(False, question, whole, rule, names, progress, in_pieces.suspects)
+    decided = _search_wholes(CULPRITS, question, whole, rule, names, progress, in_pieces.suspects)
     return in_pieces.decided_by(decided)
 
 
-def _search_speculatively(
-    every_boundary: bool, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
+def _search_in_passes(
+    curve: str, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
 ) -> Findings:
     def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
         progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
-    if every_boundary:
+    if curve == ADAPTIVE:
+        return drive(adaptive(question), measure_all)
+    if curve == FULL:
         return drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
     return drive_speculatively(lambda: bisect(question), measure_all, GoodOrBad(question), _BOUNDARIES_AT_ONCE)
 
@@ -130,12 +134,12 @@ class _Measurer:
         return plan, self.rule.loss(trial)
 
     def abandon(self) -> None:
-        """Gives up those that have not ended."""
+        """Gives up the plans that have not ended."""
         self.evaluator.abandon()
 
 
 def _search_wholes(
-    every_boundary: bool,
+    curve: str,
     question: Question,
     whole: RebuildEvaluator,
     rule: Rule,
@@ -144,7 +148,7 @@ def _search_wholes(
     blamed: Sequence[int] = (),
 ) -> Findings:
     """Returns the findings on whole engines, with all workers; ``blamed`` is that of ``bisect``."""
-    count = len(question.quantizable)
+    count, every_boundary = len(question.quantizable), curve == FULL
     progress.stage("Measuring plans", count + 2 if every_boundary else _few(count))
 
     def start() -> Search[Findings]:
@@ -174,5 +178,5 @@ def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
 
 
 def _few(layers: int) -> int:
-    """About how many plans a bisection with one suspect takes; the bar grows where there are more."""
+    """Returns about how many plans a bisection with one suspect takes; with more suspects the progress bar grows."""
     return math.ceil(math.log2(max(layers, 2))) + 4

@@ -1,4 +1,4 @@
-"""The run as the commands repeat it that are suggested to the user."""
+"""The facts of a run that suggested commands repeat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trt_bisect.results.remedy_commands import Setting
 
 
 def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
-    """Returns the run as suggested commands repeat it."""
+    """Returns the facts of a run that suggested commands repeat."""
     flags = repeated(options)
     return Setting(
         model=experiment.network.source,

@@ -1,0 +1,182 @@
+"""The adaptive search: boundaries in equal strides, and all boundaries of a stride in which the loss changes.
+
+The plan of each boundary costs half an FP32 inference, and a network of 2,000 layers has 2,000 boundaries. Most layers
+change the loss by almost nothing. So the boundaries inside a stride are measured only if the losses at its ends differ.
+A boundary that was not measured has no loss: the layers of its stride are one step.
+
+Equal losses at the ends can hide a rise that the layers behind it take back. How much is hidden is measured: some
+strides are measured at every boundary in any case. If one of them, or one that was refined, hides a rise that is not
+small, the search begins again and measures every boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step, added
+from trt_bisect.precision import PrecisionPlan
+
+STRIDE = 8
+"""The number of quantizable layers in a stride."""
+SAMPLED = 16
+"""Of so many strides one is measured at every boundary in any case."""
+SHARE = 0.25
+"""Losses differ, and a rise is not small, from this share of the smallest rise of a suspect on.
+
+`python -m benchmarks.adaptive --study` tries strides and shares on measured curves. With these no suspect is missed.
+"""
+_AFTER_A_SUSPECT = 24
+"""The number of plans asked for together after a suspect was found. It doubles until the next one is found."""
+
+BatchSearch = Generator[Sequence[PrecisionPlan], Sequence[Loss], Findings]
+"""A search that asks for several plans together."""
+
+
+def adaptive(
+    question: Question, watched: list[Step] | None = None, stride: int = STRIDE, share: float = SHARE
+) -> BatchSearch:
+    """Finds the suspects of ``exhaustive`` with fewer plans; see above.
+
+    A suspect was measured on both sides, with the suspects before it high. If full INT8 is good there is none, and no
+    stride is refined.
+
+    Args:
+        question: the network and the losses that are tolerated.
+        watched: steps are added to it as soon as they are settled. If the search begins again, it is emptied.
+        stride: the number of quantizable layers in a stride; 1 measures every boundary.
+        share: see ``SHARE``.
+    """
+    walk = _Walk(question, stride, share * question.step, [] if watched is None else watched)
+    ahead = walk.planned()
+    losses = yield [question.all_but(()), question.prefix(-1), *walk.plans(ahead)]
+    full, nothing, losses = losses[0], losses[1], losses[2:]
+    walk.begin(full, nothing)
+    size = len(ahead)
+    while ahead:
+        known = dict(zip(ahead, losses, strict=False))
+        inside = walk.inside(known)
+        if inside:
+            losses = yield walk.plans(inside)
+            known = dict(sorted({**known, **dict(zip(inside, losses, strict=True))}.items()))
+        has_suspect = walk.settle(known)
+        if walk.hides_a_rise():
+            walk.steps.clear()
+            return (yield from adaptive(question, watched, 1, share))
+        ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
+        size = _AFTER_A_SUSPECT if has_suspect else 2 * size
+        if ahead:
+            losses = yield walk.plans(ahead[:size])
+    return Findings(full, tuple(walk.steps), tuple(walk.suspects), tuple(walk.set_aside))
+
+
+@dataclass
+class _Walk:
+    """The findings up to a boundary. Boundaries are positions among the quantizable layers; -1 is before the first.
+
+    Attributes:
+        stride: the number of layers in a stride.
+        least: losses differ, and a rise is not small, from here on.
+        steps: settled.
+        judged: full INT8 is not good.
+        low: the last settled boundary.
+        so_far: the losses of the plans up to it.
+        losses: by settled boundary, those of the plans that so_far has.
+    """
+
+    question: Question
+    stride: int
+    least: float
+    steps: list[Step]
+    judged: bool = True
+    low: int = -1
+    so_far: LossSoFar = field(default_factory=lambda: LossSoFar.at(None))
+    losses: dict[int, float] = field(default_factory=dict)
+    suspects: list[int] = field(default_factory=list)
+    set_aside: list[int] = field(default_factory=list)
+
+    def begin(self, full: Loss, nothing: Loss) -> None:
+        """Takes the losses of full INT8 and of no layer in INT8."""
+        self.judged = not self.question.meets(full)
+        self.so_far = LossSoFar.at(nothing)
+        self.losses[-1] = self.so_far.last
+
+    def planned(self) -> list[int]:
+        """The ends of the strides, and the boundaries inside the strides that are measured in any case, ascending."""
+        ends = self._ends()
+        sampled = list(pairwise(ends))[SAMPLED // 2 :: SAMPLED]
+        return sorted({*ends[1:], *(k for low, high in sampled for k in range(low + 1, high))})
+
+    def _ends(self) -> list[int]:
+        last = len(self.question.quantizable) - 1
+        return sorted({*range(-1, last, self.stride), last})
+
+    def plans(self, positions: Sequence[int]) -> list[PrecisionPlan]:
+        """The plans of boundaries, with the suspects so far high."""
+        return [self._plan(position) for position in positions]
+
+    def _plan(self, position: int) -> PrecisionPlan:
+        return self.question.prefix(self.question.quantizable[position], self.suspects + self.set_aside)
+
+    def inside(self, known: Mapping[int, Loss]) -> list[int]:
+        """Returns the boundaries to measure: those inside the strides whose ends differ.
+
+        What is behind the first rise of a suspect's size, or behind a failure, is probably measured again.
+        """
+        inside: list[int] = []
+        low, so_far = self.low, self.so_far
+        for position, loss in known.items():
+            if self._differ(so_far.last, loss):
+                inside += range(low + 1, position)
+            if loss is None or added(max(so_far.last, so_far.highest), loss) >= self.question.step:
+                break
+            low, so_far = position, so_far.then(loss)
+        return inside
+
+    def _differ(self, before: float, loss: Loss) -> bool:
+        """Returns true if the losses at two boundaries differ, or the second could not be measured."""
+        return loss is None or (self.judged and abs(added(before, loss)) >= self.least)
+
+    def settle(self, known: Mapping[int, Loss]) -> bool:
+        """Adds the steps between known boundaries, up to the first stride that is still to be refined.
+
+        Returns:
+            True if it ended before, at a layer that stays high from now on.
+        """
+        for position, loss in known.items():
+            layers = self.question.quantizable[self.low + 1 : position + 1]
+            if len(layers) > 1 and self._differ(self.so_far.last, loss):
+                return False
+            step = self.so_far.step(layers, loss, self._plan(position))
+            step = replace(step, suspect=self.judged and len(layers) == 1 and step.rise >= self.question.step)
+            self.steps.append(step)
+            self.low = position
+            if loss is None or step.suspect:
+                (self.set_aside if loss is None else self.suspects).extend(layers)
+                return True
+            self.so_far = self.so_far.then(loss)
+            self.losses[position] = loss
+        return False
+
+    def hides_a_rise(self) -> bool:
+        """Returns true if a stride, measured at every boundary, has a rise inside that its ends do not show."""
+        return self.judged and any(
+            max(self.losses[k] for k in range(low + 1, high)) - max(self.losses[low], self.losses[high]) >= self.least
+            for low, high in pairwise(self._ends())
+            if high - low > 1 and all(k in self.losses for k in range(low, high + 1))
+        )
+
+
+def one_at_a_time(search: BatchSearch) -> Search[Findings]:
+    """Returns the search as one that asks for one plan after another."""
+    try:
+        asked = next(search)
+        while True:
+            losses = []
+            for plan in asked:
+                losses.append((yield plan))
+            asked = search.send(losses)
+    except StopIteration as end:
+        findings: Findings = end.value
+        return findings
