@@ -38,9 +38,9 @@ from trt_bisect.results.recovery import Recovery
 from trt_bisect.support.progress import default_progress
 
 _PLANS_OF_FEW, _PLANS_DEAR = 400, 60
-"""The number of plans by which the first recipe may be made cheaper: of at most ``FEW_UNITS`` units, and where each plan
-takes an engine or an accuracy. Of more units as many as in ``run``: more only bring recipes so close to the target that
-they miss it in the check. Figures: ``docs/benchmarks.md``."""
+"""The number of plans by which the first recipe may be made cheaper: of at most ``FEW_UNITS`` units, and where each
+plan takes an engine or an accuracy. Of more units as many as in ``run``: more only bring recipes so close to the target
+that they miss it in the check. Figures: ``docs/benchmarks.md``."""
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
