@@ -25,7 +25,7 @@ class Precision(str, Enum):
     FP32 = "fp32"
 
     def __str__(self) -> str:
-        return self.value
+        return str.__str__(self)
 
     @property
     def needs_scale(self) -> bool:
@@ -84,7 +84,7 @@ class PrecisionPlan:
         """Returns this plan with ``layers`` in the precision ``high``."""
         kept = frozenset(layers)
         _check_indices(len(self), kept)
-        return PrecisionPlan(tuple(high if i in kept else p for i, p in enumerate(self.precisions)), self.low)
+        return PrecisionPlan(_changed(self.precisions, kept, high), self.low)
 
     def key(self) -> str:
         """Returns a short text that identifies this plan: the letter of each precision with its run length.
@@ -152,7 +152,7 @@ def low_set(
     """Returns the plan with the ``chosen`` layers low and the others high."""
     inside = frozenset(chosen)
     _check_indices(layers, inside)
-    return PrecisionPlan(tuple(low if i in inside else high for i in range(layers)), low)
+    return PrecisionPlan(_changed((high,) * layers, inside, low), low)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
@@ -163,6 +163,13 @@ def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP3
 def low_of(own: Precision) -> Precision:
     """Returns the low precision that a precision of a single layer belongs to: INT8 for each half of INT8."""
     return Precision.INT8 if own in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION) else own
+
+
+def _changed(precisions: tuple[Precision, ...], layers: Iterable[int], to: Precision) -> tuple[Precision, ...]:
+    changed = list(precisions)
+    for layer in layers:
+        changed[layer] = to
+    return tuple(changed)
 
 
 def _check_indices(layers: int, chosen: frozenset[int]) -> None:
