@@ -4,8 +4,9 @@
     python -m benchmarks.adaptive --study RUN_FOLDER ...   # strides and shares on the curves of finished runs
 
 Each measurement is a process of its own: the search alone, without reading, calibrating and reporting. Time is the
-processor's, of all threads, so that other work on the machine counts little. It is shown as a multiple of the
-network's own FP32 inference, which is measured in the same process.
+processor's, of all threads, so that other work on the machine counts little. It is shown as a multiple of the network's
+own FP32 inference, which is measured in the same process. The peak memory is
+a multiple of the peak before the search.
 """
 
 from __future__ import annotations
@@ -52,27 +53,29 @@ def main() -> None:
     if asked.study:
         study(asked.study, console)
         return
-    heads = ("layers", "planted", "curve", "inference, ms", "plans", "passes", "seconds", "times inference")
-    table = Table(*heads, "15 log2 N", "peak, times plain", "suspects")
+    print("| layers | planted | curve | plans | inference, s | search, s | inferences | 15 log2 N | peak | suspects |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         for layers, planted in itertools.product(asked.layers, (False, True)):
             network, data = made(Path(name), layers, planted=planted)
             for curve in ("adaptive", *(["full"] if layers <= asked.full_up_to else [])):
-                found = _in_a_process(curve, network, data)
-                table.add_row(
-                    str(layers),
-                    "yes" if planted else "no",
-                    curve,
-                    f"{1e3 * found['inference']:.1f}",
-                    str(found["plans"]),
-                    str(found["passes"]),
-                    f"{found['seconds']:.1f}",
-                    f"{found['seconds'] / found['inference']:.0f}",
-                    f"{15 * math.log2(layers):.0f}",
-                    f"{found['peak'] / found['plain']:.2f}",
-                    ", ".join(found["suspects"]),
-                )
-    console.print(table)
+                print(_row(layers, planted, curve, _in_a_process(curve, network, data)), flush=True)
+
+
+def _row(layers: int, planted: bool, curve: str, found: dict[str, Any]) -> str:
+    cells = (
+        layers,
+        "yes" if planted else "no",
+        curve,
+        f"{found['plans']} in {found['passes']} passes",
+        f"{found['inference']:.4f}",
+        f"{found['seconds']:.1f}",
+        f"{found['seconds'] / found['inference']:.0f}",
+        f"{15 * math.log2(layers):.0f}",
+        f"{found['peak'] / found['plain']:.2f}",
+        ", ".join(found["suspects"]) or "none",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def made(folder: Path, layers: int, *, planted: bool) -> tuple[Path, Path]:
@@ -161,17 +164,19 @@ def study(folders: Sequence[Path], console: Console) -> None:
     cases = [(name, curve, share) for name, curve in curves.items() for share in SHARES_OF_FULL if curve[-1] > 0]
     truth = {(name, share): _simulated(curve, share, exhaustive)[0] for name, curve, share in cases}
     console.print(f"{len(curves)} curves, {len(cases)} budgets, {sum(map(len, truth.values()))} suspects")
-    table = Table("stride", "share", "missed", "more", "of the boundaries measured")
+    table = Table("stride", "share", "missed", "more", "plans, times the boundaries")
     for stride, share in itertools.product((4, 8, 16), (0.1, 0.25, 0.5)):
         missed = more = 0
-        measured_share = []
+        times = []
         for name, curve, budget in cases:
             found, asked = _simulated(curve, budget, adaptive, stride=stride, share=share)
             missed += len(truth[name, budget] - found)
             more += len(found - truth[name, budget])
-            measured_share.append(asked / len(curve))
-        table.add_row(str(stride), str(share), str(missed), str(more), f"{np.mean(measured_share):.2f}")
+            times.append(asked / len(curve))
+        table.add_row(str(stride), str(share), str(missed), str(more), f"{np.mean(times):.2f}")
     console.print(table)
+    ahead = [_simulated(curve, share, exhaustive)[1] / len(curve) for _, curve, share in cases]
+    console.print(f"full curve, plans asked for ahead included: {np.mean(ahead):.2f} times the boundaries")
 
 
 def _curves(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -210,8 +215,14 @@ def _simulated(curve: np.ndarray, of_full: float, search: Callable[..., Any], **
         asked.add((last, len(plan.lowered)))
         return float(curve[last + 1] - sum(rises[k] for k in range(last) if k not in plan.lowered))
 
-    one_or_all = loss if search is exhaustive else lambda plans: [loss(plan) for plan in plans]
-    return set(drive(search(question, **options), one_or_all).suspects), len(asked)
+    def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
+        return [loss(plan) for plan in plans]
+
+    if search is exhaustive:
+        found = drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
+    else:
+        found = drive(search(question, **options), measure_all)
+    return set(found.suspects), len(asked)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,23 +37,41 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         network, data = made(Path(name))
         size = sum(path.stat().st_size for path in Path(name).iterdir()) / 1e9
+        plain_seconds, plain_peak = _one_inference(network, data)
         command = [str(Path(sys.executable).with_name("trt-bisect")), "run", str(network), "--calibration", str(data)]
         command += ["--input", str(data), "--calibrator", "minmax", "--metric", "sqnr", "--threshold", "20"]
         command += ["--explain", asked.explain, "--engine", "onnxruntime", "-o", str(Path(name) / "run")]
-        began = time.perf_counter()
-        done = subprocess.Popen(command)
-        _, status, used = os.wait4(done.pid, 0)
-        seconds = time.perf_counter() - began
-        if os.waitstatus_to_exitcode(status) not in (0, 1):
-            raise SystemExit(f"trt-bisect ended with {os.waitstatus_to_exitcode(status)}")
+        seconds, used = _used_by(command)
         report = json.loads((Path(name) / "run" / "report.json").read_text())
         layers = sum(row["quantizable"] for row in report["layers"])
-        print(f"network and data: {size:.2f} GB, {layers} quantizable layers, {len(report['layers'])} layers")
+        print(f"network and data: {size:.2f} GB, {len(report['layers'])} layers, {layers} of them quantizable")
+        print(f"one inference of a plain session: {plain_seconds:.2f} s of the processor, {plain_peak:.2f} GiB")
         print(f"planted: {CULPRIT[1]}; culprits: {', '.join(report['culprits']) or 'none'}")
         print(f"{seconds:.0f} s on the clock, {used.ru_utime + used.ru_stime:.0f} s of the processor")
         print(f"seconds by stage: {json.dumps({name: round(value, 1) for name, value in report['seconds'].items()})}")
-        before = report["peak_bytes"] / 2**30
-        print(f"peak memory: {used.ru_maxrss / 2**20:.2f} GiB; without the run's last files {before:.2f}")
+        peak = used.ru_maxrss / 2**20
+        print(f"peak memory: {peak:.2f} GiB, {peak / plain_peak:.2f} plain inferences")
+
+
+def _used_by(command: list[str]) -> tuple[float, resource.struct_rusage]:
+    """Runs a command; returns its seconds on the clock, and what the kernel says that it used."""
+    began = time.perf_counter()
+    _, status, used = os.wait4(subprocess.Popen(command).pid, 0)
+    if os.waitstatus_to_exitcode(status) not in (0, 1):
+        raise SystemExit(f"{command[1]} ended with {os.waitstatus_to_exitcode(status)}")
+    return time.perf_counter() - began, used
+
+
+def _one_inference(network: Path, data: Path) -> tuple[float, float]:
+    """Returns the processor's seconds of one FP32 inference in ONNX Runtime alone, and the process's peak in GiB."""
+    code = (
+        "import sys, time, numpy, onnxruntime; session = onnxruntime.InferenceSession(sys.argv[1]); "
+        "feeds = {'ids': numpy.load(sys.argv[2])['ids'][:1]}; session.run(None, feeds); began = time.process_time(); "
+        "session.run(None, feeds); open(sys.argv[3], 'w').write(str(time.process_time() - began))"
+    )
+    told = network.with_name("inference.txt")
+    _, used = _used_by([sys.executable, "-c", code, str(network), str(data), str(told)])
+    return float(told.read_text()), used.ru_maxrss / 2**20
 
 
 def made(folder: Path) -> tuple[Path, Path]:

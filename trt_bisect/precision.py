@@ -25,7 +25,7 @@ class Precision(str, Enum):
     FP32 = "fp32"
 
     def __str__(self) -> str:
-        return self.value
+        return str.__str__(self)
 
     @property
     def needs_scale(self) -> bool:
@@ -103,8 +103,7 @@ class PrecisionPlan:
 
     @cached_property
     def _key(self) -> str:
-        runs = groupby(_LETTERS[precision] for precision in self.precisions)
-        layers = ".".join(f"{letter}*{sum(1 for _ in run)}" for letter, run in runs)
+        layers = ".".join(f"{_LETTERS[own]}*{len(list(run))}" for own, run in groupby(self.precisions))
         return layers if self.low is Precision.INT8 else f"{_LETTERS[self.low]}:{layers}"
 
     @classmethod
@@ -153,9 +152,7 @@ def low_set(
     layers: int, chosen: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
 ) -> PrecisionPlan:
     """Returns the plan with the ``chosen`` layers low and the others high."""
-    inside = frozenset(chosen)
-    _check_indices(layers, inside)
-    return PrecisionPlan(tuple(low if i in inside else high for i in range(layers)), low)
+    return PrecisionPlan((high,) * layers, low).keeping(chosen, low)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:

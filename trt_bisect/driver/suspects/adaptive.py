@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step, added
 from trt_bisect.precision import PrecisionPlan
 
-STRIDE = 8
+STRIDE = 16
 """The number of quantizable layers in a stride."""
 SAMPLED = 16
 """Of so many strides one is measured at every boundary in any case."""
@@ -49,7 +50,7 @@ def adaptive(
         share: see ``SHARE``.
     """
     walk = _Walk(question, stride, share * question.step, [] if watched is None else watched)
-    ahead = walk.planned()
+    ahead = walk.ends[1:]
     losses = yield [question.all_but(()), question.prefix(-1), *walk.plans(ahead)]
     full, nothing, losses = losses[0], losses[1], losses[2:]
     walk.begin(full, nothing)
@@ -60,12 +61,13 @@ def adaptive(
         if inside:
             losses = yield walk.plans(inside)
             known = dict(sorted({**known, **dict(zip(inside, losses, strict=True))}.items()))
-        has_suspect = walk.settle(known)
+        size = _AFTER_A_SUSPECT if walk.settle(known) else 2 * size
+        ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
         if walk.hides_a_rise():
             walk.steps.clear()
-            return (yield from adaptive(question, watched, 1, share))
-        ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
-        size = _AFTER_A_SUSPECT if has_suspect else 2 * size
+            walk = _Walk(question, 1, walk.least, walk.steps)
+            walk.begin(full, nothing)
+            ahead, size = walk.ends[1:], _AFTER_A_SUSPECT
         if ahead:
             losses = yield walk.plans(ahead[:size])
     return Findings(full, tuple(walk.steps), tuple(walk.suspects), tuple(walk.set_aside))
@@ -102,13 +104,9 @@ class _Walk:
         self.so_far = LossSoFar.at(nothing)
         self.losses[-1] = self.so_far.last
 
-    def planned(self) -> list[int]:
-        """The ends of the strides, and the boundaries inside the strides that are measured in any case, ascending."""
-        ends = self._ends()
-        sampled = list(pairwise(ends))[SAMPLED // 2 :: SAMPLED]
-        return sorted({*ends[1:], *(k for low, high in sampled for k in range(low + 1, high))})
-
-    def _ends(self) -> list[int]:
+    @cached_property
+    def ends(self) -> list[int]:
+        """The ends of the strides, ascending."""
         last = len(self.question.quantizable) - 1
         return sorted({*range(-1, last, self.stride), last})
 
@@ -120,23 +118,27 @@ class _Walk:
         return self.question.prefix(self.question.quantizable[position], self.suspects + self.set_aside)
 
     def inside(self, known: Mapping[int, Loss]) -> list[int]:
-        """Returns the boundaries to measure: those inside the strides whose ends differ.
+        """Returns the boundaries to measure: those inside the strides that are to be refined.
 
         What is behind the first rise of a suspect's size, or behind a failure, is probably measured again.
         """
         inside: list[int] = []
         low, so_far = self.low, self.so_far
         for position, loss in known.items():
-            if self._differ(so_far.last, loss):
+            if self._is_refined(position, so_far.last, loss):
                 inside += range(low + 1, position)
             if loss is None or added(max(so_far.last, so_far.highest), loss) >= self.question.step:
                 break
             low, so_far = position, so_far.then(loss)
         return inside
 
-    def _differ(self, before: float, loss: Loss) -> bool:
-        """Returns true if the losses at two boundaries differ, or the second could not be measured."""
-        return loss is None or (self.judged and abs(added(before, loss)) >= self.least)
+    def _is_refined(self, end: int, before: float, loss: Loss) -> bool:
+        """Returns true if all boundaries of the stride with that end are measured.
+
+        That is so for a sample of the strides, where the losses at the ends differ, and where the second one failed.
+        """
+        is_sampled = (end // self.stride) % SAMPLED == SAMPLED // 2
+        return loss is None or (self.judged and (is_sampled or abs(added(before, loss)) >= self.least))
 
     def settle(self, known: Mapping[int, Loss]) -> bool:
         """Adds the steps between known boundaries, up to the first stride that is still to be refined.
@@ -146,7 +148,7 @@ class _Walk:
         """
         for position, loss in known.items():
             layers = self.question.quantizable[self.low + 1 : position + 1]
-            if len(layers) > 1 and self._differ(self.so_far.last, loss):
+            if len(layers) > 1 and self._is_refined(position, self.so_far.last, loss):
                 return False
             step = self.so_far.step(layers, loss, self._plan(position))
             step = replace(step, suspect=self.judged and len(layers) == 1 and step.rise >= self.question.step)
@@ -163,7 +165,7 @@ class _Walk:
         """Returns true if a stride, measured at every boundary, has a rise inside that its ends do not show."""
         return self.judged and any(
             max(self.losses[k] for k in range(low + 1, high)) - max(self.losses[low], self.losses[high]) >= self.least
-            for low, high in pairwise(self._ends())
+            for low, high in pairwise(self.ends)
             if high - low > 1 and all(k in self.losses for k in range(low, high + 1))
         )
 
