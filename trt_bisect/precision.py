@@ -25,7 +25,7 @@ class Precision(str, Enum):
     FP32 = "fp32"
 
     def __str__(self) -> str:
-        return self.value
+        return str.__str__(self)
 
     @property
     def needs_scale(self) -> bool:
