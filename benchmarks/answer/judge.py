@@ -45,10 +45,15 @@ def infer(opened: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs:
 
 
 def cosine(reference: np.ndarray, found: np.ndarray) -> float:
-    """The cosine in float64: 1 for two zeros, 0 where one of both is zero or a value is not finite."""
+    """The cosine in float64: 1 for two zeros, 0 where one of both is zero or a value is not finite.
+
+    A single value has no direction: 1 minus its relative error is taken, as ``docs/concepts/metrics.md`` says.
+    """
     a, b = np.ravel(reference).astype(np.float64), np.ravel(found).astype(np.float64)
     if not np.isfinite(b).all():
         return 0.0
+    if a.size == 1 and a[0] != b[0]:
+        return float(1.0 - abs(a[0] - b[0]) / max(abs(a[0]), abs(b[0])))
     sizes = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / sizes if sizes else float(np.array_equal(a, b))
 

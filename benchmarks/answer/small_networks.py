@@ -54,14 +54,12 @@ def small_networks() -> list[Small]:
             for place in places:
                 _raise_channel(model, *pairs[place], factor=10 ** sketch.random.uniform(1.0, 3.0))
             onnx.checker.check_model(model, full_check=True)
-            given = _samples(model, 8, k)
-            found.append(
-                Small(f"{family}-{k}", model, given, _samples(model, 4, 100 + k), ("minmax", "entropy")[k % 2])
-            )
+            given = samples(model, 8, k)
+            found.append(Small(f"{family}-{k}", model, given, samples(model, 4, 100 + k), ("minmax", "entropy")[k % 2]))
     return found
 
 
-def _samples(model: onnx.ModelProto, count: int, seed: int) -> np.ndarray:
+def samples(model: onnx.ModelProto, count: int, seed: int) -> np.ndarray:
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim][1:]
     return np.random.default_rng(seed).normal(0, 1, (count, *shape)).astype(np.float32)
 

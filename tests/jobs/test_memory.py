@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.networks import Sketch
 
-DEPTH, CHANNELS, SIZE = 12, 16, 512
+DEPTH, CHANNELS, SIZE = 12, 8, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4
-MEMORY = 64
-ALLOWED_TENSORS = 14
+MEMORY = 32
+ALLOWED_TENSORS = 16
 """Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or the explanation's two runs),
 each with its input and its output before and after rounding (8) and two temporary arrays of their size (4); the modules
-that only a run needs take about as much as two more."""
+that only a run needs take about as much as four more."""
 TWO_CORES = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
 PEAK = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason=
 
 @pytest.fixture
 def large(tmp_path):
-    """A folder with a network of twelve activations of 16 MiB each, and a sample."""
+    """A folder with a network of twelve activations of 8 MiB each, and a sample."""
     sketch = Sketch(5)
     x = "x"
     for number in range(DEPTH):

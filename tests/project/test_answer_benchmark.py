@@ -41,6 +41,14 @@ def test_the_worst_output_decides_and_no_number_is_no_pass():
     assert worst({"a": ones}, {"a": ones * np.nan}, {}) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("reference", "found", "right"), [(0.5, 0.2, 0.4), (0.2, 0.5, 0.4), (0.5, 0.5, 1.0), (1, -1, -1)]
+)
+def test_one_number_has_no_direction(reference, found, right):
+    one, other = (np.full((1, 1), value, np.float64) for value in (reference, found))
+    assert worst({"p": one}, {"p": other}, {}) == pytest.approx(right)
+
+
 def test_every_plan_tells_the_cheapest_from_others():
     """Three units that lose 4, 2 and 1 on one input, and 0.5, 3 and 0 on the other; they add up."""
     alone = np.array([[4.0, 0.5], [2.0, 3.0], [1.0, 0.0]])

@@ -18,6 +18,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.rebuild import TrialStore
+from trt_bisect.evaluator.stream import InThisThread
 from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.quantizer import Scales
@@ -322,7 +323,7 @@ class EachInput:
     def _run(self, pending: Sequence[_Pending], among: Collection[int], to_the_end: bool) -> None:
         """Runs plans on their inputs, as many inferences at a time as the runner allows."""
         at_once = self._runner.at_once
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(at_once) if sum(len(one.left) for one in pending) > 1 else InThisThread() as pool:
             while active := [one for one in pending if one.left and one.failure is None]:
                 share = max(1, at_once // len(active))
                 wave = [(one, place) for one in active for place in one.left[:share]]

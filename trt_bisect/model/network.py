@@ -80,6 +80,11 @@ class Network:
         return tuple(layer.index for layer in self.layers if layer.quantizable)
 
     @cached_property
+    def _following(self) -> frozenset[int]:
+        """The indices of the layers that only follow."""
+        return frozenset(layer.index for layer in self.layers if layer.follows)
+
+    @cached_property
     def movable(self) -> tuple[int, ...]:
         """The indices of the quantizable layers whose precision the user did not fix: a search chooses theirs."""
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
@@ -94,13 +99,7 @@ class Network:
 
     def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
         """Returns ``plan`` with the layers that only follow in the base: ``high`` where the network has none."""
-        base = self.base or high
-        return plan.keeping((k for k in self._following if plan.precisions[k] is not base), base)
-
-    @cached_property
-    def _following(self) -> tuple[int, ...]:
-        """The indices of the layers that only follow."""
-        return tuple(layer.index for layer in self.layers if layer.follows)
+        return plan.keeping(self._following, self.base or high)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
         """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""

@@ -49,7 +49,7 @@ class TargetOptions(Options):
         kind=WHOLE,
         least=1,
         help="By so many plans the first recipe may be made cheaper.",
-        otherwise="100, 400 with at most 16 layers, 60 where each takes an engine or an accuracy",
+        otherwise="32; 400 with at most 16 layers; 60 where each takes an engine or an accuracy",
     )
     remedies: bool = option(
         True,

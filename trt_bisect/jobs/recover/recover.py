@@ -16,7 +16,7 @@ from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.jobs.accuracy import asked_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.plans import AnswerPlans
-from trt_bisect.jobs.answer.search import Costs, make_space
+from trt_bisect.jobs.answer.search import IMPROVEMENTS, Costs, make_space
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import MIXED, RecoverOptions
 from trt_bisect.jobs.options.concerns import AUTO
@@ -37,9 +37,10 @@ from trt_bisect.report.tensorboard.steps import steps_of
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.support.progress import default_progress
 
-_PLANS, _PLANS_OF_FEW, _PLANS_DEAR = 100, 400, 60
-"""The number of plans by which the first recipe may be made cheaper: of many layers, of at most ``FEW_UNITS`` units
-that move together, and where each plan takes an engine or an accuracy. Figures: ``docs/benchmarks.md``."""
+_PLANS_OF_FEW, _PLANS_DEAR = 400, 60
+"""The number of plans by which the first recipe may be made cheaper: of at most ``FEW_UNITS`` units, and where each
+plan takes an engine or an accuracy. Of more units as many as in ``run``: more only bring recipes so close to the target
+that they miss it in the check. Figures: ``docs/benchmarks.md``."""
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -128,9 +129,9 @@ def _recovered(
     with answer_search(preparation, experiment) as answering:
         target = None if accuracy is None else _accuracy_target(answering.plans, accuracy, options)
         space = _space(answering.plans, options.together, costs, most)
-        few = _PLANS_OF_FEW if len(space.units) <= FEW_UNITS else _PLANS
+        cheap = _PLANS_OF_FEW if len(space.units) <= FEW_UNITS else IMPROVEMENTS
         dear = target is not None or not answering.plans.switches
-        answering.improvements = options.plans or (_PLANS_DEAR if dear else few)
+        answering.improvements = options.plans or (_PLANS_DEAR if dear else cheap)
         answering.single_scales = options.remedies
         answering.fp16 = costs if options.precision == MIXED else None
         answering.choose_ranges(space)

@@ -33,7 +33,7 @@ def page_data(
 
     Args:
         report: of a finished run, or of one under way.
-        graph: the value of ``network_facts``.
+        graph: the content of ``network.json``.
         explanation: the content of ``explanation.json``.
         recipe: the value of ``recipe_texts``.
         recovery: the best recipe, where ``recover`` was run.
@@ -43,21 +43,18 @@ def page_data(
         folder: the run folder, as the commands on the recipe's files name it.
     """
     alone = recovery if report.strategy == RECOVER else None
-    data: dict[str, Any] = plain(
+    few: dict[str, Any] = plain(
         {
-            "report": report.to_json(),
             "headline": recovered_headline(alone) if alone else headline(report, status),
             "status": status,
             "progress": progress,
-            "graph": graph,
-            "explanation": explanation,
             "recipe": recipe or {},
-            "recovery": None if recovery is None else recovery.to_json(),
             "command": command,
             "commands": _commands(recipe or {}, folder, report.precision, report.low),
         }
     )
-    return data
+    recovered = None if recovery is None else recovery.to_json()
+    return {"report": report.to_json(), "graph": graph, "explanation": explanation, "recovery": recovered, **few}
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, high: str, low: str) -> dict[str, str]:

@@ -1,0 +1,81 @@
+"""Where the time of a search for a recipe goes: processor seconds and inferences of each stage, and the sweeps it took.
+
+    python -m benchmarks.search run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
+        --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --explain none -o /tmp/ocr
+    python -m benchmarks.search recover samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
+        --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 -o /tmp/ocr-recover
+
+A sweep is the curve of ``run`` on the inputs that it judges: its stages "Measuring ... plans" before the search.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine, SwitchSession
+from trt_bisect.cli import main as command
+from trt_bisect.support.progress import RichProgress, Silent
+
+
+class Stages:
+    """The processor seconds and the inferences of each stage, in order; the passes of ``branch`` count none."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.inferences: Counter[str] = Counter()
+        self._stage, self._began = "before the first stage", time.process_time()
+
+    def begin(self, stage: str) -> None:
+        """Ends the stage before and begins another."""
+        now = time.process_time()
+        self.seconds[self._stage] += now - self._began
+        self._stage, self._began = stage, now
+
+    def counting(self, infer: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns ``infer``, counted under the stage in which it is called."""
+
+        def counted(*given: Any, **named: Any) -> Any:
+            self.inferences[self._stage] += 1
+            return infer(*given, **named)
+
+        return counted
+
+    def telling(self, stage: Callable[..., None]) -> Callable[..., None]:
+        """Returns the method ``stage`` of a progress display, which tells this object too."""
+
+        def told(display: Any, title: str, total: int | None) -> None:
+            self.begin(title)
+            stage(display, title, total)
+
+        return told
+
+    def table(self) -> str:
+        """Returns the stages as a table, and their sum."""
+        rows = [f"| {name} | {self.seconds[name]:.2f} | {self.inferences[name]} |" for name in self.seconds]
+        all_ = f"| all | {sum(self.seconds.values()):.2f} | {sum(self.inferences.values())} |"
+        return "\n".join(["| stage | processor, s | inferences |", "| --- | --- | --- |", *rows, all_])
+
+
+def main() -> None:
+    """Runs the command in this process and prints its stages."""
+    stages = Stages()
+    for display in (RichProgress, Silent):
+        display.stage = stages.telling(display.stage)  # type: ignore[method-assign]
+    for engine in (OnnxRuntimeEngine, SwitchSession):
+        engine.infer = stages.counting(engine.infer)  # type: ignore[method-assign]
+    sys.argv[0] = "trt-bisect"
+    try:
+        command()
+    except SystemExit as end:
+        if end.code not in (0, 1, None):
+            raise
+    stages.begin("")
+    print(stages.table())
+
+
+if __name__ == "__main__":
+    main()
