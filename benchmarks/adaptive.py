@@ -164,7 +164,7 @@ def study(folders: Sequence[Path], console: Console) -> None:
     cases = [(name, curve, share) for name, curve in curves.items() for share in SHARES_OF_FULL if curve[-1] > 0]
     truth = {(name, share): _simulated(curve, share, exhaustive)[0] for name, curve, share in cases}
     console.print(f"{len(curves)} curves, {len(cases)} budgets, {sum(map(len, truth.values()))} suspects")
-    table = Table("stride", "share", "missed", "more", "plans, times the boundaries")
+    table = Table("stride", "share", "missed", "besides", "plans, times the boundaries")
     for stride, share in itertools.product((4, 8, 16), (0.1, 0.25, 0.5)):
         missed = more = 0
         times = []

@@ -174,7 +174,5 @@ class OnnxRuntimeBuilder:
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
     """Returns by index the precision of each layer in a written plan: only quantizable layers are low."""
-    return {
-        layer.index: str(precision if layer.quantizable or precision in _HIGH else Precision.FP32)
-        for layer, precision in zip(network.layers, plan.precisions, strict=True)
-    }
+    ran = {k: str(own if own in _HIGH else Precision.FP32) for k, own in enumerate(plan.precisions)}
+    return ran | {k: str(plan.precisions[k]) for k in network.quantizable}

@@ -159,7 +159,7 @@ class Stream:
         self._memory = memory
         self._boundaries = Boundaries.of(network)
         self._outputs = [spec.name for spec in network.outputs]
-        self._trunks: dict[int, tuple[str, list[dict[str, Any]]]] = {}
+        self._trunks: dict[int, tuple[PrecisionPlan, list[dict[str, Any]]]] = {}
         self._kept: dict[tuple[int, PrecisionPlan], PieceRows] = {}
         self._keeps = keeps_engines and 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
@@ -317,9 +317,8 @@ class Stream:
         """
         wanted = group.branches[0][0] if group.branches else group.last_trunk
         for number in range(wanted, 0, -1):
-            before, known = self._trunks.get(number, ("", []))
-            if known and before == self._trunk_key(number, group.one_pass.trunk):
-                return number, [self._sample(tensors) for tensors in known]
+            if number in self._trunks and self._is_kept(number, group.one_pass.trunk):
+                return number, [self._sample(tensors) for tensors in self._trunks[number][1]]
         return 0, [self._sample(feeds) for feeds in self._samples]
 
     def _sample(self, tensors: Mapping[str, Any]) -> _Sample:
@@ -336,18 +335,19 @@ class Stream:
             tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
-            self._trunks[number] = (self._trunk_key(number, trunk), tensors)
+            self._trunks[number] = (trunk, tensors)
             while len(self._trunks) > 1 and self._bytes_kept() > self._memory // _SHARE_OF_TRUNK:
-                del self._trunks[min(self._trunks, key=lambda n: (self._trunks[n][0] == self._trunk_key(n, trunk), n))]
+                del self._trunks[min(self._trunks, key=lambda n: (self._is_kept(n, trunk), n))]
 
     def _bytes_kept(self) -> int:
         """Returns the bytes of the trunk's tensors; a tensor that is live at several boundaries counts once."""
         values = (value for _, known in self._trunks.values() for tensors in known for value in tensors.values())
         return sum({id(value): value.nbytes for value in values if isinstance(value, np.ndarray)}.values())
 
-    def _trunk_key(self, number: int, trunk: PrecisionPlan) -> str:
-        """The key of a trunk's precisions before a piece."""
-        return PrecisionPlan(trunk.precisions[: self._pieces[number].start]).key()
+    def _is_kept(self, number: int, trunk: PrecisionPlan) -> bool:
+        """Returns true if the tensors kept before a piece are those of a trunk."""
+        start = self._pieces[number].start
+        return self._trunks[number][0].precisions[:start] == trunk.precisions[:start]
 
     def _outputs_of(self, sample: _Sample, feeds: Feeds, row: int) -> Outputs:
         return {

@@ -301,7 +301,7 @@ class SearchOptions(MemoryOptions):
         AUTO,
         choices=CURVES,
         noun="curve",
-        help="With branch: full (every boundary), adaptive (every eighth one, and all where the loss changes), "
+        help="With branch: full (every boundary), adaptive (every sixteenth one, and all where the loss changes), "
         "culprits (only what the verdict needs), or auto: adaptive from 401 quantizable layers on, else full.",
     )
 
