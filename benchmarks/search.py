@@ -1,4 +1,4 @@
-"""Where the time of a search for a recipe goes: processor seconds and inferences of each stage, and the sweeps it took.
+"""Times the stages of a search for a recipe: processor seconds and inferences of each, and the sweeps of all.
 
     python -m benchmarks.search run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
         --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --explain none -o /tmp/ocr

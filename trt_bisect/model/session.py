@@ -19,6 +19,9 @@ from trt_bisect.model.qdq import Written
 from trt_bisect.support.machine import give_back_memory, session_threads
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
+NO_SPINNING = ("session.intra_op.allow_spinning", "0")
+"""Threads of a session that wait sleep. By default they go on asking for work for a while: a search runs tens of
+sessions by turns, and the waiting threads of one take the cores from the next one and from Python."""
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
 """The optimisations of ONNX Runtime that remove an activation before a QuantizeLinear because it saturates there. The
 first one removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31)."""
@@ -75,6 +78,7 @@ def make_session(
 
 def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
     options = new_options()
+    options.add_session_config_entry(*NO_SPINNING)
     if shares_arena:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
