@@ -62,6 +62,7 @@ class Case:
 CASES = (
     Case("detector", NETWORKS / "detector", cuts={"output0": [4]}),
     Case("recogniser", NETWORKS / "recogniser"),
+    Case("recogniser-60", NETWORKS / "recogniser-60"),
     Case("sentence-encoder", NETWORKS / "sentence-encoder"),
     Case("photo-classifier", NETWORKS / "photo-classifier"),
     Case("silero-vad", NETWORKS / "silero-vad"),
