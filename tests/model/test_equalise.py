@@ -51,10 +51,10 @@ def cosine(one, two):
     return one @ two / np.sqrt((one @ one) * (two @ two))
 
 
-def assert_same_in_fp32(folder, network, feeds):
+def assert_same_in_fp32(folder, network, feeds, within=1e-5):
     before, after = outputs(folder / "network.onnx", feeds), outputs(saved(network, folder), feeds)
     for one, two in zip(before, after, strict=True):
-        assert np.linalg.norm(one - two) <= 1e-5 * np.linalg.norm(one)
+        assert np.linalg.norm(one - two) <= within * np.linalg.norm(one)
 
 
 def sketch(random, ops, channels=6, group=1, **shapes):
@@ -240,6 +240,7 @@ def chains(draw):
 @settings(max_examples=15)
 @given(chains())
 def test_any_chain_computes_the_same(tmp_path_factory, model):
+    """Sums of some chains cancel, so that float32 rounds them to 6e-5; a wrong factor changes a channel by far more."""
     folder = tmp_path_factory.mktemp("chain")
     x = np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)
-    assert_same_in_fp32(folder, equalise(loaded(model, folder)).network, {"x": x})
+    assert_same_in_fp32(folder, equalise(loaded(model, folder)).network, {"x": x}, within=1e-3)
