@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from statistics import median_low
 
 import numpy as np
@@ -18,7 +19,6 @@ from trt_bisect.analyzer.reach import OutputFacts, ReachOfOutput
 from trt_bisect.analyzer.user_code import is_reusable
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures
-from trt_bisect.support.plain_json import fields_of
 
 FAINT_OCTAVES = 10
 """An output is faint if its norm is more than this many powers of two below the median: relative metrics fail there."""
@@ -120,7 +120,7 @@ class OutputJudge:
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
             inputs if len(found) > 1 else {},
-            **fields_of(facts),
+            **asdict(facts),
         )
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median_low
 from typing import Any, Protocol
 
@@ -33,7 +33,6 @@ from trt_bisect.analyzer.tensors import (
 from trt_bisect.model.network import Network
 from trt_bisect.support.from_json import built
 from trt_bisect.support.machine import cores
-from trt_bisect.support.plain_json import fields_of
 
 Tensors = Mapping[str, np.ndarray]
 """The tensors of one run on one sample, by name."""
@@ -118,13 +117,13 @@ class Compared:
             "dtype": self.dtype,
             "quantized_dtype": self.quantized_dtype,
             "scale": self.scale,
-            **fields_of(self.figures),
+            **asdict(self.figures),
         }
         for run, spread in (("fp32", self.fp32), ("int8", self.int8)):
-            columns.update({f"{run}_{name}": value for name, value in fields_of(spread).items()})
+            columns.update({f"{run}_{name}": value for name, value in asdict(spread).items()})
         if self.channel is not None:
             return {**columns, "channel": self.channel}
-        rounding = fields_of(self.rounding) if self.rounding else dict.fromkeys(RoundingFigures.__dataclass_fields__)
+        rounding = asdict(self.rounding) if self.rounding else dict.fromkeys(RoundingFigures.__dataclass_fields__)
         columns.update({f"rounding_{name}": value for name, value in rounding.items()})
         for title, loud in (("loud_channel", self.loud), ("loud_input_channel", self.loud_input)):
             columns[title] = loud.channel if loud else None

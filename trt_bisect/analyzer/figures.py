@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import NoneType
 from typing import Any
 
 from trt_bisect.analyzer.metrics import Metric, metric_of_facts
-from trt_bisect.support.plain_json import fields_of
 
 INT8, RECIPE = "int8", "recipe"
 """The plans of which the similarity is compared."""
@@ -84,7 +83,7 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the figures in JSON types. Each layer is a list: its name, then the fields of ``LayerFigures``."""
-        layers = [[name, *fields_of(layer).values()] for name, layer in self.layers.items()]
+        layers = [[name, *asdict(layer).values()] for name, layer in self.layers.items()]
         return {**vars(self), "high": list(self.high), "layers": layers}
 
     @classmethod

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.precision_encoding import restored, shortened
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.support.plain_json import fields_of
 from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
@@ -117,7 +116,7 @@ class Trial:
         """
         finite = all(output.finite for output in figures.values())
         outcome = MEASURED if finite else NOT_FINITE
-        return cls(plan, outcome, figures, dict(ran), message, **fields_of(cost))
+        return cls(plan, outcome, figures, dict(ran), message, **asdict(cost))
 
     @property
     def failed(self) -> bool:
@@ -126,7 +125,7 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the trial as JSON's types."""
-        return {**fields_of(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
+        return {**asdict(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Trial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.causes import Cause
 from trt_bisect.results.recipe_files import write_network
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.plain_json import fields_of
 
 EXPLANATION = "explanation.json"
 SCHEMA = 1
@@ -106,13 +105,13 @@ class ExplainedTensor:
             "scale": compared.scale,
             "scales": first.scale.reshape(-1).tolist() if first is not None and per_channel else None,
             "axis": first.axis if first is not None else None,
-            **fields_of(compared.figures),
+            **asdict(compared.figures),
             "fp32": _spread(compared.fp32),
             "int8": _spread(compared.int8),
             "clipped": compared.rounding.clipped if compared.rounding else None,
-            "histogram": fields_of(self.histogram) if self.histogram else None,
-            "channels": fields_of(self.channels) if self.channels else None,
-            "map": fields_of(compared.map) if compared.map else None,
+            "histogram": asdict(self.histogram) if self.histogram else None,
+            "channels": asdict(self.channels) if self.channels else None,
+            "map": asdict(compared.map) if compared.map else None,
         }
 
 
@@ -151,7 +150,7 @@ class ExplainedLayer:
         return {
             "macs": self.macs,
             "share": self.share,
-            "sensitivity": fields_of(self.sensitivity) if self.sensitivity else None,
+            "sensitivity": asdict(self.sensitivity) if self.sensitivity else None,
             "outputs": [tensor.to_json() for tensor in self.outputs],
             "weights": [tensor.to_json() for tensor in self.weights],
             "biases": [tensor.to_json() for tensor in self.biases],
@@ -225,7 +224,7 @@ class Explanation:
 
 
 def _remedy(remedy: Remedy) -> dict[str, Any]:
-    commands = [fields_of(command) for command in remedy.commands]
+    commands = [asdict(command) for command in remedy.commands]
     return {**vars(remedy), "commands": commands, "tried": _tried(remedy.tried) if remedy.tried else None}
 
 

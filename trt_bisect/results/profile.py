@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from trt_bisect.analyzer.channel_map import ChannelMap
@@ -11,7 +11,6 @@ from trt_bisect.analyzer.tensor_histogram import TensorHistogram
 from trt_bisect.analyzer.tensors import RoundingFigures, Spread
 from trt_bisect.results.saving import SCHEMA, WithTablePage, pictures
 from trt_bisect.support.from_json import built
-from trt_bisect.support.plain_json import fields_of
 
 PROFILE, TENSORS = "profile.json", "profile.csv"
 _APART = ("spread", "rounded", "rounding", "histogram", "map")
@@ -80,7 +79,7 @@ class ProfiledTensor:
 
 def _columns(kind: type[Spread | RoundingFigures], figures: Any, prefix: str) -> dict[str, Any]:
     """Returns figures by column, each None where there are none."""
-    values = fields_of(figures) if figures is not None else dict.fromkeys(kind.__dataclass_fields__)
+    values = asdict(figures) if figures is not None else dict.fromkeys(kind.__dataclass_fields__)
     return {f"{prefix}{name}": value for name, value in values.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trt_bisect.precision import Precision
@@ -12,7 +12,7 @@ from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.saving import WithRecipe
-from trt_bisect.support.plain_json import csv_text, fields_of, plain
+from trt_bisect.support.plain_json import csv_text, plain
 from trt_bisect.support.type_checks import checked
 
 SCHEMA = 1
@@ -165,8 +165,8 @@ class Recovery(WithRecipe):
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``recovery.json``: JSON types, no NaN and no infinity."""
         record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
-        lists = {name: [fields_of(each) for each in record[name]] for name in ("high", "moves", "front")}
-        answer = None if self.answer is None else fields_of(self.answer)
+        lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
+        answer = None if self.answer is None else asdict(self.answer)
         types = plain({**record, **lists, "answer": answer})
         assert isinstance(types, dict)
         return types

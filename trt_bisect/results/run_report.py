@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
 from trt_bisect.results.run_changes import RunChanges
 from trt_bisect.results.saving import WithRecipe
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.plain_json import fields_of, plain, shape_text
+from trt_bisect.support.plain_json import plain, shape_text
 from trt_bisect.support.type_checks import checked
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Report(WithRecipe):
 
         from trt_bisect.results.layer_table import LayerTable
 
-        rows = [{**fields_of(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
+        rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
         index = pd.Index([row.pop("index") for row in rows], name="index")
         table: LayerTable = LayerTable(rows, index=index)
         table.attrs["metric"] = self.metric
@@ -153,8 +153,8 @@ class Report(WithRecipe):
         left_out = ("files", "graph", "layers", "explanation")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
         layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
-        answer = None if self.answer is None else fields_of(self.answer)
-        overflows = [fields_of(each) for each in self.overflows]
+        answer = None if self.answer is None else asdict(self.answer)
+        overflows = [asdict(each) for each in self.overflows]
         record = {"schema": self.schema, **fields, "layers": layers, "answer": answer, "overflows": overflows}
         types = plain(record)
         assert isinstance(types, dict)

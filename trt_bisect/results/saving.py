@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ from trt_bisect.results.presentable import Plottable, Presentable
 from trt_bisect.results.recipe_files import FOLDER, RecipeFiles
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.from_json import built
-from trt_bisect.support.plain_json import csv_text, fields_of, write_json
+from trt_bisect.support.plain_json import csv_text, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,4 +159,4 @@ class WithRecipe(Tabular, Plottable):
 
 def pictures(row: Any) -> dict[str, Any]:
     """Returns the ``histogram`` and the ``map`` of a row as objects, None for one that it does not have."""
-    return {name: None if (value := getattr(row, name)) is None else fields_of(value) for name in ("histogram", "map")}
+    return {name: None if (value := getattr(row, name)) is None else asdict(value) for name in ("histogram", "map")}

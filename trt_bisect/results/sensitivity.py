@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.results.saving import SCHEMA, WithTablePage
-from trt_bisect.support.plain_json import fields_of
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
@@ -95,7 +94,7 @@ class Sensitivity(WithTablePage):
         """Returns the rows; each metric is a column."""
         flat = []
         for op in self.ops:
-            record = fields_of(op)
+            record = asdict(op)
             metrics = record.pop("metrics")
             flat.append({**record, **metrics, "worth": op.worth})
         return flat
@@ -109,7 +108,7 @@ class Sensitivity(WithTablePage):
             "arithmetic": self.arithmetic,
             "low": self.low,
             "full": self.full,
-            "ops": [{**fields_of(op), "worth": op.worth} for op in self.ops],
+            "ops": [{**asdict(op), "worth": op.worth} for op in self.ops],
         }
 
 
