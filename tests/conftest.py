@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
     from tests.support.fork_server import ForkServer
-    from trt_bisect import Ranges
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many processes are started: each would compile the package anew
@@ -102,15 +101,6 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def ocr() -> Path:
     return SAMPLES / "ocr"
-
-
-@pytest.fixture(scope="session")
-def ocr_ranges(ocr: Path) -> Ranges:
-    """The ranges of the text detector, which take seconds."""
-    import trt_bisect
-
-    network = trt_bisect.load_network(ocr / "network.onnx")
-    return trt_bisect.calibrate(network, trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs))
 
 
 @pytest.fixture(scope="session")
