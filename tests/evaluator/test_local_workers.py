@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import trt_bisect
 from tests.support import fake_builders, networks, wording
+from tests.support.editions import edition
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -69,7 +70,7 @@ class Shuffled:
 LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=20)
 
 
-@settings(max_examples=150)
+@settings(max_examples=edition(50, 150))
 @given(
     costs=LOSSES,
     failing=st.sets(st.integers(0, 19), max_size=2),
