@@ -255,17 +255,18 @@ def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path)
         assert set(journal.trials) == {plans[0].key(), plans[2].key()}
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
-def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, strategy):
+@pytest.mark.parametrize("more", [{"strategy": "exhaustive"}, {"strategy": "bisect", "explain": "none"}], ids=str)
+def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, more):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "run")
-    elsewhere = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "other" / "run", cluster="local:2")
+    here = trt_bisect.run(*arguments, **more, output=tmp_path / "run")
+    elsewhere = trt_bisect.run(*arguments, **more, output=tmp_path / "other" / "run", cluster="local:2")
     assert without_times(elsewhere) == without_times(here)
     assert elsewhere.plans >= here.plans
 
 
 def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
     arguments = ("--calibration", lenet / "calibration.npz", "--cluster", "local:2", "--output", tmp_path)
+    arguments += ("--calibrator", "minmax", "--explain", "none")
     code, _, said = command("run", lenet / "lenet_planted.onnx", *arguments)
     assert code == 1
     assert STAYS_HERE in said
