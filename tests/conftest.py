@@ -88,14 +88,14 @@ SAMPLES = Path(__file__).parent.parent / "samples"
 
 @pytest.fixture(scope="session")
 def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``samples/lenet`` with a tenth of its calibration data, which names the same layer in less time."""
+    """``samples/lenet`` with a twentieth of its calibration data, which names the same layer in less time."""
     folder = tmp_path_factory.mktemp("samples") / "lenet"
     folder.mkdir()
     for path in (SAMPLES / "lenet").iterdir():
         if path.name != "calibration.npz":
             (folder / path.name).symlink_to(path)
     with np.load(SAMPLES / "lenet" / "calibration.npz") as data:
-        np.savez(folder / "calibration.npz", **{name: data[name][::10] for name in data.files})
+        np.savez(folder / "calibration.npz", **{name: data[name][::20] for name in data.files})
     return folder
 
 
