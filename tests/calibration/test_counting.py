@@ -18,20 +18,23 @@ from trt_bisect.model.observe import with_outputs
 
 def counted(values: np.ndarray, width: float) -> np.ndarray:
     """The counts of |x| in equal bins, each value by itself; the largest values lie in the last bin."""
-    factor = values.dtype.type(1.0 / width)
+    exact = np.result_type(values.dtype, np.float32)  # the inverse of a small width is no float16
+    factor = exact.type(1.0 / width)
     counts = np.zeros(BINS, np.int64)
-    for value in np.abs(values).ravel():
+    for value in np.abs(values).astype(exact).ravel():
         counts[min(int(value * factor), BINS - 1)] += 1
     return counts
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_histogram_counts_each_value_in_its_bin(dtype):
+@pytest.mark.parametrize("size", [1.0, 1e-3], ids=["usual", "small"])
+@pytest.mark.parametrize("sign", [np.asarray, np.abs, np.negative], ids=["both", "positive", "negated"])
+def test_a_histogram_counts_each_value_in_its_bin(dtype, size, sign):
     random = np.random.default_rng(3)
-    values = np.concatenate([random.normal(0, 1, 60_000), np.zeros(9_000), [6.0, -6.0, 6.0]]).astype(dtype)
+    values = size * np.concatenate([random.normal(0, 1, 60_000), np.zeros(9_000), [6.0, -6.0, 6.0]])
     histogram = AbsHistogram()
-    histogram.add(values)
-    np.testing.assert_array_equal(histogram.counts, counted(values, histogram.width))
+    histogram.add(sign(values).astype(dtype))
+    np.testing.assert_array_equal(histogram.counts, counted(sign(values).astype(dtype), histogram.width))
 
 
 def test_threads_do_not_disturb_each_other():

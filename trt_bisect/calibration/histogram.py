@@ -51,7 +51,8 @@ class AbsHistogram:
         if not array.size:
             return
         values = array.reshape(-1)
-        largest = max(float(values.max()), -float(values.min()))
+        least = float(values.min())
+        largest = max(float(values.max()), -least)
         whole = bool(np.isfinite(largest))
         if not whole:
             largest = max(float(np.abs(part).max(initial=0.0)) for part in _finite_parts(values))
@@ -62,13 +63,15 @@ class AbsHistogram:
         for part in _parts(values) if whole else _finite_parts(values):
             counted += part.size
             if histogram and largest > 0.0:
-                self._count(_places(part, 1.0 / self.width))
+                self._count(_places(part, 1.0 / self.width, signed=not least >= 0.0))
         self.values += counted
         self.nonfinite += values.size - counted
 
     def _count(self, places: np.ndarray) -> None:
         assert self.counts is not None
-        self.counts += np.bincount(places, minlength=BINS)
+        found = np.bincount(places, minlength=BINS + 1)
+        found[BINS - 1] += found[BINS]
+        self.counts += found[:BINS]
 
     def _widen_to(self, largest: float) -> None:
         if self.counts is None:
@@ -86,16 +89,21 @@ class AbsHistogram:
         return np.trim_zeros(self.counts, "b")
 
 
-def _places(values: np.ndarray, factor: float) -> np.ndarray:
-    """Returns floor(|x| * factor) of finite values, ``BINS - 1`` at most.
+def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
+    """Returns floor(|x| * factor) of finite values; ``BINS`` for those on the upper edge of the last bin.
 
     The array, int64, is overwritten by the next call of this thread.
+
+    Args:
+        values: flat, ``_PART`` of them at most, none beyond the last bin.
+        factor: the bins to a unit.
+        signed: some of the values may be negative.
     """
-    scaled, places = _room(values.dtype.str)
+    scaled, places = _room(np.result_type(values.dtype, np.float32).str)
     scaled, places = scaled[: values.size], places[: values.size]
-    np.abs(values, out=scaled)
-    np.multiply(scaled, factor, out=scaled)
-    np.minimum(scaled, BINS - 1, out=scaled)
+    if signed:
+        values = np.abs(values, out=scaled)
+    np.multiply(values, factor, out=scaled, dtype=scaled.dtype)
     places[...] = scaled
     return places
 
