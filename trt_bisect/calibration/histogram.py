@@ -19,6 +19,9 @@ THRESHOLDS = 2
 """The number of the rules for thresholds. With another number, ranges in old run folders are computed anew."""
 _PART = 1 << 16
 """The number of values that are counted at a time."""
+_TABLES = 4
+"""Neighbouring values are counted in tables of their own: a processor counts equal ones, such as the zeros of a Relu, one
+after another in one table, at half the speed."""
 _WIDEST = BINS // LEVELS
 """The most bins that are merged to one level."""
 _EMPTY_LEVEL = 1e-4
@@ -69,7 +72,7 @@ class AbsHistogram:
 
     def _count(self, places: np.ndarray) -> None:
         assert self.counts is not None
-        found = np.bincount(places, minlength=BINS + 1)
+        found = np.bincount(places, minlength=_TABLES * (BINS + 1)).reshape(_TABLES, -1).sum(axis=0)
         found[BINS - 1] += found[BINS]
         self.counts += found[:BINS]
 
@@ -90,33 +93,41 @@ class AbsHistogram:
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
-    """Returns floor(|x| * factor) of finite values; ``BINS`` for those on the upper edge of the last bin.
+    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, the table, runs from 0 to ``_TABLES - 1``.
 
-    The array, int64, is overwritten by the next call of this thread.
+    Those on the upper edge of the last bin have the place ``BINS`` in their table. The array, int64, is overwritten by
+    the next call of this thread.
 
     Args:
         values: flat, ``_PART`` of them at most, none beyond the last bin.
         factor: the bins to a unit.
         signed: some of the values may be negative.
     """
-    scaled, places = _room(np.result_type(values.dtype, np.float32).str)
-    scaled, places = scaled[: values.size], places[: values.size]
+    scaled, short, places = (each[: values.size] for each in _room(np.result_type(values.dtype, np.float32).str))
     if signed:
         values = np.abs(values, out=scaled)
     np.multiply(values, factor, out=scaled, dtype=scaled.dtype)
-    places[...] = scaled
+    np.copyto(short, scaled, casting="unsafe")
+    np.add(short, _first_places()[: values.size], out=short)
+    places[...] = short
     return places
+
+
+@cache
+def _first_places() -> np.ndarray:
+    """Returns for each value of a part the first place of its table."""
+    return np.tile(np.arange(_TABLES, dtype=np.int32) * np.int32(BINS + 1), _PART // _TABLES)
 
 
 _ROOMS = local()
 
 
-def _room(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns arrays of ``_PART`` values for this thread: of a float type, and int64. New memory would cost more time
-    than counting."""
+def _room(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns arrays of ``_PART`` values for this thread: of a float type, int32, and int64. New memory would cost more
+    time than counting; and two quick conversions take less than one from floats to int64."""
     if dtype not in _ROOMS.__dict__:
-        _ROOMS.__dict__[dtype] = np.empty(_PART, dtype), np.empty(_PART, np.int64)
-    room: tuple[np.ndarray, np.ndarray] = _ROOMS.__dict__[dtype]
+        _ROOMS.__dict__[dtype] = tuple(np.empty(_PART, each) for each in (dtype, np.int32, np.int64))
+    room: tuple[np.ndarray, np.ndarray, np.ndarray] = _ROOMS.__dict__[dtype]
     return room
 
 
