@@ -20,8 +20,8 @@ THRESHOLDS = 2
 _PART = 1 << 16
 """The number of values that are counted at a time."""
 _TABLES = 4
-"""Neighbouring values are counted in tables of their own: a processor counts equal ones, such as the zeros of a Relu, one
-after another in one table, at half the speed."""
+"""Neighbouring values are counted in tables of their own: in one table, equal ones, such as a Relu's zeros, wait for
+one another."""
 _WIDEST = BINS // LEVELS
 """The most bins that are merged to one level."""
 _EMPTY_LEVEL = 1e-4
@@ -93,7 +93,7 @@ class AbsHistogram:
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
-    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, the table, runs from 0 to ``_TABLES - 1``.
+    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, their table, is 0 to ``_TABLES - 1``.
 
     Those on the upper edge of the last bin have the place ``BINS`` in their table. The array, int64, is overwritten by
     the next call of this thread.
@@ -219,7 +219,8 @@ def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
     The candidates are the upper edges of all bins. The values of a bin count as spread evenly over it. Bin 0
-    counts at most as bin 1 does, since exact zeros are rounded without error.
+    counts at most as bin 1 does, since exact zeros are rounded without error. Without counts it is the largest
+    magnitude.
     """
     counts = np.zeros((len(histograms), BINS))
     for row, histogram in zip(counts, histograms, strict=True):
@@ -228,7 +229,8 @@ def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     counts[:, 0] = np.minimum(counts[:, 0], counts[:, 1])
     sizes = 1 + np.argmin(counts.astype(np.float32) @ _squared_errors().T, axis=1)
     return [
-        float(min(size * histogram.width, histogram.absmax)) for size, histogram in zip(sizes, histograms, strict=True)
+        histogram.absmax if histogram.counts is None else float(min(size * histogram.width, histogram.absmax))
+        for size, histogram in zip(sizes, histograms, strict=True)
     ]
 
 
