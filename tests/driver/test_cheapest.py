@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.recipes.cheapest import cheapest
+from trt_bisect.driver.recipes.cheapest import cheapest, grown
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
@@ -261,3 +261,40 @@ def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
     assert sets[-1] == space.all
     assert frozenset({3, 8}) in sets
     assert all(one < other for one, other in pairwise(sets))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    bad=st.sets(st.integers(0, 999), min_size=1, max_size=6),
+    known=st.sets(st.integers(0, 999), max_size=6),
+)
+def test_a_set_of_a_thousand_layers_that_misses_grows_to_the_smallest_that_holds(bad, known):
+    """Each bad layer costs twice the budget: those that the set lacks join it, and what it has in vain goes low."""
+    losses = Losses(dict.fromkeys(bad, 2.0))
+    found = drive(grown(space_of(1000, 1.0), frozenset(known)), losses)
+    assert found.meets
+    assert found.kept == bad
+    assert set(found.taken_back) == bad
+    missing = len(bad - known)
+    assert len(losses.asked) <= 12 + 22 * missing + 2 * (len(bad | known) + 1) ** 2
+
+
+def test_a_set_that_cannot_hold_or_would_cost_too_much_ends_with_all_layers_high():
+    def none_holds(plans):
+        return [2.0 for _ in plans]
+
+    space = space_of(600, 1.0)
+    assert not drive(grown(space, frozenset({1})), none_holds).meets
+    found = drive(grown(space, frozenset({1}), dearest=0.01), Losses({599: 2.0}))
+    assert found.kept == space.all
+
+
+class Losses:
+    """Losses of layers that add up."""
+
+    def __init__(self, costs):
+        self.costs, self.asked = costs, []
+
+    def __call__(self, plans):
+        self.asked += plans
+        return [math.fsum(self.costs.get(k, 0.0) for k in plan.int8) for plan in plans]

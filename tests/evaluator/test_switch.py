@@ -87,3 +87,10 @@ def test_plans_of_other_precisions_are_built(tmp_path):
     with runner.opened(mixed) as infer:
         assert np.array_equal(infer(feeds)["y"], builder.build(mixed).infer(feeds)["y"])
     assert (switch.runs(low), switch.runs(mixed)) == (True, False)
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_precisions_and_scales_are_two_inputs_however_many_layers_there_are(name, sessions):
+    """ONNX Runtime's check of the inputs grows with the square of their number."""
+    *_, switch = sessions[name]
+    assert len(switch._session.get_inputs()) == 3

@@ -6,9 +6,11 @@ The Q/DQ graph runs in float32; ``model.session`` says why ONNX Runtime's own IN
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
@@ -18,14 +20,13 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales, scale_in
-from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session
+from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session, usable_provider
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 
 _HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
 _WITH_KERNELS = {Precision.INT8, Precision.FP32}
-_CUDA = "CUDAExecutionProvider"
 
 
 class OnnxRuntimeEngine:
@@ -73,9 +74,7 @@ class SwitchSession:
     ) -> None:
         self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
         self._names = [output.name for output in self._session.get_outputs()]
-        self._gates = written.gates
-        self._scales = written.scales
-        self._followed = written.followed
+        self._written = replace(written, model=onnx.ModelProto(), weights={})
         self._writer = writer
         self._own_scales = scales
         self._high = high
@@ -101,17 +100,28 @@ class SwitchSession:
             TrialFailed: ONNX Runtime fails.
         """
         chosen = self._own_scales if scales is None else scales
-        gates = {gate: np.array(layer in plan.lowered) for layer, gate in self._gates.items()}
-        if self._followed:
-            rounded = self._writer.followed(plan.lowered)
-            gates |= {gate: np.array(tensor in rounded) for tensor, gate in self._followed.items()}
-        low, kind = self._writer.network.low, self._writer.network.base_type
-        own = {name: np.asarray(scale_in(low, chosen[tensor])) for tensor, name in self._scales.items()}
-        by_input = own if kind is None else {name: kind.positive(scale) for name, scale in own.items()}
+        inputs = {**feeds, **self._gates(plan), **self._scales(chosen)}
         try:
-            return dict(zip(self._names, self._session.run(self._names, {**feeds, **gates, **by_input}), strict=True))
+            return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
+
+    def _gates(self, plan: PrecisionPlan) -> Feeds:
+        """Returns the input that says which layers are low, and which tensors are rounded where they are made."""
+        written = self._written
+        if not written.gates_input:
+            return {}
+        rounded = self._writer.followed(plan.lowered) if written.followed else ()
+        gates = [layer in plan.lowered for layer in written.gates]
+        return {written.gates_input: np.array(gates + [tensor in rounded for tensor in written.followed])}
+
+    def _scales(self, chosen: Scales) -> Feeds:
+        """Returns the input with the scales of the activations."""
+        written, low, kind = self._written, self._writer.network.low, self._writer.network.base_type
+        if not written.scales_input:
+            return {}
+        scales = np.array([scale_in(low, chosen[tensor]) for tensor in written.scales], np.float32)
+        return {written.scales_input: scales if kind is None else kind.positive(scales)}
 
 
 class OnnxRuntimeBuilder:
@@ -126,7 +136,7 @@ class OnnxRuntimeBuilder:
         self._scales = scales
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
         self._options = options
-        self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
+        self.provider = usable_provider()
         use_libraries(options.operators)
         self.versions: Mapping[str, str] = {
             "onnxruntime": ort.__version__,

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from trt_bisect.model.file import DETACH_FROM_BYTES, detached_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import unused_name
+from trt_bisect.model.quantizer import RoundedWeights
 
 BIAS_SLOT = 2
 """The input of Conv, ConvTranspose and Gemm that is the bias."""
@@ -55,7 +56,7 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     kept = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in small.values()]
     del graph.initializer[:]
     graph.initializer.extend(kept)
-    return replace(network, skeleton=skeleton, weights=weights, memo={})
+    return replace(network, skeleton=skeleton, weights=weights, memo={}, rounded=RoundedWeights())
 
 
 def constant_uses(graph: onnx.GraphProto) -> Counter[str]:

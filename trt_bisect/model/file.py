@@ -58,9 +58,10 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
         raise _not_onnx(path, "a node's name is not UTF-8 text")
     try:
         for tensor in model.graph.initializer:
-            if _load_external(tensor, path) and _bytes_to_detach(tensor):
-                weights[tensor.name] = numpy_helper.to_array(tensor)
-                tensor.ClearField("raw_data")
+            weight = _external_weight(tensor, path)
+            if weight is not None:
+                weights[tensor.name] = weight
+                _forget_external(tensor)
         for tensor in _all_tensors(model):
             _load_external(tensor, path)
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
@@ -74,15 +75,30 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
     return model, weights | detach_weights(model)
 
 
-def _load_external(tensor: TensorProto, path: Path) -> bool:
-    """Reads the external data of a tensor of the file ``path`` into it; returns false if it has none."""
+def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
+    """Returns the values of an initializer of the file ``path``; None if they are in it, or too small to detach.
+
+    A copy of the tensor reads them: protobuf frees the memory of a field only with the whole model.
+    """
     if not external_data_helper.uses_external_data(tensor):
-        return False
-    _check_inside(path, tensor)
-    external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
+        return None
+    read = TensorProto()
+    read.CopyFrom(tensor)
+    _load_external(read, path)
+    return numpy_helper.to_array(read) if _bytes_to_detach(read) else None
+
+
+def _load_external(tensor: TensorProto, path: Path) -> None:
+    """Reads the external data of a tensor of the file ``path`` into it, if it has any."""
+    if external_data_helper.uses_external_data(tensor):
+        _check_inside(path, tensor)
+        external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
+        _forget_external(tensor)
+
+
+def _forget_external(tensor: TensorProto) -> None:
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
-    return True
 
 
 def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:

@@ -24,6 +24,7 @@ from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.model.surgeon import detached_in
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
@@ -50,6 +51,7 @@ class Network:
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
+        rounded: the weights after their quantizers, as long as anything uses them; shared likewise.
     """
 
     source: str
@@ -68,6 +70,7 @@ class Network:
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     memo: dict[str, str] = field(default_factory=dict, repr=False)
+    rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
 
     @property
     def opset(self) -> int:

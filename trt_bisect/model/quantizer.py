@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
@@ -120,6 +121,16 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
     for quantizer in quantizers:
         values = quantizer.round_trip(values)
     return values
+
+
+class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
+    """Weights after their quantizers, by name and quantizers, each as long as anything else uses it.
+
+    A copy for another process begins empty.
+    """
+
+    def __reduce__(self) -> tuple[type[RoundedWeights], tuple[()]]:
+        return RoundedWeights, ()
 
 
 def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowPrecision = INT8) -> Quantizer:

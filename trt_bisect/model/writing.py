@@ -60,7 +60,7 @@ class GraphWriting:
 
     Attributes:
         nodes: written so far.
-        scale_inputs: by rounded tensor, the graph's input with its scale, float32 scalar.
+        scale_inputs: by rounded tensor, the name of its scale, float32 with one element, which no node here makes.
     """
 
     def __init__(self, context: WritingContext, *, scales_are_inputs: bool = False) -> None:
@@ -308,6 +308,11 @@ class GraphWriting:
         node = helper.make_node(op, inputs, [output], f"{output}_{op}")
         node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
         self.nodes.append(node)
+
+    def small_constant(self, name: str, values: np.ndarray) -> str:
+        """Adds a constant to the graph; returns its name."""
+        self._small.append(numpy_helper.from_array(values, name))
+        return name
 
     def _add_constant(self, name: str, values: np.ndarray) -> None:
         if values.nbytes >= DETACH_FROM_BYTES:

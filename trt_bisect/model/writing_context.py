@@ -22,6 +22,8 @@ _OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "b
 class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights, each computed once.
 
+    The rounded weights are shared with other caches of the same network: they take as much memory as the weights.
+
     A low precision that is a float type has no quantizers.
 
     Args:
@@ -77,8 +79,12 @@ class RoundingCache:
         """The values of a constant after its quantizers, in the dtype of the last one; first rounded to a type."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
-            values = self._network.constant(name)
-            self._constants[key] = round_trips(values if kind is None else kind.rounded(values), quantizers)
+            known = self._network.rounded.get(key)
+            if known is None:
+                values = self._network.constant(name)
+                known = round_trips(values if kind is None else kind.rounded(values), quantizers)
+                self._network.rounded[key] = known
+            self._constants[key] = known
         return self._constants[key]
 
 

@@ -110,6 +110,35 @@ def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
     return (yield from lowered(known, space.all, orders(space)[0], lambda: dearest))
 
 
+def grown(space: Space, kept: Kept, dearest: float = math.inf) -> Batches[Cheapest]:
+    """Keeps more units high than ``kept``, which misses, until the budget is met; then no more than needed.
+
+    The cheapest other units join, twice as many each time. With many units this takes far fewer plans than to lower all
+    of them again: one that misses by little needs few more.
+
+    Args:
+        space: the units to choose from.
+        kept: the units of the set that misses.
+        dearest: the search ends as soon as the set would cost more; then the result has all units high.
+    """
+    known = MeasuredSets(space)
+    others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
+    count, wider = 0, kept
+    while True:
+        yield from known.ask([wider])
+        if known.meets(wider):
+            break
+        if wider == space.all:
+            return Cheapest(wider, False, {})
+        if space.cost(wider) > dearest:
+            return Cheapest(space.all, True, {})
+        count = 2 * count or 1
+        wider = kept.union(others[:count])
+    least = yield from lowered(known, wider, [*others[:count], *sorted(kept, key=lambda unit: -space.costs[unit])])
+    best = yield from reduced(known, wider if least is None else least)
+    return _settled(known, best, [best])
+
+
 def cheaper(space: Space, kept: Kept) -> Goal:
     """Returns the goal of a set that costs less than ``kept``."""
     price, budget = space.price(kept), space.budget

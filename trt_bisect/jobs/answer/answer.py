@@ -58,7 +58,8 @@ a rounding that flips can make one loss many times as large, which says nothing 
 _FOR_MARGIN = 2.0
 """A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
 _MANY = 500
-"""With more units, the gain and the loss of each alone would take longer to measure than the search itself."""
+"""With more units, the gain and the loss of each alone would take longer to measure than the search itself, and a set
+that misses is repaired at once instead of searched again."""
 
 
 Searched = tuple[Cheapest, Experiment, Checked, float]
@@ -232,8 +233,10 @@ class AnswerSearch:
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
-            mended = before if number >= _ROUNDS else frozenset()
-            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
+            many = len(space.units) > _MANY
+            mended = before if number >= _ROUNDS or many else frozenset()
+            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit)
+            search = partial(search, mended=mended, grows=many)
             found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
             if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
                 found = self._by_other_ranges(search, space, found, dearest)

@@ -9,7 +9,7 @@ from math import inf
 from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, grown, least_cost
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.driver.suspects.search import Loss, drive
@@ -173,6 +173,8 @@ def find_set(
     limit: int,
     mended: Kept = frozenset(),
     dearest: float = inf,
+    *,
+    grows: bool = False,
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high.
 
@@ -184,7 +186,10 @@ def find_set(
         limit: the number of plans by which the set may be improved.
         mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
         dearest: the search is given up where each set would cost more; then all units stay high.
+        grows: further units join those of earlier sets, instead of all units being lowered again.
     """
+    if mended and grows:
+        return drive(grown(space, mended, dearest), measure)
     rankings = orders(space, alone)
     if alone is None:
         last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
