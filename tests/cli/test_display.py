@@ -39,7 +39,8 @@ def run_folder(lenet, tmp_path_factory):
 def arguments_of(lenet, run_folder):
     """A command line for each command, and a key of its JSON document; None where that is a list."""
     network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz"]
-    suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\ncalibrator = "minmax"\n'
+    suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\n'
+    suite += 'calibrator = "minmax"\n'
     return {
         "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
         "recover": ([*network, *data, "--history", "none"], "front"),
