@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick coverage lint site audit assets package clean
+.PHONY: demo test quick full coverage lint site audit assets package clean
 
 demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -21,6 +21,10 @@ test: $(STAMP) lint
 
 quick: $(STAMP)  ## the tests that need neither long, nor Ray, nor a browser
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not ray and not browser"
+
+full: $(STAMP)  ## all tests, with all cases of those that `make test` tries a part of
+	tools/get_browser.sh
+	TRT_BISECT_TESTS=full $(BIN)/python -m pytest $(PARALLEL)
 
 coverage: $(STAMP)  ## all tests, and which lines of the package they reach in the process of the test
 	tools/get_browser.sh

@@ -124,6 +124,8 @@ def _recording(folder: Path, year: Path, repeat: int) -> dict[str, float]:
 
 
 def _asking(year: Path, repeat: int) -> dict[str, float]:
+    from rich.console import Console
+
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
     from trt_bisect.history.trends import trends
@@ -141,7 +143,7 @@ def _asking(year: Path, repeat: int) -> dict[str, float]:
     return {
         "MB": year.stat().st_size / 1e6,
         "reports": reports,
-        "the overview, s": every(lambda kept: trend_table(trends(kept.past()))),
+        "the overview, s": every(lambda kept: trend_table(trends(kept.past()), Console())),
         "one network, s": every(lambda kept: kept.past(HistoryFilter(label="network3"))),
         "the table of reports, s": every(lambda kept: kept.reports()),
         "the trials of one network, s": every(lambda kept: kept.trials(HistoryFilter(label="network3"))),

@@ -9,10 +9,14 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 
 def _peak_mb() -> float:
@@ -99,25 +103,71 @@ def gemm(*_: Path) -> dict[str, float]:
     return {"rate": 2048.0**3 / best}
 
 
-def floor(network: Path, data: Path) -> dict[str, float]:
-    """The multiply-adds of the network, and of all its suffixes, one behind each quantizable layer."""
-    import onnx
+def copying(*_: Path) -> dict[str, float]:
+    """Bytes that this machine reads and writes a second: each core copies a tensor of 1 MiB, the best of ten.
 
+    After STREAM's Copy (McCalpin, 1995), but with tensors as large as a layer's, which stay in the caches.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from trt_bisect.support.machine import cores
+
+    times, bytes_ = 2000, 1 << 20
+    pairs = [(np.ones(bytes_ // 4, np.float32), np.zeros(bytes_ // 4, np.float32)) for _ in range(cores())]
+
+    def copy(pair: tuple[np.ndarray, np.ndarray]) -> None:
+        for _ in range(times):
+            np.copyto(pair[1], pair[0])
+
+    with ThreadPoolExecutor(len(pairs)) as threads:
+        best = min(_timed(lambda: list(threads.map(copy, pairs))) for _ in range(10))
+    return {"rate": 2 * bytes_ * times * len(pairs) / best}
+
+
+def floor(network: Path, data: Path) -> dict[str, float]:
+    """The least seconds of all suffixes in FP32, one behind each quantizable layer, on this machine.
+
+    ``seconds`` has the multiply-adds alone, at the rate of ``gemm``. ``roofline_seconds`` takes for each node the
+    larger of that and of the bytes that it reads and writes, at the rate of ``copying`` (Williams et al., Roofline,
+    2009). Weights count no bytes: they may stay in a cache. Nor does an activation behind a convolution, which ONNX
+    Runtime makes part of it.
+    """
     from trt_bisect.model.network import load_network
     from trt_bisect.model.shapes import facts_for
 
     loaded = load_network(network)
     shapes = facts_for(loaded, {"x": np.load(data)["x"][:1]}).shapes
-    macs = np.array([_macs(node, shapes) for node in loaded.skeleton.graph.node], np.float64)
-    behind = np.cumsum(macs[::-1])[::-1]
-    suffixes = sum(behind[k + 1] for k in loaded.quantizable if k + 1 < len(behind)) + behind[0]
-    assert isinstance(loaded.skeleton, onnx.ModelProto)
-    return {"macs": float(behind[0]), "suffix_macs": float(suffixes), "layers": len(loaded.quantizable)}
+    nodes = loaded.skeleton.graph.node
+    weights, fused = set(loaded.weights), _fused(nodes)
+    by_macs = np.array([_macs(node, shapes) for node in nodes]) / gemm()["rate"]
+    bytes_ = np.array([0.0 if node.name in fused else _bytes(node, shapes, weights) for node in nodes])
+    by_bytes = bytes_ / copying()["rate"]
+
+    def of_suffixes(seconds: np.ndarray) -> float:
+        behind = np.cumsum(seconds[::-1])[::-1]
+        return float(sum(behind[k + 1] for k in loaded.quantizable if k + 1 < len(behind)) + behind[0])
+
+    return {
+        "seconds": of_suffixes(by_macs),
+        "roofline_seconds": of_suffixes(np.maximum(by_macs, by_bytes)),
+        "layers": len(loaded.quantizable),
+    }
 
 
-def _macs(node: object, shapes: dict[str, tuple[int, ...]]) -> float:
-    op, names = node.op_type, list(node.input)  # type: ignore[attr-defined]
-    out = float(np.prod(shapes.get(node.output[0], (0,))))  # type: ignore[attr-defined]
+def _fused(nodes: Sequence[NodeProto]) -> set[str]:
+    """The names of activations behind a convolution, which ONNX Runtime's optimizer makes part of it."""
+    written = {name for node in nodes if node.op_type == "Conv" for name in node.output}
+    return {node.name for node in nodes if node.op_type in ("Relu", "Clip") and node.input[0] in written}
+
+
+def _bytes(node: NodeProto, shapes: dict[str, tuple[int, ...]], weights: set[str]) -> float:
+    names = [name for name in (*node.input, *node.output) if name and name not in weights]
+    return 4.0 * sum(float(np.prod(shapes.get(name, (0,)))) for name in names)
+
+
+def _macs(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> float:
+    op, names = node.op_type, list(node.input)
+    out = float(np.prod(shapes.get(node.output[0], (0,))))
     if op == "Conv":
         return out * float(np.prod(shapes[names[1]][1:]))
     if op in ("Gemm", "MatMul"):
@@ -172,6 +222,7 @@ MEASUREMENTS = {
     "inference": inference,
     "calibration": calibration,
     "gemm": gemm,
+    "copying": copying,
     "floor": floor,
     "one_pass": one_pass,
 }

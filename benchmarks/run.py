@@ -43,15 +43,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="also write every figure there")
     asked = parser.parse_args()
     console = Console(highlight=False, width=140)
-    figures: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "gemm": _measure("gemm", [], 1)}
+    figures: dict[str, Any] = {"cores": len(os.sched_getaffinity(0))}
     figures["start"] = {
         "import": _seconds([sys.executable, "-c", "import trt_bisect"], asked.repeat),
         "help": _seconds([_command(), "run", "--help"], asked.repeat),
     }
     figures["networks"] = {
-        case.name: _network(case, figures["gemm"]["rate"], asked.repeat, console)
-        for case in CASES
-        if case.name in asked.only
+        case.name: _network(case, asked.repeat, console) for case in CASES if case.name in asked.only
     }
     console.print(_curve_table(figures["networks"]))
     console.print(f"import {figures['start']['import']:.2f} s, run --help {figures['start']['help']:.2f} s")
@@ -65,7 +63,7 @@ def main() -> None:
         asked.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def _network(case: Case, rate: float, repeat: int, console: Console) -> dict[str, Any]:
+def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
     network, data = write(case, WORK / "networks")
     planted, _ = write(case, WORK / "networks", planted=True)
     sample = WORK / "networks" / f"{case.name}-input.npz"
@@ -76,9 +74,9 @@ def _network(case: Case, rate: float, repeat: int, console: Console) -> dict[str
         "inference": _measure("inference", [network, data], repeat),
         "loop": _measure("loop", [network, data], 1),
         "pass": _measure("one_pass", [network, data], repeat),
+        "one core": _measure("one_pass", [network, data], repeat, cores=1),
         "calibration": _measure("calibration", [network, data], repeat),
     }
-    found["floor"]["seconds"] = found["floor"]["suffix_macs"] / rate
     for label, path, options in (
         ("exhaustive", network, ["--strategy", "exhaustive"]),
         ("branch", network, []),
@@ -132,12 +130,13 @@ def _run(network: Path, data: Path, sample: Path, options: Sequence[str], repeat
     }
 
 
-def _measure(what: str, paths: Sequence[Path], repeat: int) -> dict[str, float]:
-    """The medians of a measurement of ``benchmarks.measure``, each in a process of its own."""
+def _measure(what: str, paths: Sequence[Path], repeat: int, cores: int | None = None) -> dict[str, float]:
+    """The medians of a measurement of ``benchmarks.measure``, each in a process of its own, on so many cores."""
+    pinned = ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))] if cores else []
     runs = []
     for _ in range(repeat):
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.measure", what, *map(str, paths)],
+            [*pinned, sys.executable, "-m", "benchmarks.measure", what, *map(str, paths)],
             check=True,
             capture_output=True,
             text=True,
@@ -186,12 +185,15 @@ def _curve_table(networks: dict[str, Any]) -> Table:
         "run (branch), whole command": lambda n: f"{n['branch']['seconds']:.2f}",
         "  of that, measuring": lambda n: f"{n['branch']['measuring']:.2f}",
         "the pass alone": lambda n: f"{n['pass']['seconds']:.2f}",
+        "  on one core": lambda n: f"{n['one core']['seconds']:.2f}",
         "floor: FP32 suffixes at the GEMM rate": lambda n: f"{n['floor']['seconds']:.2f}",
+        "floor: at that or at the rate of copying": lambda n: f"{n['floor']['roofline_seconds']:.2f}",
         "one culprit: run (branch)": lambda n: f"{n['branch, planted']['seconds']:.2f}",
         "one culprit: run --curve culprits": lambda n: f"{n['culprits, planted']['seconds']:.2f}",
         "  of that, measuring the culprits": lambda n: f"{n['culprits, planted']['measuring']:.2f}",
         "one culprit: run --strategy exhaustive": lambda n: f"{n['exhaustive, planted']['seconds']:.1f}",
-        "pass / floor": lambda n: f"{n['pass']['seconds'] / n['floor']['seconds']:.2f}",
+        "pass / the second floor": lambda n: f"{n['pass']['seconds'] / n['floor']['roofline_seconds']:.2f}",
+        "pass on one core / on all": lambda n: f"{n['one core']['seconds'] / n['pass']['seconds']:.2f}",
         "user's loop / pass": lambda n: f"{n['loop']['seconds'] / n['pass']['seconds']:.1f}",
         "exhaustive / branch, measuring": lambda n: f"{n['exhaustive']['measuring'] / n['branch']['measuring']:.1f}",
         "exhaustive / branch, whole commands": lambda n: f"{n['exhaustive']['seconds'] / n['branch']['seconds']:.1f}",

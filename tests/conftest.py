@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
     from tests.support.fork_server import ForkServer
-    from trt_bisect import Ranges
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many processes are started: each would compile the package anew
@@ -29,6 +28,7 @@ from trt_bisect.support import machine
 
 session.session_threads = lambda: machine.session_threads() or 1  # threads that spin beside other tests cost minutes
 sys.dont_write_bytecode = False
+os.fsync = lambda file: None  # a test cannot cut the power; the disk costs as long as the arithmetic
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with Ctrl-C ignored
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -102,15 +102,6 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def ocr() -> Path:
     return SAMPLES / "ocr"
-
-
-@pytest.fixture(scope="session")
-def ocr_ranges(ocr: Path) -> Ranges:
-    """The ranges of the text detector, which take seconds."""
-    import trt_bisect
-
-    network = trt_bisect.load_network(ocr / "network.onnx")
-    return trt_bisect.calibrate(network, trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs))
 
 
 @pytest.fixture(scope="session")

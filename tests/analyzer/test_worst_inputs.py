@@ -368,7 +368,8 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         monkeypatch.setattr("trt_bisect.jobs.preparation.open_builder", opened)
         arguments = (lenet / "lenet.onnx", lenet / "calibration.npz")
         before = len(calls)
-        report = trt_bisect.run(*arguments, strategy="bisect", explain="none", output=tmp_path / "run", **options)
+        less = {"strategy": "bisect", "calibrator": "minmax", "explain": "none"}
+        report = trt_bisect.run(*arguments, **less, output=tmp_path / "run", **options)
         return len(calls) - before, report.inputs["similarities"]
 
     monkeypatch.setattr("trt_bisect.jobs.preparation.choose_engine", lambda _: "foreign")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 
 import numpy as np
 import onnxruntime as ort
@@ -10,28 +11,34 @@ import pytest
 
 from tests.support import networks
 from trt_bisect import load_network
+from trt_bisect.calibration.calibrator import METHODS, Calibrator
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import BINS, AbsHistogram
+from trt_bisect.errors import BadInput
 from trt_bisect.model.file import attach_weights
+from trt_bisect.model.followers import tensors_in_low
 from trt_bisect.model.observe import with_outputs
 
 
 def counted(values: np.ndarray, width: float) -> np.ndarray:
     """The counts of |x| in equal bins, each value by itself; the largest values lie in the last bin."""
-    factor = values.dtype.type(1.0 / width)
+    exact = np.result_type(values.dtype, np.float32)  # the inverse of a small width is no float16
+    factor = exact.type(1.0 / width)
     counts = np.zeros(BINS, np.int64)
-    for value in np.abs(values).ravel():
+    for value in np.abs(values).astype(exact).ravel():
         counts[min(int(value * factor), BINS - 1)] += 1
     return counts
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_histogram_counts_each_value_in_its_bin(dtype):
+@pytest.mark.parametrize("size", [1.0, 1e-3], ids=["usual", "small"])
+@pytest.mark.parametrize("sign", [np.asarray, np.abs, np.negative], ids=["both", "positive", "negated"])
+def test_a_histogram_counts_each_value_in_its_bin(dtype, size, sign):
     random = np.random.default_rng(3)
-    values = np.concatenate([random.normal(0, 1, 60_000), np.zeros(9_000), [6.0, -6.0, 6.0]]).astype(dtype)
+    values = size * np.concatenate([random.normal(0, 1, 60_000), np.zeros(9_000), [6.0, -6.0, 6.0]])
     histogram = AbsHistogram()
-    histogram.add(values)
-    np.testing.assert_array_equal(histogram.counts, counted(values, histogram.width))
+    histogram.add(sign(values).astype(dtype))
+    np.testing.assert_array_equal(histogram.counts, counted(sign(values).astype(dtype), histogram.width))
 
 
 def test_threads_do_not_disturb_each_other():
@@ -73,3 +80,53 @@ def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
         assert seen.histograms[name].values == expected[name].values
         assert seen.histograms[name].absmax == pytest.approx(expected[name].absmax, rel=1e-5)
         assert np.abs(np.cumsum(seen.histograms[name].counts - expected[name].counts)).max() <= 9
+
+
+def residual(tmp_path):
+    model = networks.residual()
+    network = load_network(networks.save(model, tmp_path))
+    return network, [{"x": row[None]} for row in networks.samples(model, 5)["x"]]
+
+
+def test_tensors_that_no_plan_rounds_have_their_largest_magnitude_and_others_are_counted_as_ever(tmp_path):
+    network, samples = residual(tmp_path)
+    low = tensors_in_low(network)
+    whole, seen = magnitudes(network, samples), magnitudes(network, samples, counted=low)
+    assert set(seen.histograms) == set(whole.histograms) > low
+    for name in low:
+        np.testing.assert_array_equal(seen.histograms[name].counts, whole.histograms[name].counts)
+    before_relu = {node.input[0] for node in network.skeleton.graph.node if node.op_type == "Relu"}
+    others = set(whole.histograms) - low - before_relu
+    assert others
+    for name in others:
+        assert seen.histograms[name].counts is None
+        thresholds = {seen.thresholds(Calibrator(method))[name] for method in METHODS}
+        assert thresholds == {seen.histograms[name].absmax}
+        assert seen.histograms[name].absmax == pytest.approx(whole.histograms[name].absmax, rel=1e-5)
+
+
+def test_the_network_runs_ahead_and_samples_are_still_taken_in_the_callers_thread(tmp_path):
+    """A user's function may rely on its thread, as PyTorch's ``no_grad`` does; groups and their order do not matter."""
+    network, samples = residual(tmp_path)
+    threads, done = set[int](), list[int]()
+
+    def given():
+        for feeds in samples:
+            threads.add(get_ident())
+            yield feeds
+
+    in_groups = magnitudes(network, given(), memory=1 << 15, on_sample=done.append)
+    assert threads == {get_ident()}
+    assert done == [1, 2, 3, 4, 5]
+    for name, expected in magnitudes(network, samples).histograms.items():
+        assert in_groups.histograms[name].values == expected.values
+        assert in_groups.histograms[name].absmax == pytest.approx(expected.absmax, rel=1e-5)
+
+
+def test_a_sample_that_the_network_refuses_is_named_although_the_network_runs_ahead(tmp_path):
+    network, samples = residual(tmp_path)
+    samples[3] = {"x": np.zeros((1, 1, 1), np.float32)}
+    done = list[int]()
+    with pytest.raises(BadInput, match="sample 3"):
+        magnitudes(network, samples, on_sample=done.append)
+    assert done == [1, 2, 3]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.networks import Sketch
 from trt_bisect.analyzer.judge import comparison
 from trt_bisect.builder.base import BuildOptions
@@ -326,8 +327,7 @@ def graphs(draw) -> onnx.ModelProto:
     return sketch.model(inputs, {name: ["n", tensors[name], 6, 6] for name in outputs})
 
 
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(50, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     bench = Experiment(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
@@ -336,7 +336,7 @@ def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     assert len(bench.agree(plans)) == len(plans)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(20, 40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), layers=st.integers(1, 6))
 def test_pieces_hold_every_layer_once_and_what_lives_at_their_edges(data, layers, tmp_path):
     network = load_network(networks.save(graphs(data.draw), tmp_path))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import trt_bisect
 from tests.support import fake_builders, networks, wording
+from tests.support.editions import edition
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -69,7 +70,7 @@ class Shuffled:
 LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=20)
 
 
-@settings(max_examples=150)
+@settings(max_examples=edition(50, 150))
 @given(
     costs=LOSSES,
     failing=st.sets(st.integers(0, 19), max_size=2),
@@ -254,17 +255,18 @@ def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path)
         assert set(journal.trials) == {plans[0].key(), plans[2].key()}
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
-def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, strategy):
+@pytest.mark.parametrize("more", [{"strategy": "exhaustive"}, {"strategy": "bisect", "explain": "none"}], ids=str)
+def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, more):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "run")
-    elsewhere = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "other" / "run", cluster="local:2")
+    here = trt_bisect.run(*arguments, **more, output=tmp_path / "run")
+    elsewhere = trt_bisect.run(*arguments, **more, output=tmp_path / "other" / "run", cluster="local:2")
     assert without_times(elsewhere) == without_times(here)
     assert elsewhere.plans >= here.plans
 
 
 def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
     arguments = ("--calibration", lenet / "calibration.npz", "--cluster", "local:2", "--output", tmp_path)
+    arguments += ("--calibrator", "minmax", "--explain", "none")
     code, _, said = command("run", lenet / "lenet_planted.onnx", *arguments)
     assert code == 1
     assert STAYS_HERE in said

@@ -224,14 +224,14 @@ def test_run_and_recover_take_the_option(command, lenet, tmp_path):
     for place, name in enumerate(("run", "recover")):
         code, _, _ = command(
             *(name, lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--output", tmp_path / name),
-            *("--history", tmp_path / "all.sqlite"),
+            *("--history", tmp_path / "all.sqlite", "--calibrator", "minmax"),
         )
         assert code == 0
         with History(tmp_path / "all.sqlite") as kept:
             assert len(kept.past()) == place + 1
     code, _, err = command(
         *("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--output", tmp_path / "last"),
-        *("--history", tmp_path),
+        *("--history", tmp_path, "--calibrator", "minmax", "--explain", "none"),
     )
     assert code == 0
     assert f"{wording.history.NOT_RECORDED}The history '{tmp_path}' {wording.CANNOT_BE_USED}" in err

@@ -21,7 +21,7 @@ from trt_bisect.history.store import HISTORY
 
 def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(lenet, tmp_path):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    more = {"output": tmp_path / "run", "strategy": "exhaustive", "explain": "none"}
+    more = {"output": tmp_path / "run", "strategy": "exhaustive", "calibrator": "minmax", "explain": "none"}
     with pytest.raises(KeyboardInterrupt):
         trt_bisect.run(*arguments, **more, progress=Stops())
     with History(tmp_path / HISTORY) as kept:
@@ -48,7 +48,13 @@ def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
                     kept.record(tmp_path / "run", "net")
                     seen.extend(kept.past())
 
-    more = {"output": tmp_path / "run", "strategy": "exhaustive", "explain": "none", "progress": Looks()}
+    more = {
+        "output": tmp_path / "run",
+        "strategy": "exhaustive",
+        "calibrator": "minmax",
+        "explain": "none",
+        "progress": Looks(),
+    }
     trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **more)
     with History(tmp_path / HISTORY) as kept:
         (after,) = kept.past()
@@ -67,7 +73,7 @@ def trials_of_the_first_fingerprint(folder: Path) -> int:
 def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
     """The copy is taken while the run goes on, in the middle of a line of the journal too."""
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    more = {"strategy": "exhaustive", "explain": "none"}
+    more = {"strategy": "exhaustive", "calibrator": "minmax", "explain": "none"}
 
     class Copies(Stops):
         def step(self, what, size=1):
@@ -125,6 +131,7 @@ def test_no_history_breaks_a_run(lenet, tmp_path):
             lenet / "lenet_planted.onnx",
             lenet / "calibration.npz",
             output=tmp_path / f"run{place}",
+            calibrator="minmax",
             explain="none",
             history=file,
             progress=said,

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from tests.support import networks
-from tests.support.suites import SUITE
+from tests.support.suites import save_suite
 from trt_bisect.model import observe
 
 
 @pytest.fixture
 def suite(tmp_path):
     """A suite of one small network in a folder of its own."""
-    model = networks.chain(3)
-    networks.save(model, tmp_path, "chain.onnx")
-    np.savez(tmp_path / "calibration.npz", **networks.samples(model, 8))
-    np.savez(tmp_path / "inputs.npz", **networks.samples(model, 2, seed=5))
-    path = tmp_path / "trt-bisect.toml"
-    path.write_text(SUITE)
-    return path
+    return save_suite(tmp_path)
 
 
 @pytest.fixture

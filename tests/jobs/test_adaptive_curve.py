@@ -15,8 +15,8 @@ from trt_bisect.results.layer_row import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 
 DEEP = {
-    "chain": (partial(networks.chain, depth=60), [("conv20", "conv21"), ("conv44", "conv45")]),
-    "residual": (partial(networks.residual, blocks=20), [("block13.conv1", "block13.conv2")]),
+    "chain": (partial(networks.chain, depth=40), [("conv12", "conv13"), ("conv29", "conv30")]),
+    "residual": (partial(networks.residual, blocks=12), [("block8.conv1", "block8.conv2")]),
 }
 
 
@@ -27,7 +27,7 @@ def deep(request, tmp_path_factory):
     model, folder = make(), tmp_path_factory.mktemp(request.param)
     for maker, reader in pairs:
         networks.plant_between(model, maker, reader)
-    np.savez(folder / "data.npz", **networks.samples(model))
+    np.savez(folder / "data.npz", **networks.samples(model, 4))
     options = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
     return networks.save(model, folder), folder / "data.npz", {**options, "strategy": "branch"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import trt_bisect
@@ -67,10 +69,22 @@ PLANTED = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def report_of(tmp_path_factory):
+    """Returns the report of a run on a planted cause."""
+
+    @cache
+    def report(cause):
+        make, options, *_ = PLANTED[cause]
+        return run(make(), tmp_path_factory.mktemp("planted"), **options)
+
+    return report
+
+
 @pytest.mark.parametrize("cause", PLANTED)
-def test_a_planted_cause_is_named_with_its_reason_and_first_remedy(cause, tmp_path):
-    make, options, culprit, blame, reason, remedy = PLANTED[cause]
-    report = run(make(), tmp_path, **options)
+def test_a_planted_cause_is_named_with_its_reason_and_first_remedy(cause, report_of):
+    _, _, culprit, blame, reason, remedy = PLANTED[cause]
+    report = report_of(cause)
     assert report.exit_code == 1
     if culprit is not None:
         assert report.culprits[0] == culprit
@@ -83,8 +97,8 @@ def test_a_planted_cause_is_named_with_its_reason_and_first_remedy(cause, tmp_pa
     assert report.advice
 
 
-def test_the_evidence_has_the_figures(tmp_path):
-    report = run(starved(), tmp_path)
+def test_the_evidence_has_the_figures(report_of):
+    report = report_of("starved activation")
     (advice,) = report.advice
     alone = report.explanation.layers["conv3"].sensitivity
     assert f"its weight {alone.weight:.3g}, its activation {alone.activation:.3g}" in advice.evidence
@@ -96,8 +110,8 @@ def test_the_evidence_has_the_figures(tmp_path):
     assert not advice.remedies[-1].tried.meets
 
 
-def test_a_shared_weight_is_among_the_reasons(tmp_path):
-    advice = advice_on(run(shared_weight(), tmp_path), "conv3")
+def test_a_shared_weight_is_among_the_reasons(report_of):
+    advice = advice_on(report_of("shared weight"), "conv3")
     assert "shared weight" in advice.reasons
     assert "2 layers" in advice.evidence
     assert "'conv3.weight'" in advice.evidence

@@ -67,16 +67,35 @@ def scales(ranges):
     return {name: scale.tobytes() for name, scale in ranges.scales.items()}
 
 
+def scales_of(ranges, names):
+    return {name: ranges.scales[name].tobytes() for name in names}
+
+
 def test_auto_begins_with_entropy_and_has_all_candidates_from_one_pass(network, passes):
     with prepared(network, data()) as (preparation, experiment):
         assert experiment.ranges.origin == "entropy"
         assert [ranges.origin for ranges in preparation.data.candidates] == [str(each) for each in CANDIDATES]
         assert preparation.data.candidates[0] == experiment.ranges
+        loaded, samples = load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]]
         for calibrator, ranges in zip(CANDIDATES, preparation.data.candidates, strict=True):
-            samples = [{"x": row[np.newaxis]} for row in data()["x"]]
-            alone = trt_bisect.calibrate(load_network(network), samples, calibrator.method, calibrator.percentile)
-            assert scales(ranges) == scales(alone)
+            alone = trt_bisect.calibrate(loaded, samples, calibrator.method, calibrator.percentile)
+            assert scales_of(ranges, loaded.rounded_activations) == scales_of(alone, loaded.rounded_activations)
+            assert ranges.scales.keys() == alone.scales.keys()
     assert len(passes) == 1
+
+
+def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_is_weak(network, monkeypatch):
+    """ReLU(round(x / s) * s) = round(ReLU(x) / s) * s. Weak typing is given the scales of all tensors as calibrated."""
+    loaded, samples = load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]]
+    alone = trt_bisect.calibrate(loaded, samples)
+    relus = {node.input[0]: node.output[0] for node in loaded.skeleton.graph.node if node.op_type == "Relu"}
+    assert relus
+    assert all(alone.scales[conv] != alone.scales[relu] for conv, relu in relus.items())
+    with prepared(network, data()) as (_, experiment):
+        assert all(experiment.ranges.scales[conv] == alone.scales[relu] for conv, relu in relus.items())
+    monkeypatch.setattr(data_calibration, "choose_typing", lambda *_: "weak")
+    with prepared(network, data()) as (_, experiment):
+        assert scales(experiment.ranges) == scales(alone)
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,9 @@ def measured(monkeypatch, lenet, tmp_path):
         return trt_bisect.run(
             lenet / "lenet_planted.onnx",
             lenet / "calibration.npz",
-            lenet / "digits.npz",
+            {"data": np.load(lenet / "digits.npz")["data"][:8]},
             engine="onnxruntime",
+            calibrator="minmax",
             strategy="exhaustive",
             explain="none",
             output=output,

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 import trt_bisect
 from tests.support import networks, wording
-from tests.support.suites import SUITE, differing, failing, only
+from tests.support.suites import SUITE, differing, failing, only, save_suite
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.regress.regress import regress, run_network
 from trt_bisect.jobs.regress.suite import read_suite
+
+
+@pytest.fixture(scope="module")
+def first_night(tmp_path_factory):
+    """A folder with a suite and its first night, which is not to be changed."""
+    folder = tmp_path_factory.mktemp("first")
+    assert regress(save_suite(folder)).accepted
+    return folder
+
+
+@pytest.fixture
+def a_night_before(first_night, suite):
+    shutil.copytree(first_night / "nightly", suite.parent / "nightly")
 
 
 def test_the_same_suite_twice_is_unchanged(suite):
@@ -32,8 +46,7 @@ def test_the_same_suite_twice_is_unchanged(suite):
     assert (record["repeats"], len(record["runs"])) == (2, 1)
 
 
-def test_a_planted_culprit_is_found_and_told(suite):
-    regress(suite)
+def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
     model = networks.chain(3)
     networks.plant_between(model, "conv0", "conv1")
     networks.save(model, suite.parent, "chain.onnx")
@@ -52,8 +65,7 @@ def test_a_planted_culprit_is_found_and_told(suite):
     assert record["exit_code"] == 1
 
 
-def test_scaled_calibration_data(suite):
-    regress(suite)
+def test_scaled_calibration_data(suite, a_night_before):
     data = networks.samples(networks.chain(3), 8)
     np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
     night = regress(suite)
@@ -62,15 +74,13 @@ def test_scaled_calibration_data(suite):
     assert differing(night) == {"ranges"}
 
 
-def test_another_sample_set(suite):
-    regress(suite)
+def test_another_sample_set(suite, a_night_before):
     data = networks.samples(networks.chain(3), 2, seed=6)
     np.savez(suite.parent / "inputs.npz", **data)
     assert differing(regress(suite)) == {wording.regression.JUDGED_INPUTS}
 
 
-def test_another_option(suite):
-    regress(suite)
+def test_another_option(suite, a_night_before):
     suite.write_text(SUITE + 'precision = "fp16"\nthreshold = 0.98\n')
     night = regress(suite)
     options = {"option precision", "option base", "option threshold"}
@@ -79,8 +89,7 @@ def test_another_option(suite):
     assert only(night).changes == ()
 
 
-def test_another_metric_cannot_be_compared_and_is_accepted(suite):
-    regress(suite)
+def test_another_metric_cannot_be_compared_and_is_accepted(suite, a_night_before):
     suite.write_text(SUITE + 'metric = "sqnr"\n')
     night = regress(suite)
     assert night.exit_code == 3
@@ -141,8 +150,9 @@ def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
 def test_a_run_a_report_and_a_night_as_baseline(suite, tmp_path):
     run = tmp_path / "run"
     trt_bisect.run(
-        suite.parent / "chain.onnx", suite.parent / "calibration.npz", suite.parent / "inputs.npz", output=run
-    )
+        suite.parent / "chain.onnx", suite.parent / "calibration.npz", suite.parent / "inputs.npz", output=run,
+        calibrator="minmax",
+    )  # fmt: skip
     for baseline in (run, run / "report.json"):
         night = regress(suite, baseline)
         assert (night.exit_code, only(night).differs) == (0, ())
@@ -178,9 +188,9 @@ def test_a_file_that_is_no_report(suite, tmp_path, content):
 @pytest.mark.parametrize(
     "change", [None, {"runs": []}, {"runs": [{}]}, {"schema": 2}, {"kind": "x"}, {"origin": 3}, "text"]
 )
-def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, tmp_path, change):
+def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night, tmp_path, change):
     kept = tmp_path / "kept"
-    regress(suite, kept, update_baseline=True)
+    shutil.copytree(next((first_night / "nightly").glob("*/baseline")), kept)
     path = kept / "chain.json"
     record = json.loads(path.read_text())
     if change == "text":
@@ -196,8 +206,9 @@ def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, tmp_path, c
 def test_of_several_networks_the_runs_own_is_compared(suite, tmp_path):
     run = tmp_path / "run"
     trt_bisect.run(
-        suite.parent / "chain.onnx", suite.parent / "calibration.npz", suite.parent / "inputs.npz", output=run
-    )
+        suite.parent / "chain.onnx", suite.parent / "calibration.npz", suite.parent / "inputs.npz", output=run,
+        calibrator="minmax",
+    )  # fmt: skip
     networks.save(networks.chain(4), tmp_path, "other.onnx")
     suite.write_text(SUITE + SUITE[SUITE.index("[[network]]") :].replace("chain", "other"))
     night = regress(suite, run)

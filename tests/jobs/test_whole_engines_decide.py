@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support import networks, wording
+from tests.support.editions import edition
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
@@ -165,7 +166,7 @@ def test_layers(bench):
 COSTS = st.lists(st.sampled_from([0.0, 0.0, 0.0001, 0.004, 0.006, 0.1]), min_size=8, max_size=8)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(30, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=COSTS, wholes=COSTS, curve=st.sampled_from([FULL, CULPRITS]))
 def test_the_culprits_are_those_that_cost_a_step_on_whole_engines_whatever_pieces_say(bench, pieces, wholes, curve):
     extra = [0.0] * (len(bench.network.quantizable) - 8)
@@ -185,7 +186,7 @@ def test_the_culprits_are_those_that_cost_a_step_on_whole_engines_whatever_piece
             assert row.similarity == row.whole["with"]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(50, 100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.2, 0.9, 1.0]))
 def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed, failing):
     """The similarities are any, so no plan foretells another: each statement is held against its own whole engine."""

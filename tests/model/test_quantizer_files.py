@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnxruntime.quantization import QuantType
 import trt_bisect
 from benchmarks.quantizers.compare import EQUAL, EQUAL_IN_FP16, compare, plain_session
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect.model.quantizer import Quantizer
 
@@ -36,26 +38,32 @@ def test_what_another_tool_writes_is_what_is_measured(kind):
     assert found.fp32 <= (EQUAL_IN_FP16 if found.fp16 else EQUAL)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [networks.chain, networks.residual, networks.depthwise, partial(networks.transformer, 1)],
-    ids=["chain", "residual", "depthwise", "transformer"],
-)
-@pytest.mark.parametrize(
-    ("activation", "weight", "per_channel", "extra"),
-    [
-        (S8, S8, False, {}),
-        (S8, S8, True, {"ActivationSymmetric": True}),
-        (U8, S8, False, {}),
-        (U8, S8, True, {}),
-        (U8, U8, False, {}),
-        (U8, U8, True, {}),
-        (S8, S8, True, TENSORRT),
-    ],
-    ids=["S8S8", "S8S8-symmetric", "U8S8", "U8S8-channel", "U8U8", "U8U8-channel", "TensorRT"],
-)
-def test_what_onnxruntime_writes_is_what_is_measured(make, activation, weight, per_channel, extra, tmp_path):
-    model = make()
+KINDS_OF_NETWORKS = {
+    "chain": networks.chain,
+    "residual": networks.residual,
+    "depthwise": networks.depthwise,
+    "transformer": partial(networks.transformer, 1),
+}
+WAYS = {
+    "S8S8": (S8, S8, False, {}),
+    "S8S8-symmetric": (S8, S8, True, {"ActivationSymmetric": True}),
+    "U8S8": (U8, S8, False, {}),
+    "U8S8-channel": (U8, S8, True, {}),
+    "U8U8": (U8, U8, False, {}),
+    "U8U8-channel": (U8, U8, True, {}),
+    "TensorRT": (S8, S8, True, TENSORRT),
+}
+FEW = [(kind, way) for kind in ("residual", "transformer") for way in WAYS] + [
+    ("chain", "U8S8-channel"),
+    ("depthwise", "U8U8-channel"),
+    ("depthwise", "TensorRT"),
+]
+"""Each way on convolutions with sums and on matrix products."""
+
+
+@pytest.mark.parametrize(("kind", "way"), edition(FEW, list(product(KINDS_OF_NETWORKS, WAYS))))
+def test_what_onnxruntime_writes_is_what_is_measured(kind, way, tmp_path):
+    model, (activation, weight, per_channel, extra) = KINDS_OF_NETWORKS[kind](), WAYS[way]
     path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
     samples = [{"x": sample[None]} for sample in networks.samples(model, 4)["x"]]
     options = {"activation_type": activation, "weight_type": weight, "extra_options": extra}

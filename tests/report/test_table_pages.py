@@ -48,9 +48,10 @@ def column(page, section: str, key: str) -> list[str]:
     return page.locator(f"#{section}-table .body [role=row] > :nth-child({place + 1})").all_inner_texts()
 
 
+@pytest.mark.parametrize(("look", "width"), [("light", 1280), ("dark", 390)])
 @pytest.mark.parametrize("name", PAGES)
-def test_each_page_opens_without_a_complaint(tab, made, name):
-    with tab.shown(made / name, ready="plots") as page:
+def test_each_page_opens_without_a_complaint_and_axe_finds_nothing_serious(tab, made, name, look, width):
+    with tab.shown(made / name, ready="plots", look=look, width=width) as page:
         assert page.locator("h1").inner_text() == data_of(made / name)["headline"]
         sections = data_of(made / name)["sections"]
         assert sections
@@ -58,13 +59,6 @@ def test_each_page_opens_without_a_complaint(tab, made, name):
             drawn = page.locator(f"#{section['id']} .plot .main-svg").count()
             assert drawn >= len(section["plots"])
         assert page.locator("main img, main b").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-@pytest.mark.parametrize(("look", "width"), [("light", 1280), ("dark", 390)])
-@pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious(tab, made, name, look, width):
-    with tab.shown(made / name, ready="plots", look=look, width=width) as page:
         page.locator(".table .body [role=row]").first.click()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert grave_findings(page) == []

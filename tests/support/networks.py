@@ -103,8 +103,8 @@ def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int 
     scale_constant(model, f"{reader}.weight", input_channel if reads_conv else dense_input_channel)
 
 
-def chain(depth: int = 8, width: int = 8) -> onnx.ModelProto:
-    """Conv and Relu, again and again, then pooling and a Gemm."""
+def chain(depth: int = 8, width: int = 8, size: int = 16) -> onnx.ModelProto:
+    """Conv and Relu, again and again, on images of ``size`` by ``size``, then pooling and a Gemm."""
     sketch = Sketch(1)
     x = sketch.conv("x", "conv0", 3, width)
     for i in range(1, depth):
@@ -112,7 +112,7 @@ def chain(depth: int = 8, width: int = 8) -> onnx.ModelProto:
     x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
     weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
     sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
-    return sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
+    return sketch.model({"x": ["n", 3, size, size]}, {"y": ["n", 10]})
 
 
 def residual(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
@@ -207,13 +207,13 @@ def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, 
     return made
 
 
-def streamed(count: int):
-    """Returns a function that yields ``count`` samples for ``x`` of 3x16x16 and keeps none."""
+def streamed(count: int, size: int = 16):
+    """Returns a function that yields ``count`` samples for ``x`` of 3 x ``size`` x ``size`` and keeps none."""
 
     def samples():
         random = np.random.default_rng(0)
         for _ in range(count):
-            yield {"x": random.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)}
+            yield {"x": random.normal(0, 1, (1, 3, size, size)).astype(np.float32)}
 
     return samples
 

@@ -23,6 +23,7 @@ CASES = {
         [(f"block{b}.conv1", f"block{b}.conv2") for b in range(6)],
     ),
     "depthwise-3": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in (0, 1, 3)]),
+    "transformer-2": (networks.transformer, [(f"block{b}.up", f"block{b}.down") for b in (0, 1)]),
     "transformer-5": (
         partial(networks.transformer, blocks=5),
         [(f"block{b}.up", f"block{b}.down") for b in range(5)],

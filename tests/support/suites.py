@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+
+from tests.support import networks
+
 SUITE = """
 [defaults]
 engine = "onnxruntime"
+calibrator = "minmax"
+explain = "none"
 repeats = 2
 
 [[network]]
@@ -13,6 +21,17 @@ model = "chain.onnx"
 calibration = "calibration.npz"
 input = "inputs.npz"
 """
+
+
+def save_suite(folder: Path) -> Path:
+    """Writes the suite with its network and its data into a folder, and returns its file."""
+    model = networks.chain(3)
+    networks.save(model, folder, "chain.onnx")
+    np.savez(folder / "calibration.npz", **networks.samples(model, 8))
+    np.savez(folder / "inputs.npz", **networks.samples(model, 2, seed=5))
+    path = folder / "trt-bisect.toml"
+    path.write_text(SUITE)
+    return path
 
 
 def only(regression):

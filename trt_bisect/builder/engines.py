@@ -69,7 +69,9 @@ def _onnxruntime_status() -> EngineStatus:
         import onnxruntime
     except (ImportError, OSError) as error:
         return EngineStatus(ONNXRUNTIME, why_not=f"It does not import: {error}\npip install onnxruntime")
-    device = "GPU" if "CUDAExecutionProvider" in onnxruntime.get_available_providers() else "CPU"
+    from trt_bisect.model.session import CPU, usable_provider
+
+    device = "CPU" if usable_provider() == CPU else "GPU"
     return EngineStatus(ONNXRUNTIME, onnxruntime.__version__, ("strong",), device)
 
 

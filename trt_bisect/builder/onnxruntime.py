@@ -20,7 +20,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales, scale_in
-from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session
+from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session, usable_provider
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import WORDS, Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
@@ -28,7 +28,6 @@ from trt_bisect.support.machine import processor
 _HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
 _RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}
 _WITH_KERNELS = {Precision.INT8, Precision.FP32}
-_CUDA = "CUDAExecutionProvider"
 
 
 class OnnxRuntimeEngine:
@@ -138,7 +137,7 @@ class OnnxRuntimeBuilder:
         self._scales = scales
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
         self._options = options
-        self.provider = _CUDA if _CUDA in ort.get_available_providers() else CPU
+        self.provider = usable_provider()
         use_libraries(options.operators)
         self.versions: Mapping[str, str] = {
             "onnxruntime": ort.__version__,

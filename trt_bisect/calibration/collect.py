@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -14,8 +15,9 @@ from trt_bisect.calibration.histogram import AbsHistogram, percentile_threshold
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
+from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import observe_in_parts
+from trt_bisect.model.observe import observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
@@ -23,6 +25,8 @@ from trt_bisect.support.machine import MEMORY, cores
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """The operators whose output holds the values of their input, each as often."""
+_BOUNDING = ("Relu", "Clip")
+"""The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
 _OF_VALUES = 99.99
 
@@ -33,8 +37,8 @@ class Magnitudes:
 
     Attributes:
         histograms: by tensor; tensors without values are left out.
-        earlier: by tensor the range (see ``_range``) before the last quarter of the samples; empty where their number
-            was not known.
+        earlier: by tensor whose values are counted the range (see ``_range``) before the last quarter of the samples;
+            empty where their number was not known.
     """
 
     histograms: Mapping[str, AbsHistogram]
@@ -49,8 +53,9 @@ class Magnitudes:
     def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
         """Returns by tensor the largest magnitude that the range of a calibrator represents; computed once."""
         if calibrator not in self._known:
-            found = calibrator.thresholds(list(self.histograms.values()))
-            self._known[calibrator] = dict(zip(self.histograms, found, strict=True))
+            distinct = {id(each): each for each in self.histograms.values()}
+            found = dict(zip(distinct, calibrator.thresholds(list(distinct.values())), strict=True))
+            self._known[calibrator] = {name: found[id(each)] for name, each in self.histograms.items()}
         return self._known[calibrator]
 
     def ranges(self, calibrator: Calibrator, *, keep_masks: bool = False) -> Ranges:
@@ -84,18 +89,21 @@ def magnitudes(
     network: Network,
     samples: Iterable[Feeds],
     *,
-    histogram: bool = True,
+    counted: Collection[str] | None = None,
     on_sample: Callable[[int], None] | None = None,
     memory: int = MEMORY,
     total: int | None = None,
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds one histogram for each tensor and, of one sample, a group of tensors of half of ``memory`` bytes with
-    those that later groups need. A larger tensor is a group of its own.
+    While the values of one sample are counted, the network runs on the next one. Memory holds one histogram for each
+    tensor and two groups of tensors, each of a quarter of ``memory`` bytes, with those that later groups need. A larger
+    tensor is a group of its own.
 
     Args:
-        histogram: if false, only the largest magnitudes are recorded, which is enough for ``minmax``.
+        counted: the tensors whose values are counted, with those that hold the same values; None for all. Of others
+            only the largest magnitude is recorded, which is enough for ``minmax``. One that only a Relu or a Clip
+            reads, whose own output is counted, has the magnitudes of that output: the two stay fused.
         on_sample: called with the number of samples done after each one.
         memory: bytes.
         total: the number of samples, where it is known, for the ranges before the last quarter.
@@ -103,8 +111,9 @@ def magnitudes(
     Raises:
         BadInput: there are no samples, or the network refuses one.
     """
-    moved = _moved(network)
-    histograms = {name: AbsHistogram() for name in network.activations if name not in moved}
+    origins = _origins(network, counted)
+    wanted = {origins[name] for name in (network.activations if counted is None else counted) if name in origins}
+    histograms = {name: AbsHistogram() for name in dict.fromkeys(origins.values())}
     rest = iter(samples)
     first = next(rest, None)
     if first is None:
@@ -112,27 +121,43 @@ def magnitudes(
     groups = _groups(network, tuple(histograms), first, memory)
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
+
+    def add(seen: tuple[str, np.ndarray]) -> None:
+        histograms[seen[0]].add(seen[1], histogram=seen[0] in wanted)
+
     with ThreadPoolExecutor(cores()) as pool:
-        for parts in observe_in_parts(network, groups, chain([first], rest)):
-            for tensors in parts:
-                list(pool.map(lambda seen: histograms[seen[0]].add(seen[1], histogram=histogram), tensors.items()))
-                del tensors
+        for number, tensors in enumerate(observe_ahead(network, groups, chain([first], rest)), start=1):
+            list(pool.map(add, tensors.items()))
+            del tensors
+            if number % len(groups):
+                continue
             done += 1
             if done == before_last_quarter:
-                earlier = {name: _range(each) for name, each in histograms.items()}
+                earlier = {name: _range(histograms[name]) for name in wanted}
             if on_sample is not None:
                 on_sample(done)
-    of_all = {name: histograms[moved.get(name, name)] for name in network.activations}
-    earlier = {name: earlier[moved.get(name, name)] for name in of_all} if earlier else {}
+    of_all = {name: histograms[origins[name]] for name in network.activations}
+    earlier = {name: earlier[origins[name]] for name in of_all if origins[name] in earlier}
     return Magnitudes({name: each for name, each in of_all.items() if each.values or each.nonfinite}, earlier)
 
 
-def _moved(network: Network) -> dict[str, str]:
-    """Returns by activation the other one that holds the same values in another shape or order, if there is one."""
-    known, found = set(network.activations), dict[str, str]()
-    for node in network.skeleton.graph.node:
-        if node.op_type in _MOVING and not node.domain and {node.input[0], node.output[0]} <= known:
-            found[node.output[0]] = found.get(node.input[0], node.input[0])
+def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str]:
+    """Returns by activation the one whose magnitudes it has: itself, or another one (see ``magnitudes``)."""
+    found = {name: name for name in network.activations}
+    graph = network.skeleton.graph
+    for node in graph.node:
+        if node.op_type in _MOVING and not node.domain and {node.input[0], node.output[0]} <= found.keys():
+            found[node.output[0]] = found[node.input[0]]
+    if counted is None:
+        return found
+    uses = Counter(name for node in graph.node for name in tensors_read(node))
+    uses.update(value.name for value in graph.output)
+    for node in graph.node:
+        if node.op_type in _BOUNDING and not node.domain and node.output[0] in counted:
+            before = node.input[0]
+            own = before in network.producers and found.get(before) == before
+            if own and before not in counted and uses[before] == 1:
+                found[before] = found[node.output[0]]
     return found
 
 
@@ -167,5 +192,6 @@ def calibrate(
         BadInput: as for ``Calibrator`` and ``magnitudes``.
     """
     calibrator = Calibrator(method, percentile)
-    seen = magnitudes(network, samples, histogram=method != "minmax", on_sample=on_sample, memory=memory)
+    counted = () if method == "minmax" else None
+    seen = magnitudes(network, samples, counted=counted, on_sample=on_sample, memory=memory)
     return seen.ranges(calibrator, keep_masks=keep_masks)

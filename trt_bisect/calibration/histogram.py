@@ -19,6 +19,9 @@ THRESHOLDS = 2
 """The number of the rules for thresholds. With another number, ranges in old run folders are computed anew."""
 _PART = 1 << 16
 """The number of values that are counted at a time."""
+_TABLES = 4
+"""Neighbouring values are counted in tables of their own: in one table, equal ones, such as a Relu's zeros, wait for
+one another."""
 _WIDEST = BINS // LEVELS
 """The most bins that are merged to one level."""
 _EMPTY_LEVEL = 1e-4
@@ -51,7 +54,8 @@ class AbsHistogram:
         if not array.size:
             return
         values = array.reshape(-1)
-        largest = max(float(values.max()), -float(values.min()))
+        least = float(values.min())
+        largest = max(float(values.max()), -least)
         whole = bool(np.isfinite(largest))
         if not whole:
             largest = max(float(np.abs(part).max(initial=0.0)) for part in _finite_parts(values))
@@ -62,13 +66,15 @@ class AbsHistogram:
         for part in _parts(values) if whole else _finite_parts(values):
             counted += part.size
             if histogram and largest > 0.0:
-                self._count(_places(part, 1.0 / self.width))
+                self._count(_places(part, 1.0 / self.width, signed=not least >= 0.0))
         self.values += counted
         self.nonfinite += values.size - counted
 
     def _count(self, places: np.ndarray) -> None:
         assert self.counts is not None
-        self.counts += np.bincount(places, minlength=BINS)
+        found = np.bincount(places, minlength=_TABLES * (BINS + 1)).reshape(_TABLES, -1).sum(axis=0)
+        found[BINS - 1] += found[BINS]
+        self.counts += found[:BINS]
 
     def _widen_to(self, largest: float) -> None:
         if self.counts is None:
@@ -86,29 +92,42 @@ class AbsHistogram:
         return np.trim_zeros(self.counts, "b")
 
 
-def _places(values: np.ndarray, factor: float) -> np.ndarray:
-    """Returns floor(|x| * factor) of finite values, ``BINS - 1`` at most.
+def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
+    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, their table, is 0 to ``_TABLES - 1``.
 
-    The array, int64, is overwritten by the next call of this thread.
+    Those on the upper edge of the last bin have the place ``BINS`` in their table. The array, int64, is overwritten by
+    the next call of this thread.
+
+    Args:
+        values: flat, ``_PART`` of them at most, none beyond the last bin.
+        factor: the bins to a unit.
+        signed: some of the values may be negative.
     """
-    scaled, places = _room(values.dtype.str)
-    scaled, places = scaled[: values.size], places[: values.size]
-    np.abs(values, out=scaled)
-    np.multiply(scaled, factor, out=scaled)
-    np.minimum(scaled, BINS - 1, out=scaled)
-    places[...] = scaled
+    scaled, short, places = (each[: values.size] for each in _room(np.result_type(values.dtype, np.float32).str))
+    if signed:
+        values = np.abs(values, out=scaled)
+    np.multiply(values, factor, out=scaled, dtype=scaled.dtype)
+    np.copyto(short, scaled, casting="unsafe")
+    np.add(short, _first_places()[: values.size], out=short)
+    places[...] = short
     return places
+
+
+@cache
+def _first_places() -> np.ndarray:
+    """Returns for each value of a part the first place of its table."""
+    return np.tile(np.arange(_TABLES, dtype=np.int32) * np.int32(BINS + 1), _PART // _TABLES)
 
 
 _ROOMS = local()
 
 
-def _room(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns arrays of ``_PART`` values for this thread: of a float type, and int64. New memory would cost more time
-    than counting."""
+def _room(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns arrays of ``_PART`` values for this thread: of a float type, int32, and int64. New memory would cost more
+    time than counting; and two quick conversions take less than one from floats to int64."""
     if dtype not in _ROOMS.__dict__:
-        _ROOMS.__dict__[dtype] = np.empty(_PART, dtype), np.empty(_PART, np.int64)
-    room: tuple[np.ndarray, np.ndarray] = _ROOMS.__dict__[dtype]
+        _ROOMS.__dict__[dtype] = tuple(np.empty(_PART, each) for each in (dtype, np.int32, np.int64))
+    room: tuple[np.ndarray, np.ndarray, np.ndarray] = _ROOMS.__dict__[dtype]
     return room
 
 
@@ -200,7 +219,8 @@ def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
     The candidates are the upper edges of all bins. The values of a bin count as spread evenly over it. Bin 0
-    counts at most as bin 1 does, since exact zeros are rounded without error.
+    counts at most as bin 1 does, since exact zeros are rounded without error. Without counts it is the largest
+    magnitude.
     """
     counts = np.zeros((len(histograms), BINS))
     for row, histogram in zip(counts, histograms, strict=True):
@@ -209,7 +229,8 @@ def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     counts[:, 0] = np.minimum(counts[:, 0], counts[:, 1])
     sizes = 1 + np.argmin(counts.astype(np.float32) @ _squared_errors().T, axis=1)
     return [
-        float(min(size * histogram.width, histogram.absmax)) for size, histogram in zip(sizes, histograms, strict=True)
+        histogram.absmax if histogram.counts is None else float(min(size * histogram.width, histogram.absmax))
+        for size, histogram in zip(sizes, histograms, strict=True)
     ]
 
 

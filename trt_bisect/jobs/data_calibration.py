@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from trt_bisect._version import versions
+from trt_bisect.builder.engines import choose_engine, choose_typing, typing_to_ask
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import candidates
 from trt_bisect.calibration.collect import Magnitudes, magnitudes
@@ -13,6 +14,7 @@ from trt_bisect.calibration.histogram import THRESHOLDS
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.model.followers import tensors_in_low
 from trt_bisect.model.network import Network
 from trt_bisect.runs.cached_inputs import (
     fingerprint,
@@ -70,7 +72,7 @@ class DataCalibration:
 
     @cached_property
     def magnitudes(self) -> Magnitudes:
-        """The magnitudes of all activations over the data."""
+        """The magnitudes of all activations over the data (see ``_counted``)."""
         key = self._key("")
         kept = None if self._folder is None else load_magnitudes(self._folder, key)
         if kept is not None:
@@ -79,6 +81,7 @@ class DataCalibration:
         seen = magnitudes(
             self._network,
             self._data,
+            counted=self._counted,
             on_sample=lambda done: self._progress.step(f"sample {done}"),
             memory=self._options.memory_bytes,
             total=self._data.length,
@@ -93,10 +96,20 @@ class DataCalibration:
             return self.magnitudes
         return None if self._folder is None else load_magnitudes(self._folder, self._key(""))
 
+    @cached_property
+    def _counted(self) -> frozenset[str] | None:
+        """The tensors whose values are counted: those that some plan holds in INT8; None for all.
+
+        Weak typing takes the scales of all tensors, and TensorRT alone decides which of them it uses.
+        """
+        asked = typing_to_ask(self._options.typing, self._network.low)
+        typing = choose_typing(choose_engine(self._options.engine), asked)
+        return None if typing == "weak" else tensors_in_low(self._network)
+
     def _key(self, how: str) -> str:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
         if self._folder is None:
             return ""
         rules = [self._options.keep_mask_ranges, THRESHOLDS] if how else [None]
         parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, *rules], "v": versions()}
-        return fingerprint(parts)
+        return fingerprint({**parts, "counted": None if self._counted is None else sorted(self._counted)})

@@ -43,6 +43,11 @@ def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
     return frozenset((fed & read) - results - _inside_kernels(network, chosen))
 
 
+def tensors_in_low(network: Network) -> frozenset[str]:
+    """Returns the activations that some plan may hold in INT8: those that layers round, and ``followed_tensors``."""
+    return followed_tensors(network, network.quantizable) | frozenset(network.rounded_activations)
+
+
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
     """The tensors between a layer and the only reader that it is fused with."""
     nodes = network.skeleton.graph.node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,6 +50,29 @@ def observe_in_parts(
 
     for position, feeds in enumerate(samples):
         yield parts(feeds, position)
+
+
+def observe_ahead(
+    network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields what ``observe_in_parts`` does, one group after another, sample after sample.
+
+    While the caller works on one group, another thread computes the next one, so that two are held. Samples are asked
+    for in the caller's thread: they may come from a user's function.
+
+    Raises:
+        BadInput: as for ``observe_in_parts``.
+    """
+    with ThreadPoolExecutor(1) as other:
+        coming: Future[dict[str, np.ndarray]] | None = None
+        for parts in observe_in_parts(network, groups, samples):
+            for _ in groups:
+                following = other.submit(next, parts)
+                if coming is not None:
+                    yield coming.result()
+                coming = following
+        if coming is not None:
+            yield coming.result()
 
 
 class Observer:

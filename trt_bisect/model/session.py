@@ -26,7 +26,9 @@ WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
 """The optimisations of ONNX Runtime that remove an activation before a QuantizeLinear because it saturates there. The
 first one removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31)."""
 _SUMMED = 64
-CPU = "CPUExecutionProvider"
+_WARNING, _FATAL = 2, 4
+"""ONNX Runtime's levels of messages; the first is its default."""
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 """The highest level of optimisations at which float sums are added in the order of the graph."""
 UNOPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -89,6 +91,22 @@ def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
 
 
 @cache
+def usable_provider() -> str:
+    """Returns CUDA's execution provider if a session gets it here, else the CPU's.
+
+    ``onnxruntime-gpu`` also names it where the GPU, its driver or CUDA's libraries are missing, and runs on the CPU.
+    """
+    if CUDA not in ort.get_available_providers():
+        return CPU
+    ort.set_default_logger_severity(_FATAL)
+    try:
+        session = ort.InferenceSession(_identity().SerializeToString(), new_options(), providers=[CUDA, CPU])
+    finally:
+        ort.set_default_logger_severity(_WARNING)
+    return str(session.get_providers()[0])
+
+
+@cache
 def integer_sums_are_exact() -> bool:
     """Returns true if ONNX Runtime's INT8 kernels add up the largest products exactly on this machine.
 
@@ -123,17 +141,21 @@ def give_back_arena() -> None:
 @cache
 def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
     """Returns a run after which ONNX Runtime shrinks the shared arena. Its own output is not in the arena."""
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])], "g", [value], [onnx.ValueInfoProto(name="y")]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    session = make_session(Written(model, {}), threads=1, one_of_many=True)
+    session = make_session(Written(_identity(), {}), threads=1, one_of_many=True)
     binding, options = session.io_binding(), ort.RunOptions()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
     binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return session, binding, options
+
+
+def _identity() -> onnx.ModelProto:
+    """Returns a network whose output ``y`` is its input ``x``, one float."""
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])], "g", [value], [onnx.ValueInfoProto(name="y")]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
 @cache
