@@ -257,7 +257,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path, monkeypatch):
 
     peak(2)
     (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
-    assert many < few + 1_000_000, "all tensors of 10 samples are 4.5 MB"
+    assert many < few + 2_000_000, "the tensors of eight samples more are 3.6 MB"
     assert many_arrays == few_arrays > 0
 
 
