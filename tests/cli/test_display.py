@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import wording
 from trt_bisect.cli import app as commands
+from trt_bisect.cli import demo
 from trt_bisect.cli.demo import SAMPLE
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,8 @@ def test_every_command_is_here():
 
 
 @pytest.mark.parametrize("name", OF_ALL)
-def test_one_json_document_and_nothing_else(name, trt_bisect, lenet, run_folder, tmp_path):
+def test_one_json_document_and_nothing_else(name, trt_bisect, lenet, run_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "SAMPLE", lenet)  # the same network with less data
     arguments, key = arguments_of(lenet, run_folder)[name]
     if name == "regress":
         (tmp_path / "suite.toml").write_text(arguments)
