@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby, repeat
 
 
 class Precision(str, Enum):
@@ -33,6 +33,8 @@ class Precision(str, Enum):
         return self not in (Precision.BF16, Precision.FP16, Precision.FP32)
 
 
+WORDS = {precision: str(precision) for precision in Precision}
+"""The plain text of each precision: thousands of layers need it for each trial."""
 MOST_LAYERS = 10_000_000
 """More layers than a graph of 2 GB can hold: a plan with more is damaged."""
 
@@ -121,7 +123,7 @@ class PrecisionPlan:
         runs = [(precisions[letter], int(count)) for letter, count in (run.split("*") for run in layers.split("."))]
         if sum(count for _, count in runs) > MOST_LAYERS:
             raise ValueError(f"a plan of more than {MOST_LAYERS} layers")
-        every = tuple(precision for precision, count in runs for _ in range(count))
+        every = tuple(chain.from_iterable(repeat(precision, count) for precision, count in runs))
         return cls(every, precisions[low] if low else Precision.INT8)
 
 

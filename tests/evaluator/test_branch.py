@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -136,6 +138,30 @@ def test_little_memory_makes_groups_and_changes_nothing(tmp_path):
     assert sum(trial.builds for trial in trials) > sum(
         t.builds for t in roomy.branch.measure_all(plans, lambda *_: None)
     )
+
+
+@pytest.mark.parametrize("memory", [20_000, 40_000, 60_000, 150_000, PLENTY])
+def test_groups_and_kept_tensors_fit_into_their_shares_of_the_memory(memory, tmp_path):
+    """The rows of a group hold at most half of it, counted here boundary by boundary; the kept trunk a quarter."""
+    bench = Experiment(networks.residual(), tmp_path, count=2, memory=memory)
+    stream = bench.branch._stream
+    bench.branch.measure_all(bench.curve(), lambda *_: None)
+    branches = [(number, plan) for number, plan in enumerate(bench.curve()[: len(stream._pieces)]) for _ in range(3)]
+    live, inside, threads = stream._bytes_live(), stream._bytes_inside(), stream._builder.workers
+
+    def held(group):
+        for number in range(len(stream._pieces)):
+            left, own = (sum(place < number for place, _ in group), sum(place == number for place, _ in group))
+            yield (left + own) * live[number] + (own + min(left, threads)) * inside[number]
+
+    groups = stream._parts(branches)
+    assert [branch for group in groups for branch in group] == branches
+    assert all(len(group) == 1 or max(held(group)) <= memory // 2 for group in groups)
+    assert all(max(held([*one, other[0]])) > memory // 2 for one, other in pairwise(groups))
+    kept = {id(value): value.nbytes for _, known in stream._trunks.values() for one in known for value in one.values()}
+    assert kept
+    assert stream._bytes_kept == sum(kept.values())
+    assert len(stream._trunks) == 1 or stream._bytes_kept <= memory // 4
 
 
 def fixed_batch(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import networks
 from trt_bisect.calibration.collect import calibrate
+from trt_bisect.model import writing_context
 from trt_bisect.model.file import read_model
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -52,6 +53,19 @@ def test_rounded_weights_go_with_the_last_graph_that_uses_them(prepared):
     del found
     gc.collect()
     assert not network.rounded
+
+
+def test_large_rounded_weights_are_not_kept_beyond_their_graphs(prepared, monkeypatch):
+    network, _, scales = prepared
+    monkeypatch.setattr(writing_context, "_KEPT_BYTES", 8_000)
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+    found = writer.write(network.full(Precision.FP32))
+    assert sum(array.nbytes for array in rounded_of(network, found).values()) > 16_000
+    again = writer.write(network.full(Precision.FP32))
+    assert all(again.weights[name] is array for name, array in found.weights.items())
+    del found, again
+    gc.collect()
+    assert 0 < sum(array.nbytes for array in network.rounded.values()) <= 8_000
 
 
 def test_other_scales_round_otherwise(prepared):

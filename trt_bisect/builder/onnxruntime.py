@@ -22,10 +22,11 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session, usable_provider
 from trt_bisect.model.switch import WrittenSwitch, write_switch
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import WORDS, Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 
 _HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
+_RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}
 _WITH_KERNELS = {Precision.INT8, Precision.FP32}
 
 
@@ -184,5 +185,5 @@ class OnnxRuntimeBuilder:
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
     """Returns by index the precision of each layer in a written plan: only quantizable layers are low."""
-    ran = {k: str(own if own in _HIGH else Precision.FP32) for k, own in enumerate(plan.precisions)}
-    return ran | {k: str(plan.precisions[k]) for k in network.quantizable}
+    ran = dict(enumerate(map(_RAN_FOLLOWING.__getitem__, plan.precisions)))
+    return ran | {k: WORDS[plan.precisions[k]] for k in network.quantizable}

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.precision import MOST_LAYERS, PrecisionPlan
+from trt_bisect.precision import MOST_LAYERS, WORDS, PrecisionPlan
 
 AS_ASKED = "as asked"
 """Encodes the precisions of the plan itself."""
@@ -50,4 +50,4 @@ def _asked(plan: str) -> dict[int, str]:
         precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
     except (KeyError, ValueError):
         return {}
-    return {index: str(precision) for index, precision in enumerate(precisions)}
+    return dict(enumerate(map(WORDS.__getitem__, precisions)))

@@ -160,6 +160,10 @@ class Stream:
         self._boundaries = Boundaries.of(network)
         self._outputs = [spec.name for spec in network.outputs]
         self._trunks: dict[int, tuple[PrecisionPlan, list[dict[str, Any]]]] = {}
+        self._uses: Counter[int] = Counter()
+        """By the ``id`` of a kept tensor, the number of boundaries that it is kept for."""
+        self._bytes_kept = 0
+        """The bytes of these tensors; each counts once."""
         self._kept: dict[tuple[int, PrecisionPlan], PieceRows] = {}
         self._keeps = keeps_engines and 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
@@ -181,28 +185,34 @@ class Stream:
 
     def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
         """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""
-        live, inside = self._bytes_live(), self._bytes_inside()
+        live, inside = np.array(self._bytes_live()), np.array(self._bytes_inside())
         room = self._memory // _SHARE_OF_ROWS
         parts: list[list[Branch]] = []
+        own = np.zeros(len(self._pieces), np.int64)
         for branch in branches:
-            if parts and max(self._bytes_held([*parts[-1], branch], live, inside)) <= room:
+            own[branch[0]] += 1
+            if parts and self._most_bytes(own, live, inside) <= room:
                 parts[-1].append(branch)
             else:
                 parts.append([branch])
+                own[:] = 0
+                own[branch[0]] = 1
         return [tuple(part) for part in parts]
 
-    def _bytes_held(self, group: Sequence[Branch], live: Sequence[int], inside: Sequence[int]) -> Iterator[int]:
-        """Yields the bytes that the rows of a group hold while each piece runs.
+    def _most_bytes(self, own: np.ndarray, live: np.ndarray, inside: np.ndarray) -> int:
+        """Returns the most bytes that the rows of a group hold while one of the pieces runs.
 
         A branch runs its own piece beside the trunk. Of the rows that left the trunk before, as many run at the same
         time as there are threads.
+
+        Args:
+            own: by piece, the number of branches that leave the trunk there.
+            live: see ``_bytes_live``.
+            inside: see ``_bytes_inside``.
         """
-        own = Counter(place for place, _ in group)
-        earlier = 0
-        for number, (kept, made) in enumerate(zip(live, inside, strict=True)):
-            running = own[number] + min(earlier, self._builder.workers)
-            earlier += own[number]
-            yield earlier * kept + running * made
+        left = np.cumsum(own)
+        running = own + np.minimum(left - own, self._builder.workers)
+        return int((left * live + running * inside).max())
 
     def _bytes_live(self) -> list[int]:
         """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
@@ -335,14 +345,19 @@ class Stream:
             tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
+            self._forget(number)
             self._trunks[number] = (trunk, tensors)
-            while len(self._trunks) > 1 and self._bytes_kept() > self._memory // _SHARE_OF_TRUNK:
-                del self._trunks[min(self._trunks, key=lambda n: (self._is_kept(n, trunk), n))]
+            for array in _arrays(tensors):
+                self._bytes_kept += 0 if self._uses[id(array)] else array.nbytes
+                self._uses[id(array)] += 1
+            while len(self._trunks) > 1 and self._bytes_kept > self._memory // _SHARE_OF_TRUNK:
+                self._forget(min(self._trunks, key=lambda n: (self._is_kept(n, trunk), n)))
 
-    def _bytes_kept(self) -> int:
-        """Returns the bytes of the trunk's tensors; a tensor that is live at several boundaries counts once."""
-        values = (value for _, known in self._trunks.values() for tensors in known for value in tensors.values())
-        return sum({id(value): value.nbytes for value in values if isinstance(value, np.ndarray)}.values())
+    def _forget(self, number: int) -> None:
+        """Drops the trunk's tensors before a piece, if they are kept."""
+        for array in _arrays(self._trunks.pop(number)[1]) if number in self._trunks else ():
+            self._uses[id(array)] -= 1
+            self._bytes_kept -= 0 if self._uses[id(array)] else array.nbytes
 
     def _is_kept(self, number: int, trunk: PrecisionPlan) -> bool:
         """Returns true if the tensors kept before a piece are those of a trunk."""
@@ -358,3 +373,9 @@ class Stream:
             else self._network.constant(name)
             for name in self._outputs
         }
+
+
+def _arrays(samples: Sequence[Mapping[str, Any]]) -> Iterator[np.ndarray]:
+    """Yields the arrays among the tensors of samples."""
+    for tensors in samples:
+        yield from (value for value in tensors.values() if isinstance(value, np.ndarray))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, MANY_UNITS, Goal, improved
 from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 
@@ -160,6 +160,9 @@ def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:
             return kept
         ranked = sorted(rises, key=lambda unit: (rises[unit] / space.costs[unit], -space.costs[unit], unit))
         kept = yield from _without_most(known, kept, ranked)
+        if len(space.units) > MANY_UNITS:
+            fewer = yield from lowered(known, kept, ranked)
+            kept = kept if fewer is None else fewer
 
 
 def _without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int]) -> Batches[Kept]:

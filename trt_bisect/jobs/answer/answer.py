@@ -10,7 +10,7 @@ from functools import partial
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.local_search import FEW_UNITS
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, MANY_UNITS
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
@@ -58,9 +58,6 @@ _CLOSER, _CLOSEST = 0.98, 0.8
 a rounding that flips can make one loss many times as large, which says nothing about the others."""
 _FOR_MARGIN = 2.0
 """A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
-_MANY = 500
-"""With more units, the gain and the loss of each alone would take longer to measure than the search itself, and a set
-that misses is repaired at once instead of searched again."""
 
 
 Searched = tuple[Cheapest, Experiment, Checked, float]
@@ -176,7 +173,7 @@ class AnswerSearch:
 
     def _alone(self) -> Sensitivities | None:
         """Returns the gain and the loss of each unit; None if each needs an engine, or if there are too many."""
-        if not self.plans.switches or len(self.space.units) > _MANY:
+        if not self.plans.switches or len(self.space.units) > MANY_UNITS:
             return None
         return gains_and_losses(self.plans, self.space, self.experiment.ranges)
 
@@ -234,10 +231,8 @@ class AnswerSearch:
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
-            many = len(space.units) > _MANY
-            mended = before if number >= _ROUNDS or many else frozenset()
-            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit)
-            search = partial(search, mended=mended, grows=many)
+            mended = before if number >= _ROUNDS or len(space.units) > MANY_UNITS else frozenset()
+            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
             found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
             if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
                 found = self._by_other_ranges(search, space, found, dearest)

@@ -10,6 +10,7 @@ from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, grown, least_cost
+from trt_bisect.driver.recipes.local_search import MANY_UNITS
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.driver.suspects.search import Loss, drive
@@ -173,8 +174,6 @@ def find_set(
     limit: int,
     mended: Kept = frozenset(),
     dearest: float = inf,
-    *,
-    grows: bool = False,
 ) -> Cheapest:
     """Returns the cheapest set of layers found that must stay high.
 
@@ -184,11 +183,11 @@ def find_set(
         suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
-        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
+        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements. Of
+            many units, further ones join them instead.
         dearest: the search is given up where each set would cost more; then all units stay high.
-        grows: further units join those of earlier sets, instead of all units being lowered again.
     """
-    if mended and grows:
+    if mended and len(space.units) > MANY_UNITS:
         return drive(grown(space, mended, dearest), measure)
     rankings = orders(space, alone)
     if alone is None:
