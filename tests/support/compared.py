@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import onnx
 
+from trt_bisect.analyzer.both_runs import BothRuns
 from trt_bisect.model.session import make_session
 
 
@@ -16,3 +19,23 @@ def tensors_of(written, network, feeds):
     session = make_session(written)
     runs = [session.run(names, {"x": sample[None]}) for sample in feeds["x"]]
     return {name: np.stack([run[place] for run in runs]) for place, name in enumerate(names)}
+
+
+class Alive:
+    """Counts the arrays of both runs that are alive at once; tracemalloc does not see those that ONNX Runtime makes."""
+
+    def __init__(self, monkeypatch):
+        self.most, self._seen, real = 0, [], BothRuns.on
+
+        def on(runs, feeds, position):
+            for both in real(runs, feeds, position):
+                self._seen += [weakref.ref(array) for tensors in both for array in tensors.values()]
+                self.most = max(self.most, len({id(seen()) for seen in self._seen if seen() is not None}))
+                yield both
+
+        monkeypatch.setattr(BothRuns, "on", on)
+
+    def take(self) -> int:
+        """Returns the most arrays alive at once since the last call."""
+        most, self.most, self._seen = self.most, 0, []
+        return most
