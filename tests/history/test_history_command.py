@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import sys
 import time
@@ -25,12 +26,13 @@ def latency(int8: float) -> dict[str, dict[str, float]]:
     return {plan: {"mean_ms": ms, "p99_ms": ms} for plan, ms in (("fp32", 4.0), ("int8", int8), ("recipe", 2.5))}
 
 
-@pytest.fixture
-def week(finished, tmp_path):
-    """Nights of one network: nothing new, another TensorRT, another culprit, none, slower, interrupted."""
+@pytest.fixture(scope="module")
+def nights(finished, tmp_path_factory):
+    """Nights of one network, not to be changed: nothing new, another TensorRT, a culprit more, none, slower, cut."""
+    folder = tmp_path_factory.mktemp("nights")
     versions = {"tensorrt": "10.1.0", "device": "Orin"}
     newer = {**versions, "tensorrt": "10.2.0"}
-    nights = [
+    changes = [
         {"versions": versions, "int8": 0.5, "latency": latency(2.0)},
         {"versions": versions, "int8": 0.5, "latency": latency(2.02)},
         {"versions": newer, "int8": 0.25, "latency": latency(2.0), "fingerprint": "b" * 64},
@@ -38,9 +40,16 @@ def week(finished, tmp_path):
         {"versions": newer, "int8": 1.0, "culprits": [], "latency": latency(2.2)},
         {"versions": newer, "answered": False},
     ]
-    with History(tmp_path / HISTORY) as kept:
-        for day, changed in enumerate(nights):
-            kept.record(night(finished, tmp_path / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
+    with History(folder / HISTORY) as kept:
+        for day, changed in enumerate(changes):
+            kept.record(night(finished, folder / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
+    return folder
+
+
+@pytest.fixture
+def week(nights, tmp_path):
+    """A copy of these nights."""
+    shutil.copytree(nights, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -54,7 +54,7 @@ def test_planted_culprits(case, way, tmp_path):
         plant_between(model, maker, reader)
     report = trt_bisect.run(
         networks.save(model, tmp_path),
-        networks.samples(model),
+        networks.samples(model, 4),
         **WAYS[way],
         calibrator="minmax",
         engine="onnxruntime",
@@ -82,7 +82,7 @@ KINDS = ("chain", "residual", "depthwise", "transformer")
 def test_healthy_networks_blame_nobody(kind, way, tmp_path):
     model = getattr(networks, kind)()
     report = trt_bisect.run(
-        networks.save(model, tmp_path), networks.samples(model), **WAYS[way], engine="onnxruntime", explain="none"
+        networks.save(model, tmp_path), networks.samples(model, 4), **WAYS[way], engine="onnxruntime", explain="none"
     )
     assert report.culprits == ()
     assert report.exit_code == 0

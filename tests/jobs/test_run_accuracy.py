@@ -13,7 +13,7 @@ from tests.support import wording
 from trt_bisect.errors import BadInput
 from trt_bisect.results.summary import accuracy_line
 
-COUNT = 40
+COUNT = 20
 
 
 @pytest.fixture(scope="module")

