@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -75,6 +76,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(mark)
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector the modules and the collected tests, which stay to the end."""
+    gc.freeze()
 
 
 def _rank(item: pytest.Item) -> int:

@@ -45,18 +45,23 @@ def network(tmp_path_factory):
     return networks.save(model, folder), folder / "data.npz"
 
 
+def ran(network, folder, **options):
+    """The folder and the report of a run."""
+    return folder, trt_bisect.run(*network, output=folder, threshold=0.999, explain="none", **options)
+
+
 @pytest.fixture(scope="module", params=WAYS)
 def run(request, network, tmp_path_factory):
     """A finished run: its folder and its report."""
-    folder = tmp_path_factory.mktemp("run")
-    return folder, trt_bisect.run(*network, output=folder, threshold=0.999, **WAYS[request.param])
+    if request.param == "exhaustive":
+        return request.getfixturevalue("whole")
+    return ran(network, tmp_path_factory.mktemp("run"), **WAYS[request.param])
 
 
 @pytest.fixture(scope="module")
 def whole(network, tmp_path_factory):
     """A finished run by ``exhaustive``: its folder and its report."""
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, trt_bisect.run(*network, output=folder, threshold=0.999, strategy="exhaustive")
+    return ran(network, tmp_path_factory.mktemp("whole"), **WAYS["exhaustive"])
 
 
 @pytest.fixture

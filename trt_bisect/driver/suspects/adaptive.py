@@ -28,7 +28,7 @@ SHARE = 0.25
 
 `python -m benchmarks.adaptive --study` tries strides and shares on measured curves. With these no suspect is missed.
 """
-_AFTER_A_SUSPECT = 24
+_AFTER_A_SUSPECT = 96
 """The number of plans asked for together after a suspect was found. It doubles until the next one is found."""
 
 BatchSearch = Generator[Sequence[PrecisionPlan], Sequence[Loss], Findings]
