@@ -46,7 +46,7 @@ FEW = [
 """Each way once on each kind of network, with one culprit and with several."""
 
 
-@pytest.mark.parametrize(("case", "way"), edition(FEW, product(CASES, WAYS)))
+@pytest.mark.parametrize(("case", "way"), edition(FEW, list(product(CASES, WAYS))))
 def test_planted_culprits(case, way, tmp_path):
     make, pairs = CASES[case]
     model = make()
@@ -76,7 +76,7 @@ KINDS = ("chain", "residual", "depthwise", "transformer")
     ("kind", "way"),
     edition(
         [(kind, "branch") for kind in KINDS] + [("residual", way) for way in WAYS if way != "branch"],
-        product(KINDS, WAYS),
+        list(product(KINDS, WAYS)),
     ),
 )
 def test_healthy_networks_blame_nobody(kind, way, tmp_path):
