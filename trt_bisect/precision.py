@@ -54,7 +54,7 @@ class PrecisionPlan:
     """The precision of every layer, in execution order: ``precisions[k]`` is layer k's.
 
     Attributes:
-        precisions: of the layers.
+        precisions: the precisions of the layers.
         low: the low precision in question; a layer in another one is high.
     """
 

@@ -38,7 +38,7 @@ class Advice:
     """One finding on a tensor or a weight.
 
     Attributes:
-        index: of the layer that makes the tensor, or that reads it if it is a weight; None for an input.
+        index: the index of the layer that makes the tensor, or that reads it if it is a weight; None for an input.
         layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or the layer that
             makes it.
         tensor: its name.

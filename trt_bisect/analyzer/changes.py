@@ -37,7 +37,7 @@ class Change:
     """One difference from the baseline.
 
     Attributes:
-        kind: of the figure that changed.
+        kind: the kind of the figure that changed.
         effect: ``worse``, ``better``, or ``told`` for a change that is neither.
         what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
             ``threshold``; a plan for ``latency``; ``network`` for ``part``; the name of a layer for all other kinds.

@@ -16,7 +16,7 @@ class ChannelMap:
     """Counts of a weight's finite values by channel, in ``BINS`` equal bins from ``low`` to ``high``.
 
     Attributes:
-        axis: of the channels.
+        axis: the axis of the channels.
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         step: the number of neighbouring channels that one row holds; 1 up to ``MOST_ROWS`` channels.
@@ -36,7 +36,7 @@ def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
 
     Args:
         values: the weight, float, of any shape.
-        axis: of its channels.
+        axis: the axis of its channels.
     """
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None

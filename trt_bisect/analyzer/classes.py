@@ -61,9 +61,9 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     The class of a row is the index of its largest value. The class of a single value is its side of ``middle``.
 
     Args:
-        reference: of the output's shape. Values that are not finite have no class. A row without a finite value is
-            left out.
-        output: of the same shape.
+        reference: an array of the output's shape. Values that are not finite have no class. A row without a finite
+            value is left out.
+        output: an array of the same shape.
         classes: the classes of both.
     """
     finite = np.isfinite(reference)

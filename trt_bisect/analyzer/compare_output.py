@@ -32,7 +32,7 @@ class _PreparedReference:
     """The FP32 output for one input, and everything that depends on its values alone.
 
     Attributes:
-        values: of any shape.
+        values: an array of any shape.
         finite: true for the finite values, of the same shape.
         whole: all values are finite.
         empty: no value is finite.

@@ -46,7 +46,7 @@ class Compared:
         origin: the tensor.
         shape: on the first sample.
         dtype: in the FP32 run.
-        scale: of INT8; the largest one if each channel has its own; None if the tensor is not rounded.
+        scale: the scale of INT8; the largest one if each channel has its own; None if the tensor is not rounded.
         figures: INT8 against FP32, with the tensor as its layer makes it, before its own rounding. For a weight: after
             rounding against before.
         fp32: the values in FP32.
@@ -54,13 +54,14 @@ class Compared:
         rounding: the error of the tensor's own rounding alone.
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
-        channel: of a weight; None for the whole tensor.
+        channel: the channel of a weight; None for the whole tensor.
         note: the part that could not be compared.
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
         worst_sample: the index of that sample.
         quantized_dtype: the type that it is rounded to, such as ``int8``; empty if it is not rounded.
-        histogram: of the values in FP32, and of those that the INT8 layers read; None where no value is finite.
+        histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
+            finite.
         map: the channels of a weight in FP32; None where there are none.
     """
 
@@ -249,7 +250,7 @@ def compare_tensors(
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
         origins: by tensor; the result has their order.
         on_sample: called after each sample.
-        histograms: of each tensor are made too.
+        histograms: true to make those of each tensor too.
     """
     comparisons = {name: _TensorComparison(origin, histogram=histograms) for name, origin in origins.items()}
     add_samples(samples, comparisons, on_sample)

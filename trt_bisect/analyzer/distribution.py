@@ -32,7 +32,7 @@ class Distribution:
         count: the number of samples.
         not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing that can be compared.
         best: the metric on the best sample; None if it has no value.
-        median: of the samples in order of their loss; the worse of the middle two.
+        median: the middle one of the samples in order of their loss; of two, the worse.
         percentiles: by p, the value such that p % of the samples are as good or better.
         worst: the metric on the worst sample.
         bins: the histogram of the values.

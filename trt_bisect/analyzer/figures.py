@@ -43,7 +43,7 @@ class Figures:
     Attributes:
         metric: ``Metric.facts`` of the deciding metric.
         threshold: the worst value of the metric that is still good.
-        similarity: of full INT8 and of the recipe; None where not measured.
+        similarity: the similarity of full INT8 and of the recipe; None where not measured.
         high: the layers that the recipe leaves high.
         meets: the recipe meets the threshold.
         latency: median milliseconds of one inference by plan, None for a plan that could not be built. None as a whole

@@ -31,7 +31,7 @@ class Origin:
     Attributes:
         tensor: its name.
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
-        index: of the layer that makes it, or that reads it if it is a weight; None for an input.
+        index: the index of the layer that makes it, or that reads it if it is a weight; None for an input.
         layer: the name of that layer; empty for an input.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: the operator of that layer in the INT8 run.

@@ -18,8 +18,9 @@ class TensorFigures:
     """The figures of one tensor.
 
     Attributes:
-        spread: of the values.
-        histogram: of the values, and of those after the pair if there is one; None where no value is finite.
+        spread: the spread of the values.
+        histogram: the histogram of the values, and of those after the pair if there is one; None where no value is
+            finite.
         rounded: the spread of the values after the pair; None without a pair.
         rounding: the error of the pair; None without one, and for FP8.
     """
@@ -34,7 +35,7 @@ class TensorStatistics:
     """The statistics of one tensor, sample by sample.
 
     Args:
-        quantizers: of the pairs that round it, first applied first; empty if it is not rounded.
+        quantizers: the quantizers of the pairs that round it, first applied first; empty if it is not rounded.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:

@@ -38,7 +38,7 @@ class ReachOfOutput:
 
     Args:
         reference: the FP32 output for each input.
-        classes: of the output, the axis known; None where it has none.
+        classes: the classes of the output, the axis known; None where it has none.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:

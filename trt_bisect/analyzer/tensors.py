@@ -157,8 +157,8 @@ class PairStatistics:
         """Adds the same values of both runs, float64 ``[groups, values]``.
 
         Args:
-            reference: of the FP32 run.
-            output: of the other run.
+            reference: the output of the FP32 run.
+            output: the output of the other run.
             row: the number of neighbouring values that are one distribution for KL.
             largest: the largest magnitude of the whole reference on this sample; by default that of each group.
         """

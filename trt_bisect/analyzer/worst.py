@@ -56,7 +56,7 @@ class _Held:
 
     Attributes:
         loss: the loss, and what decides between equal losses.
-        octaves: of the norms of its FP32 outputs.
+        octaves: the octaves of the norms of its FP32 outputs.
         beaten: the number of samples that are worse and nowhere fainter.
     """
 
@@ -99,8 +99,8 @@ class WorstSearch:
         Args:
             feeds: the sample.
             loss: the loss of INT8 on it.
-            norms: of the FP32 outputs; empty if the metric is not relative.
-            tie: of samples with equal losses the one where this is larger is worse.
+            norms: the norms of the FP32 outputs; empty if the metric is not relative.
+            tie: among samples with equal losses the one where this is larger is worse.
         """
         new = _Held(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
@@ -187,7 +187,7 @@ class _SampleFigures:
     """The figures of a sample.
 
     Attributes:
-        norms: of the reference's outputs; empty if the metric is not relative.
+        norms: the norms of the reference's outputs; empty if the metric is not relative.
         tie: decides between equal losses, see ``WorstSearch.offer``.
     """
 
@@ -203,8 +203,8 @@ class _SampleJudge:
 
     Attributes:
         rule: for whole outputs.
-        classes: of each whole output.
-        slices: of the outputs.
+        classes: the classes of each whole output.
+        slices: the parts of the outputs that are judged apart.
     """
 
     rule: Rule

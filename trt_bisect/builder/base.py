@@ -48,7 +48,7 @@ class BuildOptions:
         force_int8: weak typing only: constrain the INT8 layers to INT8 instead of leaving the choice to TensorRT.
         timing_cache: a file that all builds of a run share.
         tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
-        threads: of ONNX Runtime in one inference; None for ONNX Runtime's default.
+        threads: the threads of ONNX Runtime in one inference; None for ONNX Runtime's default.
         followers_round: ONNX Runtime only: tensors of layers that only follow are rounded too, see
             ``model.followers``.
         plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
@@ -113,7 +113,7 @@ class Builder(Protocol):
         engine: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``weak`` or ``strong``.
         arithmetic: ``emulated`` or ``measured``.
-        versions: of all software that the figures depend on, and the device.
+        versions: the versions of all software that the figures depend on, and the device.
     """
 
     engine: str

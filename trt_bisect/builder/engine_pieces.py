@@ -54,7 +54,7 @@ class EnginePieces:
         Args:
             network: cut into pieces.
             free: the same network with a free batch.
-            facts: of its tensors on one row.
+            facts: the shapes and types of its tensors on one row.
             most_rows: the most rows that an engine must take at once.
             make_builder: makes the builders of pieces.
         """

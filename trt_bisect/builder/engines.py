@@ -137,7 +137,7 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
     Args:
         engine: one of ``ENGINES``.
         asked: ``auto``, ``weak`` or ``strong``.
-        version: of the engine; None reads it from its module.
+        version: the version of the engine; None reads it from its module.
 
     Raises:
         BadInput: the engine, or this version of it, does not have the typing.
@@ -201,8 +201,8 @@ def make_builder(
         engine: one of ``ENGINES``.
         typing: one of ``TYPINGS``.
         network: to build.
-        scales: of its activations.
-        options: of the build.
+        scales: the scales of its activations.
+        options: the options of the build.
         profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
 
     Raises:

@@ -95,7 +95,7 @@ class SwitchSession:
         Args:
             plan: the precision of each layer.
             feeds: the sample.
-            scales: of the activations; None for those of the builder.
+            scales: the scales of the activations; None for those of the builder.
 
         Raises:
             TrialFailed: ONNX Runtime fails.

@@ -132,7 +132,7 @@ class OnnxRuntimePieces:
         Args:
             network: the network whose pieces are run.
             free: the same network with a free batch axis.
-            scales: of the activations.
+            scales: the scales of the activations.
             options: the options of engines.
             provider: ONNX Runtime's execution provider.
         """

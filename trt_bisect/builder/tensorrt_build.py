@@ -156,7 +156,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
         rt: the engine that parses.
         model: the graph.
         weights: those that are detached from it.
-        flags: of the network definition, see ``creation_flags``.
+        flags: the flags of the network definition, see ``creation_flags``.
 
     Raises:
         TrialFailed: the parser refuses the graph; the message is its own.
@@ -199,7 +199,7 @@ def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tu
     Args:
         rt: the engine that builds.
         options: workspace, optimisation level and timing cache.
-        shapes: of the dynamic inputs.
+        shapes: the shapes of the dynamic inputs.
 
     Returns:
         The configuration and its optimization profile, None where no input is dynamic.

@@ -46,9 +46,9 @@ class TensorRTStrongBuilder:
 
         Args:
             network: to build.
-            scales: of its activations.
-            options: of the build.
-            profile_shapes: of its inputs; only those of dynamic inputs are used.
+            scales: the scales of its activations.
+            options: the options of the build.
+            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
             engine: ``tensorrt`` or ``tensorrt-rtx``.
 
         Raises:

@@ -273,7 +273,7 @@ def constraints(
     Args:
         definition: the parsed network.
         steps: its layers, from ``steps_of``.
-        network: of the plan.
+        network: the network of the plan.
         plan: the precision of each of its layers.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
 
@@ -322,7 +322,7 @@ def constrain(
         trt: the TensorRT module.
         definition: the parsed network; altered.
         steps: its layers, from ``steps_of``.
-        network: of the plan.
+        network: the network of the plan.
         plan: the precision of each of its layers.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
     """

@@ -58,9 +58,9 @@ class TensorRTWeakBuilder:
 
         Args:
             network: to build.
-            scales: of its activations.
-            options: of the build.
-            profile_shapes: of its inputs; only those of dynamic inputs are used.
+            scales: the scales of its activations.
+            options: the options of the build.
+            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
             calibration_cache: a TensorRT calibration cache, read by TensorRT itself in place of ``scales``.
 
         Raises:

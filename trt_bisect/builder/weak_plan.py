@@ -29,10 +29,10 @@ class WeakPlan:
     """The constraints that carry out a plan under weak typing.
 
     Attributes:
-        constraints: of the layers that have any.
+        constraints: the constraints of the layers that have any.
         layers: the names of all layers, in TensorRT's order.
         parser: the parser that named the layers, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
-        scales: of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
+        scales: the scales of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
     """
 
     constraints: tuple[Constraint, ...]

@@ -76,7 +76,7 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Answers requests until the parent closes the connection; the engine's log messages are sent before an answer.
 
     Args:
-        descriptor: of the connection's socket.
+        descriptor: the descriptor of the connection's socket.
         parent: the parent's process id.
         work: an object with one method for each request; None for one that builds and runs engines.
     """

@@ -109,7 +109,7 @@ def correct_biases(
 
     Args:
         network: without Q/DQ pairs of its own.
-        scales: of its activations.
+        scales: the scales of its activations.
         plan: the precision of each layer.
         samples: the calibration data.
         memory: bytes.

@@ -26,7 +26,7 @@ class Calibrator:
     Attributes:
         method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (the least
             mean squared error).
-        percentile: of |x|, in percent; only ``percentile`` uses it.
+        percentile: the percentile of |x|, in percent; only ``percentile`` uses it.
 
     Raises:
         BadInput: the method is unknown, or the percentile is outside (0, 100].

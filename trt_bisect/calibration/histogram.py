@@ -37,7 +37,7 @@ class AbsHistogram:
 
     Attributes:
         absmax: the largest finite |x|.
-        width: of a bin.
+        width: the width of a bin.
         nonfinite: the number of NaN and infinite values; nothing else counts them.
         values: the number of finite values.
         counts: by bin, int64; None before the first value other than 0.

@@ -46,7 +46,7 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     """Returns ranges in which some tensors have the scales that other ranges give them.
 
     Args:
-        ranges: of all tensors.
+        ranges: the ranges of all tensors.
         others: by tensor, the ranges that its scale comes from.
     """
     scales = {tensor: other.scales[tensor] for tensor, other in others.items()}

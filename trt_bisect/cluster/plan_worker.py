@@ -23,7 +23,7 @@ def work(node: str, key: str, fetch: Callable[[], bytes], _send: Callable[[objec
 
     Args:
         node: the name of this node.
-        key: of the ``TrialSpec`` in the object store.
+        key: the key of the ``TrialSpec`` in the object store.
         fetch: returns the ``TrialSpec``, pickled; called if this process does not keep it yet.
         plan: the plan's key.
     """
@@ -40,7 +40,7 @@ class _PlanWorker:
     """A ``TrialSpec`` and its builder.
 
     Attributes:
-        key: of the ``TrialSpec``.
+        key: the key of the ``TrialSpec``.
         wanted: the versions and the device that the figures must come from.
         facts: the versions and the device of this worker.
         process: the builder's process.

@@ -75,8 +75,9 @@ class RayProcess:
         Args:
             ticket: identifies it in the answers of ``wait``.
             work: the module whose function ``work`` it calls: ``cluster.plan_worker`` or ``jobs.remote.worker``.
-            key: of its data in the object store.
-            arguments: of that function, in the types of JSON: a node that lacks trt-bisect must be able to say so.
+            key: the key of its data in the object store.
+            arguments: the arguments of that function, in the types of JSON: a node that lacks trt-bisect must be able
+                to say so.
             avoided: nodes, by their id.
         """
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn

@@ -73,8 +73,8 @@ class RayWorkerPool:
         """Sends nothing yet.
 
         Args:
-            tasks: of the cluster.
-            key: of ``spec`` in the object store; no other of the cluster has it.
+            tasks: the tasks of the cluster.
+            key: the key of ``spec`` in the object store; no other of the cluster has it.
             spec: the facts that all plans share.
             hold: puts it into the object store.
         """

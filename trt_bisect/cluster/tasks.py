@@ -25,10 +25,10 @@ class Task:
     Attributes:
         what: its name in messages.
         of: the caller's own object, returned with the result.
-        key: of its data in the object store.
+        key: the key of its data in the object store.
         arguments: returns its arguments; called at each try.
         on_mail: is called with each mail that it sends.
-        number: of the try, from 1.
+        number: the number of the try, from 1.
     """
 
     what: str

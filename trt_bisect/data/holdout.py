@@ -85,7 +85,7 @@ def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
 
     Args:
         dataset: the samples. If their number is not known, they are counted.
-        share: of the samples held out, from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
+        share: the share of the samples held out, from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
 
     Returns:
         The kept samples and those held out. All and None, if there are fewer than ``FEWEST`` or the share is too small.

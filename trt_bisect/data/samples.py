@@ -21,7 +21,7 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     has a fixed batch, larger batches are divided.
 
     Args:
-        samples: of these forms.
+        samples: samples in one of these forms.
         specs: the network's inputs.
         pictures: the way images become inputs.
 

@@ -105,7 +105,7 @@ def inferences(path: Path, runner: int = 0) -> Iterator[Tensors]:
 
     Args:
         path: a file, or a folder of files.
-        runner: of a JSON file with several, the place of the one that is read.
+        runner: the place of the runner that is read, in a JSON file with several.
 
     Raises:
         BadInput: a file cannot be read.

@@ -22,10 +22,10 @@ class FedInput:
     """The values of one input over some samples.
 
     Attributes:
-        name: of the input.
+        name: the name of the input.
         least: the smallest value.
         most: the largest value.
-        mean: of all values.
+        mean: the mean of all values.
         std: their standard deviation.
         samples: the number of samples.
     """
@@ -59,7 +59,7 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
     """Returns the statistics of every input of floating-point numbers.
 
     Args:
-        samples: of one network.
+        samples: the samples of one network.
     """
     sums: dict[str, _Sums] = {}
     for feeds in samples:

@@ -42,7 +42,7 @@ def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
 
     Args:
         function: called at the first sample. An iterator that it returns a second time is empty.
-        name: of the function, for messages.
+        name: the name of the function, for messages.
 
     Raises:
         BadInput: the function returns no iterable, or it or its iterable raises an error.

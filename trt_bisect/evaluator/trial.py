@@ -32,7 +32,7 @@ class OutputFigures:
         inputs: for several inputs, each metric's value on each of them: NaN if there is none, None if that input does
             not count because FP32's output is almost zero. Empty for a single input.
         reach: the largest magnitude over all inputs, as a share of FP32's; None if not known.
-        clipped: of FP32's large values, from half of its largest on, the share that lies beyond the output's largest
+        clipped: among FP32's large values, from half of its largest on, the share that lies beyond the output's largest
             magnitude while the output's value is at it.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of them.
     """

@@ -26,7 +26,7 @@ def open_to_write(path: Path, say: Callable[[str], None]) -> sqlite3.Connection:
     """Opens the file for writing; creates it if there is none, and brings it to the newest schema.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         say: called with a message if a new file cannot use WAL.
 
     Raises:

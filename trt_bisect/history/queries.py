@@ -38,7 +38,7 @@ class HistoryFilter:
     """A filter for reports and trials: all conditions given must hold.
 
     Attributes:
-        label: of the network.
+        label: the label of the network.
         model: path, file name or stem of the model.
         since: the run began at this time or later; a time without a zone is in UTC.
         fingerprint: the whole fingerprint or its beginning.

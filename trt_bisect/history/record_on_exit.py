@@ -31,7 +31,7 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     """Records the run folder in the history at the end of the block. An error in that is shown and not raised.
 
     Args:
-        folder: of the run; None records nothing.
+        folder: the folder of the run; None records nothing.
         history: ``beside``, ``none`` or a file; see ``history_file``.
         say: called with a message for the user.
         label: see ``History.record``.

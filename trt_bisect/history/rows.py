@@ -29,7 +29,7 @@ class PastReport:
             ``int8_ms`` and ``recipe_ms``.
         exit_code: None if the report is not finished.
         made_of: the parts of the fingerprint, as far as they are known.
-        schema: of ``report.json``; 1 if an older version recorded it.
+        schema: the schema of ``report.json``; 1 if an older version recorded it.
     """
 
     id: int

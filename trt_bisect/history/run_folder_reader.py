@@ -46,7 +46,7 @@ class StoredTrial:
     """A trial in a journal.
 
     Attributes:
-        fingerprint: of its measurement.
+        fingerprint: the fingerprint of its measurement.
         place: its number in the journal.
         trial: the trial.
         metric: the name of the metric; None if the files of the folder do not say by which metric the run judges.
@@ -67,7 +67,7 @@ class StoredRun:
     Attributes:
         folder: its absolute path.
         journal: the id of the journal, which stays the same when the folder is moved or copied.
-        reports: of ``run`` and of ``recover``.
+        reports: the reports of ``run`` and of ``recover``.
         trials: the last trial of each plan.
         made_of: by fingerprint its parts, as far as they are known.
     """

@@ -27,7 +27,7 @@ class History:
     Several processes can have it open and write; each write is one short transaction.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         say: called with a message if a new file cannot use WAL.
         reading: open only an existing file, also if it cannot be written.
 

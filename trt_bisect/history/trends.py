@@ -31,7 +31,7 @@ class Trend:
     Reports of ``recover`` are in a trend of their own.
 
     Attributes:
-        label: of the network.
+        label: the label of the network.
         engine: see ``engine_text``.
         metric: the name of the metric.
         reports: in the order of recording.

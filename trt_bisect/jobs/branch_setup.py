@@ -42,9 +42,9 @@ def branch_evaluator(
 
     Args:
         network: the network to measure.
-        builder: of whole engines.
-        make_builder: of the engines of pieces, where ``builder`` is not ONNX Runtime's.
-        scales: of the activations.
+        builder: the builder of whole engines.
+        make_builder: makes the builder of the engines of pieces, where ``builder`` is not ONNX Runtime's.
+        scales: the scales of the activations.
         options: the options of engines.
         inputs: judged together.
         compare: from the outputs for every input to figures.

@@ -45,7 +45,7 @@ class FedData:
         Args:
             feeds: the inputs.
             source: the name of their data.
-            ranges: of the activations; where they do not come from data, they tell what the calibration saw.
+            ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
             of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
 
         Returns:

@@ -91,7 +91,7 @@ def fixed_network(
         high: patterns of layers that stay high.
         keep_low: patterns of layers that stay low.
         plan: from a file.
-        precision: of the layers that stay high.
+        precision: the precision of the layers that stay high.
 
     Raises:
         BadInput: a pattern matches nothing, a layer cannot be low, stands in both lists, or none is left low; or the
@@ -123,7 +123,7 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     Args:
         network: as it was read.
         last: the name of that layer, or its number as ``trt-bisect layers`` counts.
-        precision: of the layers that are high.
+        precision: the precision of the layers that are high.
 
     Raises:
         BadInput: there is no such layer.

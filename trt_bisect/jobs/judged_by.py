@@ -49,10 +49,10 @@ class SavedOutputs(Reference):
     Args:
         network: the network that is judged.
         samples: in the order of the outputs.
-        path: of the saved run.
+        path: the path of the saved run.
 
     Attributes:
-        digest: of samples and outputs.
+        digest: the digest of samples and outputs.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.

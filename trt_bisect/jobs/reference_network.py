@@ -26,7 +26,7 @@ class ReferenceNetwork(Reference):
         on_notes: is called once with notes on the layers that were matched, and on outputs that were not.
 
     Attributes:
-        digest: of the reference.
+        digest: the digest of the reference.
 
     Raises:
         BadInput: their inputs cannot be matched.

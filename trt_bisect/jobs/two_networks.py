@@ -54,7 +54,7 @@ class TwoNetworks:
         memory: the bytes for the tensors of one sample that are held.
 
     Attributes:
-        matching: of their layers.
+        matching: the pairs of their layers.
         origins: by name in the first network, each tensor that both have, with its roundings in the second network.
 
     Raises:

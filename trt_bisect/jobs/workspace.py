@@ -23,7 +23,7 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
     """Progress, shown and written into ``folder``, which is made, locked, and rid of what killed runs were writing.
 
     Args:
-        folder: of the run; without one there is nothing to lock, and nothing to record.
+        folder: the folder of the run; without one there is nothing to lock, and nothing to record.
         display: shows the progress.
         history: the file in which the run is recorded when it ends: ``beside``, ``none`` or a file.
 

@@ -46,7 +46,7 @@ def with_absorbed_activation(
 
     Args:
         source: the tensor that the pair rounds.
-        quantizers: of the pair, first applied first.
+        quantizers: the quantizers of the pair, first applied first.
         graph: the activation is added to it, in place.
         unproven: the name of the layer that makes ``source`` is added to it if an activation is possible but unproven.
 

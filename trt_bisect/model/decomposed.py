@@ -25,7 +25,7 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
     """Returns the nodes that compute what a node computes, and new constants that they read.
 
     Args:
-        node: of the graph; an operator of one TensorRT layer is returned as it is.
+        node: the node of the graph; an operator of one TensorRT layer is returned as it is.
         final: a name that begins the names of new tensors; it is not given to one itself.
     """
     if node.op_type not in _PARTS or node.domain not in ("", "ai.onnx"):

@@ -106,7 +106,7 @@ class _Chain:
 
     Attributes:
         source: the float tensor that the first pair reads.
-        quantizers: of the pairs, first applied first; empty for a bias, which is not rounded.
+        quantizers: the quantizers of the pairs, first applied first; empty for a bias, which is not rounded.
     """
 
     source: gs.Tensor

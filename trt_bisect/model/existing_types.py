@@ -30,7 +30,7 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     outputs of the network keep their type; those in BF16 become float32, as ONNX Runtime's Python has no BF16 arrays.
 
     Args:
-        graph: of the network, without Q/DQ pairs.
+        graph: the graph of the network, without Q/DQ pairs.
         low: the low precision, a float type.
         source: the file's name, for messages.
 

@@ -20,7 +20,7 @@ def expects_small_values(network: Network, name: str) -> bool:
 
     Args:
         network: as it was read, batch normalisation folded.
-        name: of the input.
+        name: the name of the input.
     """
     followed, first = {name}, []
     for node in network.skeleton.graph.node:

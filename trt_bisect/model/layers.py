@@ -57,8 +57,8 @@ class Layer:
     Attributes:
         index: its position in execution order.
         inputs: the tensors that it reads, including those that its bodies read, without constants.
-        shape: of its first output; a text is a named dynamic axis, None an unknown size.
-        dtype: of its first output; None if unknown.
+        shape: the shape of its first output; a text is a named dynamic axis, None an unknown size.
+        dtype: the dtype of its first output; None if unknown.
         roundings: the tensors that the low precision rounds at it; empty for a layer that only follows others. FP16
             and BF16 round its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
@@ -157,7 +157,7 @@ def layers_of(
     """The layers of a prepared graph in execution order.
 
     Args:
-        graph: of the network.
+        graph: the graph of the network.
         weights: the weights that are detached from the graph.
         pairs: the Q/DQ pairs of the network's file: only layers with pairs are quantizable, if there are any.
         low: the low precision.

@@ -79,9 +79,9 @@ class LowPrecision:
     Attributes:
         precision: in plans.
         opset: the oldest ONNX operators (opset) that its graphs can be written with.
-        slots: of a quantized one: the operators that can have it, with the inputs that are rounded.
-        float_type: of the other kind; None for a quantized one.
-        level: of a quantized one: the dtype of the stored values.
+        slots: the operators that can have a quantized one, with the inputs that are rounded.
+        float_type: the type of a float one; None for a quantized one.
+        level: the dtype in which a quantized one stores values.
         levels: the largest stored value; a scale is the largest magnitude divided by it.
         wide: activations are rounded to INT16 and weights to this precision; an experiment, which no engine runs.
     """

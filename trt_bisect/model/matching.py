@@ -226,7 +226,7 @@ class _Pairing:
         """Matches tensors that matched layers read in the same place, if at most one of the two has a partner so far.
 
         Args:
-            shapes: of first outputs, of both networks: only tensors of the same shape are the same.
+            shapes: the shapes of first outputs, of both networks: only tensors of the same shape are the same.
         """
         read = {
             pair

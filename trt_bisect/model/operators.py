@@ -17,7 +17,7 @@ def use_libraries(paths: Iterable[str | Path]) -> None:
     """Gives the operators of shared libraries to every session that ``new_options`` is used for from now on.
 
     Args:
-        paths: of the libraries; each has the function ``RegisterCustomOps`` of ONNX Runtime's C interface.
+        paths: the paths of the libraries; each has the function ``RegisterCustomOps`` of ONNX Runtime's C interface.
 
     Raises:
         BadInput: a library cannot be loaded; it is not used.

@@ -98,7 +98,7 @@ def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tup
     is one piece.
 
     Args:
-        facts: of the tensors; there is no cut where a tensor that is not in it is live.
+        facts: the shapes and types of the tensors; there is no cut where a tensor that is not in it is live.
     """
     boundaries = Boundaries.of(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]

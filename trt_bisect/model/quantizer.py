@@ -28,7 +28,7 @@ class Quantizer:
         scale: float32; a scalar, or one for each channel along ``axis``.
         zero_point: int8, uint8 or float8_e4m3fn, of the scale's shape; its dtype is that of the stored values.
         axis: the channel axis; None for one scale for the whole tensor.
-        dtype: of the input and the output, float32 or float16.
+        dtype: the dtype of the input and the output, float32 or float16.
     """
 
     scale: np.ndarray

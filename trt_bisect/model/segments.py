@@ -106,7 +106,7 @@ def groups_of(names: Iterable[str], size: Callable[[str], int], memory: int) -> 
     There is at least one group.
 
     Args:
-        names: of tensors.
+        names: the names of tensors.
         size: the bytes of each.
         memory: the bytes of a group.
     """
@@ -168,8 +168,8 @@ def _one_cut(
 
     Args:
         graph: the graph to cut.
-        number: of the segment.
-        names: of the group.
+        number: the number of the segment.
+        names: the names of the group.
         nodes: the places of the segment's nodes.
         reads: by node, the tensors that it reads; no constants.
         last: by tensor, the last segment that reads it or whose group it is in.

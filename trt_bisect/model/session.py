@@ -51,8 +51,8 @@ def make_session(
         provider: ONNX Runtime's execution provider.
         threads: for one inference; None for ``session_threads()``.
         one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
-        level: of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit; beyond it
-            tensors get other layouts, and float sums another order.
+        level: the level of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit;
+            beyond it tensors get other layouts, and float sums another order.
         arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
         integers: true for ONNX Runtime's INT8 kernels, as a session with default options has them.
 

@@ -72,7 +72,7 @@ def groups_within(
 
     Args:
         network: has the tensors.
-        names: of them.
+        names: their names.
         feeds: a sample.
         memory: the bytes for a group, and for what later groups need.
         runs: the number of runs of the network that are held at the same time.

@@ -37,7 +37,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     """Returns the slots of a node that can have a type.
 
     Args:
-        node: of the graph.
+        node: the node of the graph.
         floats: the names of the float32 tensors.
         kind: the type.
 
@@ -62,8 +62,8 @@ def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool
     """Returns true if a node rounds nothing where its inputs have a type already.
 
     Args:
-        node: of the graph.
-        slots: of the node.
+        node: the node of the graph.
+        slots: the slots of the node.
         exact: returns true for an input that is not a constant, or that the type holds exactly.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)

@@ -37,9 +37,9 @@ def read_without_weights(
     """Reads an ONNX file; the weights are copied once, from the file into the arrays.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         least: smaller weights stay in the graph, in bytes.
-        types: of the weights that are taken out, ``TensorProto.DataType``.
+        types: the types of the weights that are taken out, ``TensorProto.DataType``.
 
     Returns:
         The network, and by name the weights whose ``raw_data`` was left out of it.

@@ -89,7 +89,7 @@ class GraphWriting:
         Args:
             layer: to write.
             precision: the precision that it gets.
-            names: of the tensors.
+            names: the names of the tensors.
             followed: the tensors that are rounded where they are made.
         """
         node = onnx.NodeProto()

@@ -34,7 +34,7 @@ class RoundingCache:
 
     Args:
         network: gives the weights and the quantizers of its file.
-        scales: of the activations whose quantizers are not in the file.
+        scales: the scales of the activations whose quantizers are not in the file.
         in_base: the indices of the low layers that read and make tensors in the network's base type.
         emulates: their pairs are in float32, with scales that the type has; else they are in the type.
     """

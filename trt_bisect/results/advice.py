@@ -51,14 +51,14 @@ class Tried:
         remedy: its name.
         what: a description of what was done.
         similarity: the metric on the worst output of the worst input; None where it could not be measured.
-        loss: of that similarity; None where it could not be measured.
+        loss: the loss of that similarity; None where it could not be measured.
         meets: true if the loss is within the threshold.
         calibrator: the one that was tried; None for another remedy.
         high: the number of layers that it leaves high.
-        cost: of these, a share of INT8's gain in speed.
+        cost: the cost of these, a share of INT8's gain in speed.
         cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
             calibrator gives, or of ``network``; empty without one.
-        ranges: of the cache.
+        ranges: the ranges of the cache.
         network: the path, in the run folder, of a network made from the user's that meets the threshold or loses much
             less; empty without one.
         moved: the network made from the user's, in memory.
@@ -104,7 +104,7 @@ class CulpritAdvice:
 
     Attributes:
         evidence: a paragraph.
-        reasons: of the advisor and the structure check, the strongest first; may be empty.
+        reasons: the reasons that the advisor and the structure check give, the strongest first; may be empty.
         blame: ``weight``, ``activation``, ``both``, or None where that is not known.
         remedies: those measured to meet the threshold first, then those that were not measured, last those measured to
             miss it; in each, the cheapest first.

@@ -25,11 +25,11 @@ class CalibratorRow:
 
     Attributes:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given.
-        similarity: of full INT8 on the worst of the inputs that were run; None if it has no figure.
+        similarity: the similarity of full INT8 on the worst of the inputs that were run; None if it has no figure.
         inputs: the number of these: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
-        cost: of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was searched,
-            or if it was given up because another was cheaper.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was
+            searched, or if it was given up because another was cheaper.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
     """
@@ -53,9 +53,9 @@ class Held:
         holds: the number of inputs on which the recipe meets the threshold.
         worst: the worst figure; None if an output is not finite.
         worst_input: the input that it belongs to.
-        mean: of the figures.
+        mean: the mean of the figures.
         fifth: their 5th percentile.
-        figures: of each input that counts, by its name; None if an output is not finite.
+        figures: the figures of each input that counts, by its name; None if an output is not finite.
     """
 
     source: str
@@ -91,7 +91,7 @@ class AnswerFacts:
         judged: the number of inputs that the search judged each plan on.
         given: the recipe on all inputs given.
         unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs.
-        cost: of the recipe, a share of INT8's gain in speed.
+        cost: the cost of the recipe, a share of INT8's gain in speed.
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
         settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;

@@ -53,7 +53,7 @@ def grouped(
     Args:
         evidence: on each culprit.
         rounded: by culprit, the tensors and weights that it rounds.
-        calibrator: of the ranges.
+        calibrator: the calibrator of the ranges.
         low: the name of the low precision in texts.
     """
     by_cause: dict[str, list[str]] = {}

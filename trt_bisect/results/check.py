@@ -21,7 +21,7 @@ class CheckReport(WithTablePage):
 
     Attributes:
         model: the file.
-        opset: of the ONNX operators.
+        opset: the opset of the ONNX operators.
         nodes: the number of nodes in the main graph.
         pairs: the number of Q/DQ pairs among them.
         findings: errors first.

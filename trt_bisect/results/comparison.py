@@ -62,12 +62,12 @@ class Comparison(WithTablePage):
 
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
-        arithmetic: of the run in low precision: ``emulated`` or ``saved``.
+        arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``.
         source: a description of where the samples come from.
         samples: their number.
         tensors: in execution order.
         weights: as a whole.
-        channels: of the weights, one a row.
+        channels: the channels of the weights, one a row.
         notes: further remarks, a sentence each.
         low: the low precision; ``int8`` in the names of columns stands for it.
         other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the

@@ -34,8 +34,8 @@ class Channels:
     """The channels of a weight in FP32.
 
     Attributes:
-        axis: of the output channels, or of the input channels where the outlier is one of these.
-        min: of each channel, as are ``max`` and ``std``.
+        axis: the axis of the output channels, or of the input channels where the outlier is one of these.
+        min: the least value of each channel; so are ``max`` and ``std``.
         outlier: the channel that reaches at least ``LOUD`` times the median of the others; None without one.
         times: the outlier's largest magnitude divided by that median.
     """
@@ -82,8 +82,8 @@ class ExplainedTensor:
 
     Attributes:
         compared: the values that its layer makes; of a weight those after its rounding.
-        histogram: of the values that the INT8 layers read; None where no value is finite.
-        channels: of a weight.
+        histogram: the histogram of the values that the INT8 layers read; None where no value is finite.
+        channels: the channels of a weight.
     """
 
     compared: Compared

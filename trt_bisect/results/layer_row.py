@@ -19,7 +19,7 @@ class RoundedTensor:
 
     Attributes:
         kind: ``activation``, ``weight`` or ``output``.
-        scale: of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
+        scale: the scale of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
         also_for: other INT8 layers that read the same rounded tensor.
     """
 
@@ -36,10 +36,11 @@ class LayerRow:
     """One layer in the report.
 
     Attributes:
-        similarity: of the final outputs with this layer and all before it in INT8, earlier suspects high.
+        similarity: the similarity of the final outputs with this layer and all before it in INT8, earlier suspects
+            high.
         drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
-        sqnr: of the same trial, in dB.
+        sqnr: the SQNR of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
             or whose precision the user fixed, ``not tried`` where the strategy did not need it.
@@ -49,15 +50,16 @@ class LayerRow:
         obeyed: true if the engine ran the requested precision; None where that is not known.
         recipe: the layer's precision in the recipe.
         why_not: the reason why the layer is not quantizable; empty for one that is.
-        message: of a failed trial.
+        message: the message of a failed trial.
         rounds: the roundings of a culprit.
         whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
             by pieces that are other engines; else None.
         gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
-        taken_back: of a culprit, the similarity of the recipe with this layer in INT8 too, on an input that misses.
+        taken_back: the similarity of the recipe with this culprit in INT8 too, on an input that misses.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
-        output_shape: of the final output ``output``, which was compared; ``shape`` is that of the layer's own output.
+        output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
+            output.
     """
 
     index: int

@@ -78,7 +78,8 @@ class _Judged:
         trial: with the layer and all before it in INT8, but for earlier culprits; None where none was measured.
         outcome: as ``LayerRow`` has it.
         drop: the loss that the layer added; None where it is not known.
-        step: of the search, that ends at the layer; None where the search asked for none, or has no trial of it.
+        step: the step of the search, that ends at the layer; None where the search asked for none, or has no trial of
+            it.
     """
 
     trial: Trial | None
@@ -111,7 +112,7 @@ def _judged(measured: Measured, row: LayerRow, step: Step | None, before: Trial 
     Args:
         measured: the findings and the trials.
         row: the layer's.
-        step: of the search, that ends at the layer.
+        step: the step of the search, that ends at the layer.
         before: the trial that holds for the layer before; None where that was not measured.
     """
     trial = measured.trial_of_step(step) if step is not None else None

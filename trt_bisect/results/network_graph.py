@@ -23,7 +23,7 @@ def network_facts(network: Network, scales: Mapping[str, np.float32]) -> dict[st
 
     Args:
         network: with the layer names of the report.
-        scales: of activations, by tensor name; not needed for Q/DQ pairs that the network holds itself.
+        scales: the scales of activations, by tensor name; not needed for Q/DQ pairs that the network holds itself.
 
     Returns:
         ``layers``: index, name, op_type, inputs (constants too), outputs, attributes as text. ``tensors``: by name

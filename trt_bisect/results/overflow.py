@@ -53,7 +53,7 @@ class Overflow:
         """Returns a sentence without its full stop.
 
         Args:
-            title: of the low precision, such as ``FP16``.
+            title: the title of the low precision, such as ``FP16``.
             largest: its largest value.
         """
         where = f"'{self.tensor}'[{', '.join(map(str, self.element))}]" if self.element else f"'{self.tensor}'"

@@ -26,13 +26,15 @@ class ProfiledTensor:
         role: ``input``, ``output``, ``weight``, ``bias`` or ``constant``.
         slot: its position among the layer's inputs or outputs.
         quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
-        scale: of that rounding, the largest of a per-channel scale; None where it is not rounded.
-        zero_point: of that rounding; None where it is not rounded, for FP8, and where the channels have several.
+        scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
+        zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where the channels have
+            several.
         shape: on the first sample.
-        spread: of the values, before the rounding; None where no data was given.
-        rounded: of the values after the Q/DQ pair; None where it is not rounded, or no data was given.
+        spread: the spread of the values, before the rounding; None where no data was given.
+        rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or no data was given.
         rounding: the error of the pair; None where there is no ``rounded``, and for FP8.
-        histogram: of the finite values before and, as ``int8``, after the rounding; None where there are none.
+        histogram: the histogram of the finite values before and, as ``int8``, after the rounding; None where there are
+            none.
         map: the channels of a weight; None where there are none.
     """
 

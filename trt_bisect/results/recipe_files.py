@@ -102,7 +102,7 @@ class RecipeFiles:
     Attributes:
         texts: by file name.
         network: the network with Q/DQ pairs or Casts, without any at the layers left high.
-        network_name: of its file.
+        network_name: the name of its file.
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
         notes: for the report.
@@ -168,11 +168,11 @@ def recipe_files(
 
     Args:
         network: the measured network.
-        scales: of all activations, for the calibration cache and the Q/DQ network.
+        scales: the scales of all activations, for the calibration cache and the Q/DQ network.
         plan: the recipe's.
         high: the precision of the layers that are never low, where the network has no base.
         weak: the plan under weak typing.
-        trt_version: of the TensorRT that will read the calibration cache.
+        trt_version: the version of the TensorRT that will read the calibration cache.
     """
     low, base = network.low, network.base or high
     used = network.used_precisions(plan)

@@ -45,7 +45,7 @@ class FrontPoint:
     Attributes:
         cost: the share of the low precision's gain in speed that it gives up.
         figure: the measured similarity or accuracy.
-        loss: of that figure.
+        loss: the loss of that figure.
         names: the plan's, such as ``recipe`` or ``knee``; may be empty.
         high: the precision of each layer that is not low, by its name.
     """
@@ -91,7 +91,7 @@ class Recovery(WithRecipe):
         low: the low precision; ``int8`` in the names of plans stands for it.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
         accepted: a plan that meets the target on a part counts as a pass.
-        files: of the recipe; None in a recovery read from a file.
+        files: the files of the recipe; None in a recovery read from a file.
         graph: the value of ``network_facts``; None in a recovery read from a file.
     """
 

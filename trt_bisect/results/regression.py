@@ -37,7 +37,7 @@ class NetworkResult:
         noise: changes that the repeat did not confirm.
         differs: the parts that differ between the two runs; None where they are not known.
         accepted: the changes are accepted, so that only a missed target fails.
-        targets: of ``int8`` and ``recipe``.
+        targets: the targets of ``int8`` and ``recipe``.
         message: the reason why nothing could be measured.
     """
 
@@ -94,8 +94,8 @@ class Regression(Saved, Presentable):
 
     Attributes:
         suite: the path of its file.
-        folder: of this nightly run.
-        number: of the nightly run in its folder.
+        folder: the folder of this nightly run.
+        number: the number of the nightly run in its folder.
         began: the time of its start in UTC, ISO 8601.
         baseline: a description of the baseline; empty without one.
         accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.

@@ -55,7 +55,7 @@ class Setting:
         has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
         high: the precision of layers that are not low.
         folder: the run folder; empty where there is none.
-        options: of the command line that ask for this run, the data among them.
+        options: the options of the command line that ask for this run, the data among them.
         recover_options: those of them that ``trt-bisect recover`` has as well.
         low: the low precision.
     """
@@ -173,7 +173,7 @@ def recipe_commands(folder: str, high: Precision, low: Precision, *, has_pairs: 
     """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
 
     Args:
-        folder: of the recipe.
+        folder: the folder of the recipe.
         high: the precision of the layers that are not low.
         low: the low precision.
         has_pairs: the network came with Q/DQ pairs, so that the recipe is a network alone.

@@ -21,7 +21,7 @@ class RunChanges(Presentable):
     Attributes:
         before, now: the folders' networks, as the reports name them.
         metric: the metric that judged both.
-        changes: of figures, culprits, recipe, latency and layers, larger than the tolerances.
+        changes: the changes of figures, culprits, recipe, latency and layers, larger than the tolerances.
         differs: the parts of the runs that are not the same: network, data, engine, versions, options; None if one of
             the reports is too old to tell.
     """

@@ -66,11 +66,11 @@ class Report(WithRecipe):
             reports.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
-        files: of the recipe; None in a report read from a file.
+        files: the files of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
         explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
-        accuracy: of ``fp32``, ``int8`` and ``recipe`` on labelled data, None for a plan that could not be run; None
-            as a whole without labels or an accuracy function.
+        accuracy: the accuracy of ``fp32``, ``int8`` and ``recipe`` on labelled data, None for a plan that could not be
+            run; None as a whole without labels or an accuracy function.
     """
 
     PRESENTER = "run"
@@ -191,7 +191,7 @@ class Report(WithRecipe):
 
         Args:
             before: the other report, of the same network or of another version of it.
-            direction: of a metric of the user's own, which values are better.
+            direction: which values of a metric of the user's own are better.
 
         Raises:
             BadInput: the two were judged by different metrics.

@@ -29,13 +29,13 @@ class WorstReport(WithTablePage):
     Attributes:
         arithmetic: ``emulated`` or ``measured``.
         metric: its name.
-        order: of the metric from the worst to the best: ``ascending`` or ``descending``.
+        order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
         threshold: the worst value that is still good; None where the metric has none.
         allowed: the loss that the threshold allows.
         high: the layers that were left in high precision.
         source: the data set.
         values: the metric on each sample; None where the low precision gave no finite output.
-        losses: of these values; None for infinite.
+        losses: the losses of these values; None for infinite.
         faint: samples left out because FP32's output on them is almost zero.
         places: indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.

@@ -53,12 +53,12 @@ class Journal:
 
     Args:
         folder: the run folder.
-        fingerprint: of the run.
+        fingerprint: the fingerprint of the run.
         about: the parts of the fingerprint, in JSON types.
         file: the journal's file if it is open already.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
         trials: by plan.
         resumed: the number of trials read from the file.
 

@@ -60,7 +60,7 @@ class Entry:
     """One run in the list.
 
     Attributes:
-        name: of its folder, relative to the folder that is listed.
+        name: the name of its folder, relative to the folder that is listed.
         history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
 

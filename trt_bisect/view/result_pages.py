@@ -33,7 +33,7 @@ class ResultPage:
     """The page of a saved result; it is made again when the file changes.
 
     Args:
-        path: of the page, below the folder that is listed.
+        path: the path of the page, below the folder that is listed.
         file: the result's JSON file.
         kind: the result's class.
     """
@@ -67,7 +67,7 @@ class ResultEntry:
     """One result in the list; it has what a run has, but no figures of its own.
 
     Attributes:
-        path: of its page, below the folder that is listed.
+        path: the path of its page, below the folder that is listed.
         when: its file was written, in seconds since the epoch.
     """
 

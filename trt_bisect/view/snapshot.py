@@ -32,7 +32,7 @@ class Snapshot:
         report: the finished report, that of a ``recover`` without a run, or that of the journal so far; empty while a
             run still calibrates.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
+        progress: the progress of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
         when: the start of the run, in seconds since the epoch; the end for an old folder.
         whole: true if the report is of a finished run, with explanation and recipe in its folder.
     """

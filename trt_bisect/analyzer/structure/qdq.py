@@ -28,8 +28,8 @@ class Pair:
         is_constant: the tensor does not depend on the network's inputs.
         scale: None if it is computed.
         zero_point: None if there is none or it is computed.
-        dtype: of the levels; None if not known.
-        axis: of the scales if there are several.
+        dtype: the dtype of the levels; None if not known.
+        axis: the axis of the scales if there are several.
         out: the output of the pair.
         readers: the layers that read the output; see ``FileGraph.layers_reading``.
     """

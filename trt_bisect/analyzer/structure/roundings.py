@@ -19,7 +19,7 @@ class TensorRounding:
     """A tensor that a layer reads or makes, and its quantization.
 
     Attributes:
-        index: of the layer, in execution order.
+        index: the index of the layer, in execution order.
         layer: its name.
         op_type: its operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
@@ -27,9 +27,9 @@ class TensorRounding:
         dtype: in the network; empty where it is not known.
         quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without one.
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
-        axis: of the channels; None with one scale.
+        axis: the axis of the channels; None with one scale.
         origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes; empty without one.
-        calls: of a weight or constant, how many layers read it; else 0.
+        calls: the number of layers that read a weight or a constant; else 0.
         why_not: the reason why the layer cannot be in INT8; empty for one that can.
     """
 

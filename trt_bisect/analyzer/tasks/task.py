@@ -32,7 +32,7 @@ class AskedTask:
         name: a key of ``TASKS``.
         score_threshold: detections below this score do not count.
         iou: two boxes are the same detection if their intersection is at least this share of their union.
-        class_axis: of the outputs; None to find it.
+        class_axis: the class axis of the outputs; None to find it.
     """
 
     name: str

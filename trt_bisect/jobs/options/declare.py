@@ -20,7 +20,7 @@ def option(default: Any, *, help: str, flag: str | tuple[str, ...] | None = None
     """A dataclass field that is an option.
 
     Args:
-        default: of the field.
+        default: the default of the field.
         help: the effect of the option.
         flag: on the command line, or several that mean the same; made of the field's name where None is given.
             An empty text makes an option of Python alone.

@@ -47,7 +47,7 @@ class OperatorOptions(AdaptingOptions):
 
         Args:
             model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
-            shapes: of dynamic inputs, for a file.
+            shapes: the shapes of dynamic inputs, for a file.
 
         Raises:
             BadInput: a library or the file cannot be used, or an option does not fit the network.
@@ -65,7 +65,7 @@ class OperatorOptions(AdaptingOptions):
 
         Args:
             model: its file, or one that is read already.
-            shapes: of dynamic inputs, for a file.
+            shapes: the shapes of dynamic inputs, for a file.
             low: the low precision; None for INT8, or that of a network that is read already.
             base: see ``Network``; None for that of each plan.
 

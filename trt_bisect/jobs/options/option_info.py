@@ -44,11 +44,11 @@ class OptionInfo:
     """The facts of one option.
 
     Attributes:
-        name: of the field, which is the Python keyword and the key in TOML.
+        name: the name of the field, which is the Python keyword and the key in TOML.
         help: its effect, in a sentence or two.
         kind: the form of its values.
         flags: on the command line, the first one used in messages; empty for an option of Python alone.
-        unit: of the value, such as ``MiB`` or ``seconds``.
+        unit: the unit of the value, such as ``MiB`` or ``seconds``.
         choices: the known values.
         noun: for messages on choices.
         least, above, most: bounds of a number: not less than, more than, not more than.
@@ -58,7 +58,7 @@ class OptionInfo:
         stands_for: the placeholder in suggested commands for data that has no name.
         panel: the group in the help of a command.
         default: the value without the option.
-        annotation: of the value in Python, as text.
+        annotation: the annotation of the value in Python, as text.
     """
 
     name: str

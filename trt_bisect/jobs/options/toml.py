@@ -40,7 +40,7 @@ def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
 
     Args:
         file: its path.
-        kind: of file, for messages: ``suite`` or ``configuration``.
+        kind: the kind of file, for messages: ``suite`` or ``configuration``.
         remedy: the remedy in the message if the file does not exist.
 
     Raises:

@@ -53,7 +53,7 @@ class Found:
         answer: the recipe.
         chosen: the experiment with the ranges that were chosen for the whole network.
         target: the accuracy that decides; None where the similarity does.
-        costs: of leaving layers high, from ``origin``.
+        costs: the costs of leaving layers high, from ``origin``.
         origin: ``macs``, ``measured`` or a file.
         most: the largest cost, where one was given.
         precision: the precision that layers may be left in, or ``mixed``.

@@ -281,7 +281,7 @@ class _Repeats:
 
     Args:
         task: the network.
-        folder: of the nightly run.
+        folder: the folder of the nightly run.
         runner: measures one network.
         progress: shows the progress.
     """

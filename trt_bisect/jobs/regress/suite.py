@@ -42,7 +42,7 @@ class NetworkTask:
     Attributes:
         name: as the suite has it.
         stem: the name of its folder and its baseline file; two networks never share one.
-        keywords: of ``trt_bisect.run``.
+        keywords: the keywords of ``trt_bisect.run``.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
         tolerances: the least changes that count.
         repeats: the number of runs that make a baseline.
@@ -66,7 +66,7 @@ class Suite:
     """The networks that a night measures.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
         output: the folder of the nights.
         networks: in the file's order.
         cluster: the machines that measure them.

@@ -59,7 +59,8 @@ def work(node: str, _key: str, fetch: Callable[[], bytes], send: Send, files: Ma
         node: the name of this node.
         fetch: returns the ``RunRequest``, pickled.
         send: is called with the new lines of the journal and with the progress file.
-        files: of the run folder, by name: the journal so far, and the ranges and inputs that were found before it.
+        files: the files of the run folder, by name: the journal so far, and the ranges and inputs that were found
+            before it.
     """
     wanted: RunRequest = pickle.loads(fetch())
     refused = refusal(node, wanted.facts, versions())

@@ -32,7 +32,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     """Returns the similarity over k: a line without the culprits, diamonds for culprits, bands for failed layers.
 
     Args:
-        report: of a run.
+        report: the report of a run.
         log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:

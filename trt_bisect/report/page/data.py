@@ -32,13 +32,13 @@ def page_data(
     """Returns the data for ``render_page``, in JSON's types: no NaN and no infinity.
 
     Args:
-        report: of a finished run, or of one under way.
+        report: the report of a finished run, or of one under way.
         graph: the content of ``network.json``.
         explanation: the content of ``explanation.json``.
         recipe: the value of ``recipe_texts``.
         recovery: the best recipe, where ``recover`` was run.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
+        progress: the progress of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
         command: the command line of the run.
         folder: the run folder, as the commands on the recipe's files name it.
     """

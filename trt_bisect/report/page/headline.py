@@ -14,7 +14,7 @@ def headline(report: Report, status: str = "finished") -> str:
     """Returns the verdict in one sentence, or the progress of a run that is not finished.
 
     Args:
-        report: of a finished run, or of one under way.
+        report: the report of a finished run, or of one under way.
         status: ``finished``, ``running`` or ``interrupted``.
     """
     if status != "finished":

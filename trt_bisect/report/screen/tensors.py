@@ -33,7 +33,7 @@ def print_comparison(
         console: to print on; tables have the columns that fit.
         sort: the column to sort by.
         top: the number of rows of each table.
-        columns: of the CSV files, to show instead of the usual ones.
+        columns: the columns of the CSV files, to show instead of the usual ones.
 
     Raises:
         BadInput: rows cannot be sorted by ``sort``, or there is no such column.

@@ -44,7 +44,7 @@ class ComparisonLogs:
 
         Args:
             found: the comparison.
-            writer: of the network's plans; None where its scales are not known: then there are no weights.
+            writer: the writer of the network's plans; None where its scales are not known: then there are no weights.
             plan: the compared plan.
 
         Raises:

@@ -38,7 +38,7 @@ def write_recovery(
     Args:
         board: the log folder.
         network: the measured network.
-        scales: of its activations.
+        scales: the scales of its activations.
         feeds: the inputs that were judged.
         steps: the plans, in the order in which they were measured.
         found: the result.

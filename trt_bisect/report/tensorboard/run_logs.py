@@ -110,7 +110,7 @@ def write_run(
     Args:
         board: the log folder.
         network: the measured network.
-        scales: of its activations.
+        scales: the scales of its activations.
         feeds: the inputs that were judged.
         rule: for the losses.
         measured: the findings, the recipe and the trials.
@@ -157,7 +157,7 @@ class PlanLogs:
     Args:
         board: the log folder.
         network: the measured network.
-        writer: of its plans.
+        writer: the writer of its plans.
         memory: the bytes of tensors that may be held at once.
     """
 
@@ -181,13 +181,13 @@ class PlanLogs:
         """Runs a plan on each input and writes its run.
 
         Args:
-            name: of the run.
+            name: the name of the run.
             shown: the plan.
             feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
             on_input: is called before each input.
             only: the layers that get histograms; all of them where it is None.
-            figures: of the plan, by name.
+            figures: the figures of the plan, by name.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.

@@ -22,7 +22,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
     never called an accuracy.
 
     Args:
-        number: of the plan, from 1 on; 0 for the baseline, FP32.
+        number: the number of the plan, from 1 on; 0 for the baseline, FP32.
         metric: the name of the metric.
         score: its value; None where it was not measured, and for the baseline, whose similarity says nothing.
         accuracy: on labelled data, or of the user's function; None where it was not measured.
@@ -61,7 +61,7 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
     """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1`` for the second, ``<input>/input``.
 
     Args:
-        origins: of the tensors; one without a layer is named by the tensor.
+        origins: the origins of the tensors; one without a layer is named by the tensor.
         layers: the beginnings of the layers' tags.
     """
     found, counts = {}, dict.fromkeys(layers, 0)

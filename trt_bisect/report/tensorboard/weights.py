@@ -21,8 +21,8 @@ class Weight:
 
     Attributes:
         tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias.
-        quantizers: of its INT8 rounding; empty where it is not rounded.
-        axis: of its channels; None where there are none.
+        quantizers: the quantizers of its INT8 rounding; empty where it is not rounded.
+        axis: the axis of its channels; None where there are none.
     """
 
     layer: int
@@ -37,7 +37,7 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
 
     Args:
         network: in FP32.
-        writer: of its plans.
+        writer: the writer of its plans.
         layers: the beginnings of the layers' tags; other layers are ignored.
     """
     types, found = TensorTypes.of(network.skeleton.graph), []

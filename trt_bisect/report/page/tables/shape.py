@@ -19,7 +19,7 @@ class Column:
     """A column of a table.
 
     Attributes:
-        key: of its values in a record.
+        key: the key of its values in a record.
         title: in the table's head.
         help: a phrase on it; may be empty.
         kind: the form of its values: one of the constants of this module.
@@ -77,10 +77,10 @@ class Section:
     """A table, its plots, and the pictures of its rows.
 
     Attributes:
-        id: of the element.
-        columns: of the table; one without any value is left out. Exactly one is of the kind ``name``.
+        id: the element's ``id`` in HTML.
+        columns: the columns of the table; one without any value is left out. Exactly one is of the kind ``name``.
         rows: the records.
-        pictures: of each row, its ``histogram`` and ``map``; empty where no row has any.
+        pictures: the pictures of each row, its ``histogram`` and ``map``; empty where no row has any.
         filters: keys of the columns by whose values rows can be selected.
         file: the CSV file with all rows.
         sort: the key of the column that rows are sorted by at first; empty for their own order.
