@@ -17,7 +17,7 @@ class Schema:
     """The version of a file's form.
 
     Attributes:
-        schema: of the form of this file; keys may be added without a new number.
+        schema: the version of the form of this file; keys may be added without a new number.
     """
 
     schema: int
@@ -60,7 +60,7 @@ class FedFacts:
     Attributes:
         least: the smallest value.
         most: the largest value.
-        mean: of all values.
+        mean: the mean of all values.
         std: their standard deviation.
         samples: the number of samples.
     """
@@ -81,11 +81,11 @@ class InputsFacts:
         judged: their number.
         searched: the number of samples that they are the worst of.
         places: their positions in the data, from 0.
-        similarities: of each sample searched, in full INT8.
-        median: of these.
+        similarities: the similarity of each sample searched, in full INT8.
+        median: the median of these.
         faint: samples that were left out because FP32's output on them is almost zero.
         fed: by ``calibration`` and ``judged``, the statistics of each input that the network was fed.
-        shapes: of each dynamic input, its shape, or the smallest and the largest one.
+        shapes: by dynamic input, its shape, or the smallest and the largest one.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; missing if it was all of it.
     """
@@ -110,10 +110,10 @@ class ByInputFacts:
     Attributes:
         inputs: the number of inputs that count.
         misses: the number of these that miss the threshold.
-        mean: of the finite values.
+        mean: the mean of the finite values.
         fifth: their 5th percentile by NumPy's definition; the 95th where lower values are better.
         worst: the place of the worst input, from 0.
-        values: of each input; null where it does not count.
+        values: the value of each input; null where it does not count.
         faint: the places of inputs that do not count.
         together: the threshold is for all inputs together and not for the worst one.
     """
@@ -184,16 +184,16 @@ class TensorColumns:
     """A tensor or a weight in both runs.
 
     Attributes:
-        index: of the layer; null for an input.
+        index: the index of the layer; null for an input.
         layer: the layer that makes the tensor, or that reads it if it is a weight.
         tensor: its name.
         kind: `input`, `activation`, `output` or `weight`.
         op_type: the operator of the layer.
-        int8_op_type: in the INT8 run.
-        shape: on the first sample.
-        dtype: in the FP32 run.
+        int8_op_type: the operator in the INT8 run.
+        shape: the shape on the first sample.
+        dtype: the dtype in the FP32 run.
         quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: of that rounding, the largest of a per-channel scale.
+        scale: the scale of that rounding, the largest of a per-channel scale.
     """
 
     index: int | None
@@ -215,13 +215,13 @@ class TensorRemarks:
     Attributes:
         loud_channel: the channel with the largest magnitude.
         loud_channel_times: that magnitude over the median of the others.
-        loud_input_channel: of a weight, the input channel with the largest magnitude.
+        loud_input_channel: the input channel of a weight with the largest magnitude.
         loud_input_channel_times: that magnitude over the median of the others.
         worst_cosine: the worst cosine of one sample.
         worst_sample: the index of that sample.
         note: a remark on what could not be compared.
-        histogram: of the values in FP32, and of those that the INT8 layers read.
-        map: of a weight, the counts of its channels in FP32.
+        histogram: the histogram of the values in FP32, and of those that the INT8 layers read.
+        map: the counts of a weight's channels in FP32.
     """
 
     loud_channel: int | None
@@ -253,18 +253,18 @@ class ExplainedTensorMore:
     Attributes:
         tensor: its name.
         kind: `input`, `activation`, `output` or `weight`.
-        shape: on the first input.
-        dtype: in FP32.
+        shape: the shape on the first input.
+        dtype: the dtype in FP32.
         quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: of that rounding, the largest of a per-channel scale.
-        scales: of each channel; null for a scale a tensor.
-        axis: of the channels of these scales.
+        scale: the scale of that rounding, the largest of a per-channel scale.
+        scales: the scale of each channel; null where the tensor has one.
+        axis: the axis of the channels of these scales.
         fp32: the values in FP32.
         int8: the values in INT8, as the layer makes them.
         clipped: the share of values beyond the range; null where it is not rounded.
-        histogram: of the values that the INT8 layers read.
-        channels: of a weight.
-        map: of a weight, the counts of its channels.
+        histogram: the histogram of the values that the INT8 layers read.
+        channels: the channels of a weight.
+        map: the counts of a weight's channels.
     """
 
     tensor: str
@@ -323,9 +323,9 @@ class GraphTensor:
     """A tensor of the graph.
 
     Attributes:
-        shape: of a layer's first output on the judged input.
+        shape: the shape of a layer's first output on the judged input.
         dtype: empty where it is not known.
-        scale: of INT8, the largest of a per-channel scale; null where it is not rounded.
+        scale: the scale of INT8, the largest of a per-channel scale; null where it is not rounded.
     """
 
     shape: tuple[int | str | None, ...] | None
@@ -338,8 +338,8 @@ class Graph:
     """The network's layers and tensors, as the page draws them.
 
     Attributes:
-        layers: in execution order.
-        tensors: by name.
+        layers: the layers in execution order.
+        tensors: the tensors by name.
         inputs: the names of the network's inputs.
         outputs: the names of its outputs.
     """
@@ -357,7 +357,7 @@ class JournalLine:
     Attributes:
         run: the fingerprint.
         about: the content that the fingerprint is made of.
-        id: of the journal; the history knows a run by it.
+        id: the id of the journal; the history knows a run by it.
         trial: one plan tried.
     """
 

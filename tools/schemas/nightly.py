@@ -14,7 +14,7 @@ class RegressionMore:
     Attributes:
         night: the name of its folder.
         status: `failed` if a network failed, else `error` if one could not be measured, else `passed`.
-        exit_code: of the command.
+        exit_code: the exit code of the command.
     """
 
     night: str
@@ -46,7 +46,7 @@ class OverallFigures:
     Attributes:
         metric: its name.
         threshold: the worst value that is still good.
-        similarity: of full INT8 and of the recipe.
+        similarity: the similarity of full INT8 and of the recipe.
         high: the layers that the recipe leaves high.
         meets: the recipe meets the threshold.
         latency: median milliseconds by plan; null if nothing was timed.

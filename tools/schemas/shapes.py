@@ -15,7 +15,7 @@ class Key:
     """One key of an object.
 
     Attributes:
-        type: in Python; a ``Shape`` for an object, or a list or a mapping of it.
+        type: the type in Python; a ``Shape`` for an object, or a list or a mapping of it.
         words: its description.
         required: files of every release have it.
     """
@@ -81,7 +81,7 @@ _COMMON = {
     "calibrator": "the calibrator, such as `entropy` or `percentile 99.99`.",
     "layer": "the name of the layer.",
     "notes": "remarks, a sentence each.",
-    "schema": "of the form of the file.",
+    "schema": "the version of the form of the file.",
     "text": "the text to type.",
     "tool": "the program that the command is for.",
     "asked": "the precision that was asked for.",
@@ -91,24 +91,24 @@ _COMMON = {
     "dtype": "the tensor's type.",
     "engine": "`onnxruntime`, `tensorrt` or `tensorrt-rtx`.",
     "fingerprint": "the digest of `made_of`: trials are reused only under the same one.",
-    "index": "of the layer in execution order, from 0.",
+    "index": "the index of the layer in execution order, from 0.",
     "inferences": "the number of inferences.",
-    "exit_code": "of the command.",
+    "exit_code": "the exit code of the command.",
     "max": "the largest value.",
-    "mean": "of the finite values.",
+    "mean": "the mean of the finite values.",
     "metric": "the metric that decides.",
     "min": "the smallest value.",
     "model": "the network's file, as it was given.",
     "name": "the name.",
     "nonfinite": "the number of values that are NaN or infinite.",
     "op_type": "the ONNX operator.",
-    "outcome": "as in the journal.",
+    "outcome": "the outcome, with the words of the journal.",
     "output": "the layer's first output.",
-    "precision": "of layers that are not in INT8.",
+    "precision": "the precision of layers that are not in INT8.",
     "producer": "the layer that makes the tensor.",
     "quantizable": "TensorRT can run the layer in INT8.",
     "seconds": "the time it took.",
-    "shape": "of the output.",
+    "shape": "the shape of the output.",
     "share": "a suspect costs at least this share of the budget.",
     "std": "the standard deviation.",
     "strategy": "`branch`, `bisect` or `exhaustive`.",
@@ -118,7 +118,7 @@ _COMMON = {
     "typing": "TensorRT's: `weak` or `strong`.",
     "var": "the variance.",
     "variance": "the variance.",
-    "versions": "of trt-bisect, Python, the packages, the device and the processor.",
+    "versions": "the versions of trt-bisect, Python, the packages, the device and the processor.",
 }
 """Descriptions of keys that mean the same in every file; a docstring comes first."""
 

@@ -71,7 +71,7 @@ class OutputJudge:
 
     Args:
         reference: the FP32 output for each input.
-        metrics: by name.
+        metrics: the metrics by name.
         classes: the classes of the output; found from ``reference`` by default.
         predicted: the classes that may vanish; ``classes`` by default, where their axis is known.
         faint: the indices of inputs on which relative metrics do not count, besides those found here.

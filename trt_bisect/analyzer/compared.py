@@ -44,8 +44,8 @@ class Compared:
 
     Attributes:
         origin: the tensor.
-        shape: on the first sample.
-        dtype: in the FP32 run.
+        shape: the shape on the first sample.
+        dtype: the dtype in the FP32 run.
         scale: the scale of INT8; the largest one if each channel has its own; None if the tensor is not rounded.
         figures: INT8 against FP32, with the tensor as its layer makes it, before its own rounding. For a weight: after
             rounding against before.
@@ -248,7 +248,7 @@ def compare_tensors(
 
     Args:
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
-        origins: by tensor; the result has their order.
+        origins: the origins by tensor; the result has their order.
         on_sample: called after each sample.
         histograms: true to make those of each tensor too.
     """
@@ -275,7 +275,7 @@ def add_samples(
 
     Args:
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
-        statistics: by tensor.
+        statistics: the statistics by tensor.
         on_sample: called after each sample.
     """
     with ThreadPoolExecutor(cores()) as pool:

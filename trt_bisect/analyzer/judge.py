@@ -183,7 +183,7 @@ class Comparison:
 
     Args:
         reference: the FP32 outputs, one dictionary for each input.
-        metrics: by name.
+        metrics: the metrics by name.
         classes: the classes of each output and group; found from ``reference`` where they are missing.
         slices: the groups of places that are compared too.
         task: its agreement is one more entry among the figures.
@@ -288,7 +288,7 @@ def compare_arrays(
     Args:
         reference: the FP32 output for each input.
         output: the other output for each input.
-        metrics: by name.
+        metrics: the metrics by name.
         class_axis: see ``find_classes``.
     """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)

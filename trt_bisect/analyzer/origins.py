@@ -92,7 +92,7 @@ def activation_origins(network: Network, writer: PlanWriter, int8: Collection[in
     """Returns the network's floating-point inputs and activations by name, in the order in which they are made.
 
     Args:
-        network: in FP32.
+        network: the network in FP32.
         writer: writes the network's plans; has the ranges.
         int8: the indices of the layers in INT8.
     """

@@ -45,7 +45,7 @@ class Figures:
         mse: the mean squared error.
         l1: the mean absolute error.
         kl: KL(reference || output) in nats, the mean over rows. Rows that are not probabilities go through a softmax.
-        sqnr: in dB.
+        sqnr: the SQNR in dB.
         atol: the largest absolute error.
         rtol: the largest relative error. A reference below a millionth of its sample's largest magnitude counts as
             that.
@@ -65,7 +65,7 @@ class RoundingFigures:
     """The effect of rounding to eight bits alone on a tensor of the FP32 run. Shares are from 0 to 1.
 
     Attributes:
-        sqnr: in dB.
+        sqnr: the SQNR in dB.
         clipped: the share of values beyond the range.
         clipped_noise: their share of the rounding noise.
         near_zero: the share of the non-zero values that fall into the ``2 NEAR_ZERO + 1`` levels around zero.

@@ -202,7 +202,7 @@ class _SampleJudge:
     """Judges samples, one at a time.
 
     Attributes:
-        rule: for whole outputs.
+        rule: the rule for whole outputs.
         classes: the classes of each whole output.
         slices: the parts of the outputs that are judged apart.
     """

@@ -168,7 +168,7 @@ class OnnxRuntimeBuilder:
         """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it.
 
         Args:
-            threads: for one inference; None for those of the build options.
+            threads: the threads for one inference; None for those of the build options.
         """
         written = write_switch(self._writer, self._options.high)
         high, threads = self._options.high, threads or self._options.threads

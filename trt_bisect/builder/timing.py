@@ -15,7 +15,7 @@ class LayerTime:
     """The time of one layer of an engine.
 
     Attributes:
-        name: in the engine, such as ``conv1 + relu1``.
+        name: the name in the engine, such as ``conv1 + relu1``.
         layers: the network's layers that it computes; empty for a change of format between layers.
         milliseconds: the mean; the profiler makes the layers run one after another.
     """
@@ -34,7 +34,7 @@ class Latency:
         median_ms: the median.
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
-        layers: in the engine's order; empty if the engine names none.
+        layers: the layers in the engine's order; empty if the engine names none.
     """
 
     mean_ms: float

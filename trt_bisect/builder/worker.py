@@ -59,7 +59,7 @@ class UnexpectedError:
     """The answer to a request that raised another error.
 
     Attributes:
-        error: for the user; None for an error of trt-bisect itself.
+        error: the error for the user; None for an error of trt-bisect itself.
         trace: the traceback of an error of trt-bisect itself.
     """
 

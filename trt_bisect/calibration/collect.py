@@ -36,7 +36,7 @@ class Magnitudes:
     """The magnitudes of a network's activations over a data set.
 
     Attributes:
-        histograms: by tensor; tensors without values are left out.
+        histograms: the histograms by tensor; tensors without values are left out.
         earlier: by tensor whose values are counted the range (see ``_range``) before the last quarter of the samples;
             empty where their number was not known.
     """

@@ -15,7 +15,7 @@ class Node:
     """A living node.
 
     Attributes:
-        name: for messages.
+        name: the name for messages.
         capacity: the number of tasks that it can run at the same time.
     """
 

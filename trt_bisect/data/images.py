@@ -146,7 +146,7 @@ class ImageFiles:
     """The pictures of a folder as samples.
 
     Attributes:
-        files: in order.
+        files: the files in order.
         fed: the way they become the input.
         notes: remarks for the user, a sentence each.
     """

@@ -99,8 +99,8 @@ def preprocessing(values: Mapping[str, Any], where: str = "") -> Preprocessing:
     """Makes a ``Preprocessing`` of values as users write them.
 
     Args:
-        values: by name. A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a
-            number, two numbers, or a text ``480x640``, height first.
+        values: the values by name. A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a
+            size is a number, two numbers, or a text ``480x640``, height first.
         where: the file that holds the values, for messages.
 
     Raises:

@@ -65,7 +65,7 @@ class Margin:
         It is the largest loss, or that of the inputs that are not spared, divided by 1 - ``share``, if that is larger.
 
         Args:
-            losses: by input; infinite without any.
+            losses: the losses by input; infinite without any.
         """
         ranked = sorted(losses, reverse=True)
         left = ranked[self.spared :]
@@ -157,7 +157,7 @@ class _Pending:
     Attributes:
         infer: runs the plan; the first call opens it.
         left: the inputs to run it on.
-        losses: on the inputs so far.
+        losses: the losses on the inputs so far.
         stored: losses that an earlier run left in the journal: they are taken instead of another inference.
     """
 

@@ -80,7 +80,7 @@ class _Group:
 
     Attributes:
         one_pass: the pass.
-        branches: in the order of pieces.
+        branches: the branches in the order of pieces.
         last_trunk: the number of that piece.
         to_the_end: the trunk is one of the plans measured.
     """

@@ -18,8 +18,8 @@ class PastReport:
         run: the number of the run, the same for its trials.
         label: the network's name in a suite, else the model file's stem.
         state: ``finished``, ``running`` or ``interrupted`` when it was recorded.
-        started: in UTC.
-        recorded: in UTC.
+        started: the time of its beginning, in UTC.
+        recorded: the time of its recording, in UTC.
         strategy: ``recover`` for a report of ``recover``.
         int8: the metric on the worst output in full INT8; None if not measured.
         recipe: the same for the recipe.

@@ -34,7 +34,7 @@ class Trend:
         label: the label of the network.
         engine: see ``engine_text``.
         metric: the name of the metric.
-        reports: in the order of recording.
+        reports: the reports in the order of recording.
     """
 
     label: str

@@ -22,7 +22,7 @@ def write(base: sqlite3.Connection, stored: StoredRun, label: str) -> None:
     """Adds new reports and trials of a run and replaces changed ones.
 
     Args:
-        base: in a transaction.
+        base: the history's file, in a transaction.
         stored: the content of the run folder.
         label: given by the user; empty for the one given before, or else the names of the models.
     """

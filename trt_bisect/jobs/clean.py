@@ -32,7 +32,7 @@ class Removable:
     Attributes:
         path: a file or a folder.
         what: it holds, in words.
-        size: in bytes.
+        size: the size in bytes.
     """
 
     path: Path

@@ -48,7 +48,7 @@ class SavedOutputs(Reference):
 
     Args:
         network: the network that is judged.
-        samples: in the order of the outputs.
+        samples: the samples in the order of the outputs.
         path: the path of the saved run.
 
     Attributes:

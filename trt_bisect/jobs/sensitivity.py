@@ -124,7 +124,7 @@ class _Plans:
     Attributes:
         alone: by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that part alone in INT8.
         full: all quantizable layers in INT8 but those that the user fixed.
-        without: by layer the plan with all but it in INT8.
+        without: by layer, the plan with all but it in INT8.
     """
 
     alone: Mapping[tuple[int, str], PrecisionPlan]

@@ -36,7 +36,7 @@ class ExistingPairs:
     """The quantizers of removed pairs, each chain in the order in which it is applied.
 
     Attributes:
-        inputs: by node name and input slot.
+        inputs: the inputs by node name and input slot.
         outputs: by node name and output slot, those right before an output of the network.
         unproven: the layers after which an activation may have been removed, without proof (see ``model.absorbed``).
     """

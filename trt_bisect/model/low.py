@@ -46,7 +46,7 @@ class FloatType:
     Attributes:
         dtype: NumPy's.
         onnx: the value of ``TensorProto.DataType``.
-        name: in the type constraints of ONNX operators, such as ``float16``.
+        name: the name in the type constraints of ONNX operators, such as ``float16``.
         largest: its largest finite value.
         smallest: its smallest positive normal value; smaller ones lose bits, or become zero.
     """
@@ -77,7 +77,7 @@ class LowPrecision:
     """A low precision.
 
     Attributes:
-        precision: in plans.
+        precision: the name in plans.
         opset: the oldest ONNX operators (opset) that its graphs can be written with.
         slots: the operators that can have a quantized one, with the inputs that are rounded.
         float_type: the type of a float one; None for a quantized one.

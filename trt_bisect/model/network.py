@@ -39,7 +39,7 @@ class Network:
         source: the path of its file.
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
         weights: the detached weights by name.
-        layers: in execution order.
+        layers: the layers in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
         low: the low precision in question.
         base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers

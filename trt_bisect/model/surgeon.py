@@ -35,7 +35,7 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
 
     Args:
         model: its initializers without values are ``weights``.
-        weights: by name.
+        weights: the weights by name.
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}

@@ -130,7 +130,7 @@ def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mappi
     Args:
         file: to write to.
         skeleton: the network; initializers of external data have their values in ``weights``.
-        weights: by name.
+        weights: the weights by name.
     """
     model, graph = onnx.ModelProto(), onnx.GraphProto()
     model.CopyFrom(skeleton)

@@ -75,7 +75,7 @@ class PlanFigures:
     Attributes:
         cost: a share of INT8's gain in speed.
         high: the names of the layers that it keeps high.
-        similarity: on the worst of all inputs given; None if it has no figure.
+        similarity: the similarity on the worst of all inputs given; None if it has no figure.
     """
 
     cost: float

@@ -51,7 +51,7 @@ def grouped(
     """Returns the culprits grouped by cause, the largest group first.
 
     Args:
-        evidence: on each culprit.
+        evidence: the evidence on each culprit.
         rounded: by culprit, the tensors and weights that it rounds.
         calibrator: the calibrator of the ranges.
         low: the name of the low precision in texts.
@@ -71,7 +71,7 @@ def cause_with_remedies(group: Group, advice: Iterable[CulpritAdvice], tried: It
 
     Args:
         group: the culprits.
-        advice: on every culprit.
+        advice: the advice on every culprit.
         tried: the remedies that were measured, for any of them or for the whole network.
     """
     own = [each for each in tried if set(each.culprits) <= set(group.culprits)]

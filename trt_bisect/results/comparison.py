@@ -65,7 +65,7 @@ class Comparison(WithTablePage):
         arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``.
         source: a description of where the samples come from.
         samples: their number.
-        tensors: in execution order.
+        tensors: the tensors in execution order.
         weights: as a whole.
         channels: the channels of the weights, one a row.
         notes: further remarks, a sentence each.

@@ -166,7 +166,7 @@ class Explanation:
         layers: by name, those that make a floating-point tensor or have a weight.
         inputs: the network's.
         findings: the advisor's, in execution order.
-        advice: on each culprit, in the report's order.
+        advice: the advice on each culprit, in the report's order.
         tried: the remedies that were measured, for culprits or for the whole network.
         causes: the culprits grouped by cause, with what was measured against each.
         cache_header: the first line of the calibration caches of these remedies.

@@ -29,7 +29,7 @@ class ProfiledTensor:
         scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
         zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where the channels have
             several.
-        shape: on the first sample.
+        shape: the shape on the first sample.
         spread: the spread of the values, before the rounding; None where no data was given.
         rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or no data was given.
         rounding: the error of the pair; None where there is no ``rounded``, and for FP8.

@@ -100,12 +100,12 @@ class RecipeFiles:
     """The recipe's files: texts and networks.
 
     Attributes:
-        texts: by file name.
+        texts: the texts by file name.
         network: the network with Q/DQ pairs or Casts, without any at the layers left high.
         network_name: the name of its file.
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
-        notes: for the report.
+        notes: the notes for the report.
     """
 
     texts: Mapping[str, str]

@@ -28,7 +28,7 @@ class NetworkResult:
     """One network of a nightly run.
 
     Attributes:
-        name: in the suite.
+        name: the name in the suite.
         run: the run folder, relative to the nightly folder.
         seconds: the time measuring it took, repeats included.
         figures: None where nothing could be measured; ``message`` has the reason.
@@ -99,7 +99,7 @@ class Regression(Saved, Presentable):
         began: the time of its start in UTC, ISO 8601.
         baseline: a description of the baseline; empty without one.
         accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.
-        networks: in the suite's order.
+        networks: the networks in the suite's order.
         gone: networks of the baseline that the suite no longer has.
         baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
             report or a nightly run.

@@ -62,7 +62,7 @@ class Measured:
         recipe: with the culprits.
         full: the trial of full INT8 on all inputs.
         restored: the trial of the recipe on all inputs.
-        trials: by plan key.
+        trials: the trials by plan key.
         canonical: returns the plan under which a plan's trial is stored.
     """
 

@@ -23,7 +23,7 @@ class SensitiveOp:
         op_name: the layer.
         sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
         metrics: by name, each metric on the worst final output.
-        loss: by the metric of the run; None where it could not be measured.
+        loss: the loss by the metric of the run; None where it could not be measured.
         gain: for ``both``: the loss with all layers low minus the loss with this layer alone high.
         macs: the layer's multiply-adds for one inference.
         share: its fraction of the network's multiply-adds.

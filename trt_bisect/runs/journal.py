@@ -59,7 +59,7 @@ class Journal:
 
     Attributes:
         path: the path of the file.
-        trials: by plan.
+        trials: the trials by plan.
         resumed: the number of trials read from the file.
 
     Raises:

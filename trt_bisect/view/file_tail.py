@@ -19,7 +19,7 @@ class JournalTail:
     """The trials of one fingerprint in a journal; each line is parsed once, when it is complete.
 
     Attributes:
-        trials: by plan key.
+        trials: the trials by plan key.
         changed: the number of times that known trials were replaced, by a new file or by a new trial of a plan.
     """
 

@@ -57,7 +57,7 @@ class _Driver:
 
         Args:
             trial_of: returns the trial of a plan, None if there is none.
-            rule: for the losses.
+            rule: the rule for the losses.
         """
         while self.findings is None:
             trial = trial_of(self.waiting)
@@ -89,7 +89,7 @@ class Replay:
         """Returns the report of the search so far. It names suspects alone: culprits are decided at the end of a run.
 
         Args:
-            trials: by plan key.
+            trials: the trials by plan key.
         """
         measured, whole = partial(self._trial, trials), partial(self._whole_trial, trials)
         full, rule = measured(self._full), self._run.rule

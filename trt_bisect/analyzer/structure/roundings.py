@@ -24,7 +24,7 @@ class TensorRounding:
         op_type: its operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
         tensor: the name.
-        dtype: in the network; empty where it is not known.
+        dtype: the dtype in the network; empty where it is not known.
         quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without one.
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels; None with one scale.

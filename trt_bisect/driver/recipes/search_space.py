@@ -73,7 +73,7 @@ class MeasuredSets:
     Attributes:
         space: the units to choose from.
         left: the number of plans that it may still ask for to improve a set that meets the budget.
-        losses: by the units kept high; infinite if a plan could not be measured.
+        losses: the losses by the units kept high; infinite if a plan could not be measured.
     """
 
     space: Space

@@ -100,7 +100,7 @@ class Findings:
 
     Attributes:
         full: the loss with every quantizable layer in INT8; None if that could not be measured.
-        steps: in the order of layers.
+        steps: the steps in the order of layers.
         suspects: their indices, ascending.
         set_aside: layers kept high because no plan with them in INT8 could be measured where they were judged.
     """

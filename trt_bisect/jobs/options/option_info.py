@@ -50,7 +50,7 @@ class OptionInfo:
         flags: on the command line, the first one used in messages; empty for an option of Python alone.
         unit: the unit of the value, such as ``MiB`` or ``seconds``.
         choices: the known values.
-        noun: for messages on choices.
+        noun: the value's name in messages on choices.
         least, above, most: bounds of a number: not less than, more than, not more than.
         otherwise: the behaviour without the option, if no default value says it.
         bytes_before: in Python the value was in bytes in an earlier release: 1 << 20 and more is still read as bytes.

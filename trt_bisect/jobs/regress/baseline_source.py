@@ -24,7 +24,7 @@ class ReferenceRun:
     """The figures with which a nightly run is compared.
 
     Attributes:
-        description: for the user; empty if there is no reference yet.
+        description: the description for the user; empty if there is no reference yet.
         networks: the baselines by the network's name in the suite.
         folder: ``--update-baseline`` writes the baseline here; None if it is written into the nightly run only.
         is_latest: the reference is the latest nightly run; a nightly run that passes becomes the next reference.

@@ -68,7 +68,7 @@ class Suite:
     Attributes:
         path: the path of the file.
         output: the folder of the nights.
-        networks: in the file's order.
+        networks: the networks in the file's order.
         cluster: the machines that measure them.
     """
 

@@ -27,7 +27,7 @@ class Move:
 
     Attributes:
         name: ``equalised``, ``corrected``, or ``equalised-corrected``.
-        network: in FP32 equal to the user's; with corrected biases near to it.
+        network: the network in FP32 equal to the user's; with corrected biases near to it.
         ranges: calibrated on this network.
         changed: the names of the layers with other weights or biases.
     """

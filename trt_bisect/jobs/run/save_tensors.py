@@ -91,7 +91,7 @@ class _Writing:
         layers: every layer's tensors, not only the outputs.
 
     Attributes:
-        plans: by name.
+        plans: the plans by name.
     """
 
     def __init__(self, answer: Answer, layers: bool) -> None:

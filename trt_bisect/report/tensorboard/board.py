@@ -48,7 +48,7 @@ def open_board(folder: str | Path | None, channels: int = 0) -> Board | None:
     """Returns the board, None without a folder.
 
     Args:
-        folder: for the logs; it is made if it is missing.
+        folder: the folder for the logs; it is made if it is missing.
         channels: the number of channels of a tensor that get histograms.
 
     Raises:

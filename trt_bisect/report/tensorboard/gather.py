@@ -81,7 +81,7 @@ class TensorHistograms:
 
     Args:
         kind: ``fp32``, or ``int8`` for a plan: then tensors that INT8 layers read rounded have a second histogram.
-        origins: by tensor.
+        origins: the origins by tensor.
         tags: by tensor (see ``output_tags``); other tensors are ignored.
         channels: chooses the channels at the first run with a tensor.
     """

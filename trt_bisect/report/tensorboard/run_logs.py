@@ -112,7 +112,7 @@ def write_run(
         network: the measured network.
         scales: the scales of its activations.
         feeds: the inputs that were judged.
-        rule: for the losses.
+        rule: the rule for the losses.
         measured: the findings, the recipe and the trials.
         steps: the plans that were measured, in their order.
         report: the run's.

@@ -22,7 +22,7 @@ class Step:
 
     Attributes:
         similarity: by the metric of the run, on the worst input; None where it was not measured or is not finite.
-        accuracy: on labelled data; None where it was not measured.
+        accuracy: the accuracy on labelled data; None where it was not measured.
     """
 
     plan: PrecisionPlan

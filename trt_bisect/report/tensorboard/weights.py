@@ -36,7 +36,7 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     """Returns the floating-point constants of each layer that INT8 can round, or with at least two axes, and biases.
 
     Args:
-        network: in FP32.
+        network: the network in FP32.
         writer: the writer of its plans.
         layers: the beginnings of the layers' tags; other layers are ignored.
     """

@@ -20,7 +20,7 @@ class Column:
 
     Attributes:
         key: the key of its values in a record.
-        title: in the table's head.
+        title: the title in the table's head.
         help: a phrase on it; may be empty.
         kind: the form of its values: one of the constants of this module.
         phone: it is shown on a phone.
