@@ -235,14 +235,14 @@ def _growth_table(growth: Sequence[dict[str, float]]) -> Table:
 
 
 def _peer_table(peers: Sequence[dict[str, Any]], networks: dict[str, Any]) -> Table:
-    heads = ("peer", "network", "layers", "seconds", "ms a layer", "times branch", "worst two", "planted")
+    heads = ("peer", "network", "layers", "seconds", "ms a layer", "times the pass", "worst two", "planted")
     table = Table(*heads, title="Peers, calibration not counted")
     for found in peers:
         if "skipped" in found:
             table.add_row(found["peer"], found["network"], "skipped:", str(found["skipped"]))
             continue
         ours = networks[found["network"].removesuffix("-planted")]
-        per_layer = ours["branch, planted"]["measuring"] / ours["floor"]["layers"]
+        per_layer = ours["pass"]["seconds"] / ours["floor"]["layers"]
         table.add_row(
             f"{found['peer']} {found['version']}",
             found["network"],
