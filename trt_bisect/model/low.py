@@ -77,7 +77,7 @@ class LowPrecision:
     """A low precision.
 
     Attributes:
-        precision: the name in plans.
+        precision: the precision as plans name it.
         opset: the oldest ONNX operators (opset) that its graphs can be written with.
         slots: the operators that can have a quantized one, with the inputs that are rounded.
         float_type: the type of a float one; None for a quantized one.
