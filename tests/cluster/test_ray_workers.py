@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
+from trt_bisect.cluster.ray_process import RayProcess
 from trt_bisect.cluster.ray_workers import RayCluster
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, EngineUnavailable
@@ -317,6 +319,19 @@ def test_where_nobody_listens(command, lenet, tmp_path, address):
     assert code == 2
     assert wording.clusters.NOTHING_ANSWERS in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("address", "command"), [("ray://h:10001", wording.clusters.RAY_HEAD), ("h:6379", "'ray start --head'")]
+)
+def test_a_cluster_that_cannot_be_joined_names_the_command_for_its_head(monkeypatch, address, command):
+    def refuse(**_):
+        raise ConnectionAbortedError("Initialization failure from server")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
+    with pytest.raises(BadInput) as error:
+        RayProcess().connect(address)
+    assert command in error.value.remedy
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):

@@ -26,6 +26,7 @@ PAGES = tuple(
 )
 _CODE = re.compile(r"`([^`\n]+)`")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"]+)")
 _OURS = re.compile(r"(?<![\w./-])(?:benchmarks|docs|samples|tests|tools|trt_bisect)/[\w./-]*\w")
 _FILE = re.compile(r"[\w.-]*[\w-]\.(?:py|md|toml|lock|yml)|Makefile|LICENSE")
@@ -88,6 +89,19 @@ def test_every_link_and_path_of_the_repository_exists(page: str) -> None:
             assert (ROOT / page).parent.joinpath(link.partition("#")[0]).exists(), link
     for path in _OURS.findall(text):
         assert exists(path), path
+
+
+def test_what_an_example_imports_from_the_package_exists() -> None:
+    imported = [
+        f"{node.module}.{name.name}"
+        for page in PAGES
+        for block in _PYTHON.findall((ROOT / page).read_text())
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("trt_bisect")
+        for name in node.names
+    ]
+    assert imported
+    assert [name for name in imported if not found(name)] == []
 
 
 def test_links_to_headings_lead_to_headings() -> None:

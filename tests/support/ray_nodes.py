@@ -24,15 +24,17 @@ _LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
 """A dead node is missed after seconds."""
 
 
-_PATIENCE = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(int(LIMIT))}
-"""A busy machine may take long to start a client server."""
+_CLIENT_SERVER = {
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(int(LIMIT)),  # a busy machine may take long to start it
+    "GRPC_ENABLE_FORK_SUPPORT": "0",  # with it one start in six hung: ray-project/ray, issue 63202
+}
 
 
 @contextmanager
 def ray_cluster(processors=(1, 1)):
     """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
     folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
-    set_here = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting", **_PATIENCE}
+    set_here = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting", **_CLIENT_SERVER}
     before = dict(os.environ)
     os.environ.update(set_here)
     joining, connection._JOIN_SECONDS = connection._JOIN_SECONDS, LIMIT

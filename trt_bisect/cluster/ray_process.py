@@ -30,6 +30,11 @@ def serve(descriptor: int, parent: int) -> None:
     worker.serve(descriptor, parent, RayProcess())
 
 
+def _head_command(address: str) -> str:
+    """Returns the command that starts a head. The client server of ``ray://`` may hang (ray-project/ray#63202)."""
+    return "GRPC_ENABLE_FORK_SUPPORT=0 ray start --head" if address.startswith("ray://") else "ray start --head"
+
+
 class RayProcess:
     """Has one method for each request."""
 
@@ -51,7 +56,7 @@ class RayProcess:
         except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
             raise BadInput(
                 f"No Ray cluster can be used at '{address}': {first_line(error)}",
-                "Start one with 'ray start --head', with the same versions of Python and Ray as here.",
+                f"Start one with '{_head_command(address)}', with the same versions of Python and Ray as here.",
             ) from error
         self._task = ray.remote(_make_task())
 

@@ -8,6 +8,7 @@ NO_ROOM = "has had room for a task"
 FIGURES_WOULD_DIFFER = "its figures would differ: "
 NO_NODE_CAN_BE_USED = "No node of '.*' can be used: "
 """A regular expression."""
+RAY_HEAD = "'GRPC_ENABLE_FORK_SUPPORT=0 ray start --head'"
 CANNOT_BE_SENT = "cannot be sent to"
 
 
