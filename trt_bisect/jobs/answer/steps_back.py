@@ -103,8 +103,8 @@ def minimal(
 def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:
     """Returns a set that holds without groups of its units, those first that joined it last; and its check.
 
-    The sets that this gives, each a part of the one before, are built by halving: the smallest one that holds on its
-    own engine is the result, if those before it hold there too.
+    This gives one set after another, each a part of the one before. Engines are built for the last one, and if that
+    misses, for the one before it, then two before that, and so on.
     """
 
     def measure(asked: Sequence[PrecisionPlan]) -> list[Loss]:
@@ -113,15 +113,13 @@ def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experi
     known = MeasuredSets(space)
     order = sorted(kept, key=lambda unit: (space.costs[unit], -unit))
     drive(lowered(known, kept, order, smallest=math.ceil(len(kept) / _GROUPS)), measure)
-    sets = [kept, *filter(known.meets, known.losses)]
-    holds, misses = 0, len(sets)
-    while misses - holds > 1:
-        middle = (holds + misses) // 2
-        if target.check(experiment, space.plan(sets[middle])).meets(space.budget):
-            holds = middle
-        else:
-            misses = middle
-    return sets[holds], target.check(experiment, space.plan(sets[holds]))
+    sets, last = [kept, *filter(known.meets, known.losses)], 1
+    while True:
+        kept = sets[max(len(sets) - last, 0)]
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(space.budget) or kept == sets[0]:
+            return kept, checked
+        last *= 2
 
 
 def _shown(plans: AnswerPlans, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:
