@@ -295,7 +295,6 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
     budget = 4e-4
     wanted = {"threshold": 1.0 - budget, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
     report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
-    assert set(report.answer.settings) >= {"optimisations off", "own engine", "scales moved by 2e-5"}
     assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
     assert min(each) >= 1.0 - budget
