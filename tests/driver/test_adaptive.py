@@ -113,6 +113,34 @@ def test_a_rise_that_its_stride_takes_back_is_found_where_sampled_strides_hide_r
     assert len(whole.suspects) > 1
 
 
+def rough(height):
+    """Losses with two culprits, and small errors: each second layer adds ``height`` and the next one takes it back."""
+
+    def losses(plan):
+        low = max(plan.int8, default=-1)
+        return 0.02 * (300 in plan.int8) + 0.02 * (700 in plan.int8) + height * ((low + 1) % 2)
+
+    return losses
+
+
+@pytest.mark.parametrize("height", [0.002, 0.0045])
+def test_small_errors_of_many_layers_do_not_make_the_search_measure_every_boundary(height):
+    """The smallest rise of a suspect is 0.005."""
+    losses = Batches(rough(height))
+    assert drive(adaptive(question(1000)), losses).suspects == (300, 700)
+    assert len(losses.plans) < 300
+    shorter = Batches(rough(height))
+    drive(adaptive(question(500)), shorter)
+    assert len(shorter.plans) >= 500
+
+
+def test_rises_of_a_suspect_s_size_that_strides_of_many_layers_hide_are_all_measured():
+    losses = Batches(rough(0.006))
+    found = drive(adaptive(question(1000)), losses)
+    assert {300, 700} <= set(found.suspects) <= set(drive(exhaustive(question(1000)), rough(0.006)).suspects)
+    assert len(losses.plans) >= 1000
+
+
 def test_full_int8_that_is_good_blames_nobody_and_refines_nothing():
     losses = Batches(adding({50: 0.007}))
     found = drive(adaptive(question(120)), losses)

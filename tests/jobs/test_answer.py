@@ -15,11 +15,13 @@ from tests.support import networks, wording
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.holdout import split
+from trt_bisect.driver.recipes import search_space
 from trt_bisect.jobs.answer import answer as answer_module
 from trt_bisect.jobs.answer import plans as plans_module
+from trt_bisect.jobs.answer import steps_back
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import integer_sums_are_exact
-from trt_bisect.results.answer import PLAIN
+from trt_bisect.results.answer import DECIDING, PLAIN
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}
@@ -280,3 +282,38 @@ def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(tmp_pat
     found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, high=list(names[:-1]), **HOW)
     assert found.answer.cost > 0.5
     assert found.answer.half_gain is None
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Networks of more than four layers are large."""
+    monkeypatch.setattr(search_space, "MANY_UNITS", 4)
+
+
+def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings(many, narrow, tmp_path):
+    path, data = narrow
+    budget = 4e-4
+    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
+    assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
+    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    assert min(each) >= 1.0 - budget
+    culprits = [row for row in report.layers if row.culprit]
+    assert {row.name for row in culprits} == {
+        row.name for row in report.layers if row.quantizable and row.recipe == "fp32"
+    }
+    assert all(row.taken_back < 1.0 - budget for row in culprits)
+    assert wording.answers.NOT_TESTED not in report.summary
+
+
+def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict_names_them(many, narrow, monkeypatch):
+    path, data = narrow
+    monkeypatch.setattr(steps_back, "_STEPS", 1)
+    wanted = {"threshold": 0.9996, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
+    report = trt_bisect.run(path, data, **wanted, **HOW)
+    culprits = {row.name for row in report.layers if row.culprit}
+    high = {row.name for row in report.layers if row.quantizable and row.recipe == "fp32"}
+    assert len(culprits) <= 1 < len(high)
+    said = report.summary.partition(wording.answers.NOT_TESTED)[2]
+    assert sum(f"'{name}'" in said for name in high - culprits) == min(len(high - culprits), 4)
+    assert not any(f"'{name}'" in said for name in culprits)

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from trt_bisect.driver.recipes import search_space
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.jobs.answer import steps_back
 from trt_bisect.jobs.answer.steps_back import minimal, with_more_high
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.precision import int8_set
@@ -30,7 +32,7 @@ class Target:
     def losses(self, asked, ranges, *, to_the_end=False):
         return [0.0 for _ in asked]
 
-    def check(self, experiment, plan):
+    def check(self, experiment, plan, *, own_engine=True):
         self.checks += 1
         return Checked({"own engine": 0.5 if self.needed & plan.lowered else 0.0})
 
@@ -47,6 +49,72 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert found.kept == set(needed)
     assert checked.meets(target.budget)
     assert taken_back == dict.fromkeys(needed, 0.5)
+
+
+class Counted(Target):
+    """Notes the layers that are high in each plan that misses."""
+
+    def __init__(self, needed):
+        super().__init__(needed)
+        self.missed = set()
+        self.engines = 0
+
+    def check(self, experiment, plan, *, own_engine=True):
+        self.engines += own_engine
+        found = super().check(experiment, plan)
+        if not found.meets(self.budget):
+            self.missed.add(frozenset(range(UNITS)) - plan.lowered)
+        return found
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Twelve units are many; sets of more than four are taken back in groups."""
+    monkeypatch.setattr(search_space, "MANY_UNITS", 4)
+    monkeypatch.setattr(steps_back, "_GROUPS", 4)
+    monkeypatch.setattr(steps_back, "_ENGINE", 0)
+
+
+def stepped_back(target, kept):
+    """The set that ``minimal`` leaves of a set that holds, and its steps."""
+    whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
+    plans = SimpleNamespace(margin=NO_MARGIN)
+    found = Cheapest(frozenset(kept), True, {})
+    found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, whole)
+    assert checked.meets(target.budget)
+    return found.kept, taken_back
+
+
+@pytest.mark.parametrize("needed", [(0,), (5, 2), (11, 3, 7)])
+def test_many_units_are_taken_back_in_groups_and_then_one_by_one(many, needed):
+    target = Counted(needed)
+    kept, taken_back = stepped_back(target, range(UNITS))
+    assert kept == taken_back.keys() == set(needed)
+    assert all(kept - {unit} in target.missed for unit in taken_back)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 5, 8, 20])
+def test_of_many_units_each_culprit_was_measured_beside_the_others_however_few_the_steps(many, monkeypatch, steps):
+    """Six units are kept, three of them needed; the groups of two hide one that is not."""
+    monkeypatch.setattr(steps_back, "_STEPS", steps)
+    target = Counted((0, 3, 4))
+    kept, taken_back = stepped_back(target, range(6))
+    assert {0, 3, 4} <= kept
+    assert taken_back.keys() <= {0, 3, 4}
+    assert all(kept - {unit} in target.missed for unit in taken_back)
+    assert len(taken_back) >= min(steps, 2)
+    if steps >= 8:
+        assert kept == taken_back.keys()
+
+
+def test_of_many_units_few_engines_are_built(many, monkeypatch):
+    """A step with an engine counts as five, and one is left for the last unit: 20 steps give three engines."""
+    monkeypatch.setattr(steps_back, "_ENGINE", 4)
+    monkeypatch.setattr(steps_back, "_STEPS", 20)
+    target = Counted(())
+    kept, taken_back = stepped_back(target, range(4))
+    assert target.engines == 1 + 3
+    assert (len(kept), taken_back) == (1, {})
 
 
 def test_a_recipe_that_would_be_too_dear_is_not_searched_further():

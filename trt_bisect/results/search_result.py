@@ -37,11 +37,13 @@ class Recipe:
     Attributes:
         plan: the plan; it was measured.
         kept: the layers left high, ascending.
-        culprits: those of them without which the plan was measured to miss. The others could not be measured in INT8.
+        culprits: those of them without which the plan was measured to miss. The others could not be measured in INT8,
+            or are ``untested``.
         meets: the plan meets the threshold on all inputs.
         taken_back: by culprit, the similarity with that layer in INT8 as well; None if the output has no figure then.
         gains: by layer, the loss that full INT8 sheds when the layer alone stays high; empty if not measured.
         reasons: by suspect, a layer with a large drop that is no culprit, the reason why it is none.
+        untested: the layers of ``kept`` that were not shown to be needed: steps back are limited in large networks.
     """
 
     plan: PrecisionPlan
@@ -51,6 +53,7 @@ class Recipe:
     taken_back: Mapping[int, float | None] = field(default_factory=dict)
     gains: Mapping[int, float] = field(default_factory=dict)
     reasons: Mapping[int, str] = field(default_factory=dict)
+    untested: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

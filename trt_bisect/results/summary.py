@@ -202,7 +202,12 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, le
     elif names:
         taken_back = f"with any one of them taken back to {low} the network was measured to miss {least}"
         yield f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}."
-    unbuilt = [network.layers[k].name for k in recipe.kept if k not in recipe.culprits]
+    if recipe.untested:
+        also = listed([network.layers[k].name for k in recipe.untested], _NAMED)
+        limited = f"in a network this large, steps back to {low} are limited"
+        yield f"NOT TESTED: {also} stay high too and were not shown to be needed: {limited}."
+    others = {*recipe.culprits, *recipe.untested}
+    unbuilt = [network.layers[k].name for k in recipe.kept if k not in others]
     if unbuilt:
         yield (
             f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."

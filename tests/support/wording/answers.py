@@ -15,6 +15,7 @@ WEAK_TYPING_ROUNDS = "weak typing may also round"
 OR_ITS_MARGIN = "or its margin"
 JUDGED_AS_TWO = "judged as two"
 MORE_THAN_THE_BUDGET = "more than the budget"
+NOT_TESTED = "NOT TESTED: "
 NOT_IN_PIECES = "cannot be measured in pieces"
 
 

@@ -9,12 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, MANY_UNITS, Goal, improved
-from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
+from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side, without_most
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 
 _EQUAL = 0.01
 """Sets whose costs differ by less than this share of the smaller one are equally good."""
+_MOST_HIGH = 32
+"""Of many units, each one that has to stay high takes about 2 log2(N) plans to find. After so many of them the small
+errors of all units matter, and those left are lowered by their number: log2(N) more plans."""
 _HOPE = 3.0
 """A set is measured if its estimated loss is at most so many budgets."""
 
@@ -24,7 +27,8 @@ class Cheapest:
     """The result of a search.
 
     Attributes:
-        kept: the units kept high. It is 1-minimal: with any one of them low, the plan was measured to miss.
+        kept: the units kept high. Unless there are many units it is 1-minimal: with any one of them low, the plan was
+            measured to miss.
         meets: true if the plan meets the budget; else ``kept`` is the set with the smallest loss that was measured.
         taken_back: by unit of ``kept``, the loss with that unit low as well.
         equals: other 1-minimal sets that cost the same within one per cent.
@@ -61,6 +65,8 @@ def cheapest(
     starts = yield from _lowered_in(known, rankings, dearest)
     if not starts:
         return Cheapest(space.all, True, {})
+    if space.has_many:
+        return Cheapest(starts[0], True, {})
     found = yield from side_by_side([reduced(known, start) for start in starts])
     best = min(found, key=space.price)
     while limit and alone is not None:
@@ -78,10 +84,10 @@ def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest:
     Of many units, an order ends as soon as its set would cost more than that of an order which is done.
     """
     space, costs = known.space, [dearest]
-    few = len(space.units) <= FEW_UNITS
+    few, most = len(space.units) <= FEW_UNITS, most_high(space)
 
     def lowest(ranking: Sequence[int]) -> Batches[Kept | None]:
-        kept = yield from lowered(known, space.all, ranking, lambda: dearest if few else min(costs))
+        kept = yield from lowered(known, space.all, ranking, lambda: dearest if few else min(costs), most=most)
         if kept is not None:
             costs.append(space.cost(kept))
         return kept
@@ -107,36 +113,12 @@ def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
         return frozenset()
     if not known.meets(space.all):
         return None
-    return (yield from lowered(known, space.all, orders(space)[0], lambda: dearest))
+    return (yield from lowered(known, space.all, orders(space)[0], lambda: dearest, most=most_high(space)))
 
 
-def grown(space: Space, kept: Kept, dearest: float = math.inf) -> Batches[Cheapest]:
-    """Keeps more units high than ``kept``, which misses, until the budget is met; then no more than needed.
-
-    The cheapest other units join, twice as many each time. With many units this takes far fewer plans than to lower all
-    of them again: one that misses by little needs few more.
-
-    Args:
-        space: the units to choose from.
-        kept: the units of the set that misses.
-        dearest: the search ends as soon as the set would cost more; then the result has all units high.
-    """
-    known = MeasuredSets(space)
-    others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
-    count, wider = 0, kept
-    while True:
-        yield from known.ask([wider])
-        if known.meets(wider):
-            break
-        if wider == space.all:
-            return Cheapest(wider, False, {})
-        if space.cost(wider) > dearest:
-            return Cheapest(space.all, True, {})
-        count = 2 * count or 1
-        wider = kept.union(others[:count])
-    least = yield from lowered(known, wider, [*others[:count], *sorted(kept, key=lambda unit: -space.costs[unit])])
-    best = yield from reduced(known, wider if least is None else least)
-    return _settled(known, best, [best])
+def most_high(space: Space) -> float:
+    """Returns how many units are found one by one to have to stay high; unlimited unless there are many units."""
+    return _MOST_HIGH if space.has_many else math.inf
 
 
 def cheaper(space: Space, kept: Kept) -> Goal:
@@ -159,21 +141,4 @@ def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:
         if not rises:
             return kept
         ranked = sorted(rises, key=lambda unit: (rises[unit] / space.costs[unit], -space.costs[unit], unit))
-        kept = yield from _without_most(known, kept, ranked)
-        if len(space.units) > MANY_UNITS:
-            fewer = yield from lowered(known, kept, ranked)
-            kept = kept if fewer is None else fewer
-
-
-def _without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int]) -> Batches[Kept]:
-    """Returns the set without as many first units of a ranking as can go low; it is known that the first can."""
-    enough, too_many = 1, len(ranked) + 1
-    count = len(ranked)
-    while enough < count:
-        yield from known.ask([kept.difference(ranked[:count])])
-        if known.meets(kept.difference(ranked[:count])):
-            enough = count
-        else:
-            too_many = count
-        count = (enough + too_many) // 2
-    return kept.difference(ranked[:enough])
+        kept = yield from without_most(known, kept, ranked, enough=1)

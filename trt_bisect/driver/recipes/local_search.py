@@ -17,9 +17,6 @@ from trt_bisect.driver.recipes.surrogate import all_sets, fit
 
 FEW_UNITS = 16
 """The number of units of which all sets are estimated."""
-MANY_UNITS = 500
-"""With more units, the gain and the loss of each alone would take longer to measure than the search itself. A set that
-misses grows instead of being searched again, and a set is reduced by several units after each round of measurements."""
 _AT_ONCE = 32
 _PATIENCE = 8
 """The number of batches measured without a better set, after which the search ends where units are many."""

@@ -18,7 +18,12 @@ Result = TypeVar("Result")
 
 
 def lowered(
-    known: MeasuredSets, start: Kept, order: Iterable[int], dearest: Callable[[], float] = lambda: math.inf
+    known: MeasuredSets,
+    start: Kept,
+    order: Iterable[int],
+    dearest: Callable[[], float] = lambda: math.inf,
+    smallest: int = 1,
+    most: float = math.inf,
 ) -> Batches[Kept | None]:
     """Lowers units of a set that meets the budget, in an order; a unit stays high if it cannot go low any more.
 
@@ -27,27 +32,50 @@ def lowered(
         start: the set; it meets the budget.
         order: the order of the units; those outside ``start`` are passed over.
         dearest: returns a cost, at any time: the search ends as soon as the units that stay high cost more.
+        smallest: groups of so many units stay high as a whole.
+        most: so many groups stay high; then as many of the units left go low together as halving their number shows.
 
     Returns:
         The smaller set; None if it would cost more than ``dearest()``.
     """
-    kept, stays = start, frozenset[int]()
+    kept, stays, count = start, frozenset[int](), 0
     groups = [tuple(unit for unit in order if unit in start)]
-    while groups:
+    while groups and count < most:
         group = groups.pop()
         if not group:
             continue
         yield from known.ask([kept.difference(group)])
         if known.meets(kept.difference(group)):
             kept = kept.difference(group)
-        elif len(group) > 1:
+        elif len(group) > smallest:
             middle = (len(group) + 1) // 2
             groups += [group[middle:], group[:middle]]
         else:
-            stays |= {group[0]}
+            stays, count = stays.union(group), count + 1
             if known.space.cost(stays) > dearest():
                 return None
-    return kept
+    return (yield from without_most(known, kept, [unit for group in reversed(groups) for unit in group]))
+
+
+def without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int], enough: int = 0) -> Batches[Kept]:
+    """Returns a set that meets the budget without as many first units of a ranking as can go low.
+
+    Args:
+        known: the measurements.
+        kept: the set.
+        ranked: the ranking.
+        enough: it is known that so many can go low.
+    """
+    too_many = len(ranked) + 1
+    count = len(ranked)
+    while enough < count:
+        yield from known.ask([kept.difference(ranked[:count])])
+        if known.meets(kept.difference(ranked[:count])):
+            enough = count
+        else:
+            too_many = count
+        count = (enough + too_many) // 2
+    return kept.difference(ranked[:enough])
 
 
 def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:

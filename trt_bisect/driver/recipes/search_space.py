@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 from trt_bisect.driver.suspects.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
+MANY_UNITS = 500
+"""With more units, the gain and the loss of each alone would take longer to measure than the search itself. Then the
+number of plans is bounded: see ``docs/concepts/strategies.md``."""
 Kept = frozenset[int]
 """The numbers of the units that are kept in the higher precision."""
 Batches = Generator[Sequence[PrecisionPlan], Sequence[Loss], Result]
+
+
+def are_many(units: int) -> bool:
+    """Returns true for so many units that the number of plans is bounded."""
+    return units > MANY_UNITS
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,11 @@ class Space:
     def all(self) -> Kept:
         """Every unit."""
         return frozenset(range(len(self.units)))
+
+    @property
+    def has_many(self) -> bool:
+        """True if there are so many units that the number of plans is bounded."""
+        return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
         """The layers of units."""

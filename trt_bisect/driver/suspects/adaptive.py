@@ -7,6 +7,10 @@ A boundary that was not measured has no loss: the layers of its stride are one s
 Equal losses at the ends can hide a rise that the layers behind it take back. How much is hidden is measured: some
 strides are measured at every boundary in any case. If one of them, or one that was refined, hides a rise that is not
 small, the search begins again and measures every boundary.
+
+With more than ``MANY`` boundaries that takes too long, and small errors of thousands of layers make most curves rough.
+There the search begins again only if a stride hides a rise of a suspect's size. The largest smaller one is taken for
+noise: from then on, strides are refined only where the losses at the ends differ by more.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ SHARE = 0.25
 
 `python -m benchmarks.adaptive --study` tries strides and shares on measured curves. With these no suspect is missed.
 """
+MANY = 500
+"""With more quantizable layers only a hidden rise of a suspect's size makes the search measure every boundary."""
 _AFTER_A_SUSPECT = 96
 """The number of plans asked for together after a suspect was found. It doubles until the next one is found."""
 
@@ -63,7 +69,7 @@ def adaptive(
             known = dict(sorted({**known, **dict(zip(inside, losses, strict=True))}.items()))
         size = _AFTER_A_SUSPECT if walk.settle(known) else 2 * size
         ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
-        if walk.hides_a_rise():
+        if walk.is_rough():
             walk.steps.clear()
             walk = _Walk(question, 1, walk.least, walk.steps)
             walk.begin(full, nothing)
@@ -161,13 +167,25 @@ class _Walk:
             self.losses[position] = loss
         return False
 
-    def hides_a_rise(self) -> bool:
-        """Returns true if a stride, measured at every boundary, has a rise inside that its ends do not show."""
-        return self.judged and any(
-            max(self.losses[k] for k in range(low + 1, high)) - max(self.losses[low], self.losses[high]) >= self.least
+    def is_rough(self) -> bool:
+        """Returns true if a stride hides such a rise that every boundary has to be measured.
+
+        With many boundaries, ``least`` becomes the largest rise that a stride hides.
+        """
+        hidden = self._hidden_rise()
+        if len(self.question.quantizable) <= MANY:
+            return hidden >= self.least
+        self.least = max(self.least, hidden)
+        return hidden >= self.question.step
+
+    def _hidden_rise(self) -> float:
+        """The largest rise inside a stride, measured at every boundary, that its ends do not show; 0 without any."""
+        inside = (
+            added(max(self.losses[low], self.losses[high]), max(self.losses[k] for k in range(low + 1, high)))
             for low, high in pairwise(self.ends)
             if high - low > 1 and all(k in self.losses for k in range(low, high + 1))
         )
+        return max(inside, default=0.0) if self.judged else 0.0
 
 
 def one_at_a_time(search: BatchSearch) -> Search[Findings]:

@@ -10,7 +10,7 @@ from functools import partial
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, MANY_UNITS
+from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
@@ -140,7 +140,7 @@ class AnswerSearch:
         alone = self._alone()
         held = self._with_margin(suspects, alone) if self.plans.margin.share else self._held(suspects, alone)
         found, experiment, checked, aim = held
-        if not found.meets:
+        if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, alone, checked, aim, {})
         checked = self._in_fp16(found, experiment, checked)
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
@@ -173,7 +173,7 @@ class AnswerSearch:
 
     def _alone(self) -> Sensitivities | None:
         """Returns the gain and the loss of each unit; None if each needs an engine, or if there are too many."""
-        if not self.plans.switches or len(self.space.units) > MANY_UNITS:
+        if not self.plans.switches or self.space.has_many:
             return None
         return gains_and_losses(self.plans, self.space, self.experiment.ranges)
 
@@ -218,7 +218,8 @@ class AnswerSearch:
     def _held(self, suspects: Collection[int], alone: Sensitivities | None, dearest: float = math.inf) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
-        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher.
+        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. With
+        many units there is one search; a set that misses grows at once.
 
         Args:
             suspects: the suspects of the curve, as layer indices.
@@ -231,7 +232,7 @@ class AnswerSearch:
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             plans.preparation.progress.stage("Searching for the cheapest recipe", None)
-            mended = before if number >= _ROUNDS or len(space.units) > MANY_UNITS else frozenset()
+            mended = before if number >= _ROUNDS else frozenset()
             search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
             found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
             if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
@@ -243,6 +244,8 @@ class AnswerSearch:
             if checked.meets(budget) or not found.meets:
                 break
             new = plans.join(checked.missed)
+            if self.space.has_many:
+                break
             if not new:
                 aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
                 if plans.switches and self._by_similarity:

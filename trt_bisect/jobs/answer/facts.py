@@ -15,13 +15,12 @@ from trt_bisect.jobs.answer.confidence import Grounds, confidence
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
-from trt_bisect.model.network import Network
-from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"
+UNTESTED = "it stays high, but was not shown to be needed: steps back are limited in a network this large"
 CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
 
@@ -41,7 +40,8 @@ def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial]) -
         answer.meets,
         taken_back,
         gains,
-        {k: _reason(answer.experiment.network, answer.plan, k, gains.get(k)) for k in suspects},
+        {k: _reason(answer, k, gains.get(k)) for k in suspects},
+        answer.untested,
     )
     return Measured(curve, recipe, answer.full, answer.restored, trials, answer.experiment.whole.canonical)
 
@@ -51,8 +51,11 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
     return None if not math.isfinite(loss) else rule.metric.value(loss)
 
 
-def _reason(network: Network, plan: PrecisionPlan, layer: int, gain: float | None) -> str:
+def _reason(answer: Answer, layer: int, gain: float | None) -> str:
     """The reason why a layer with a large drop is no culprit."""
+    network, plan = answer.experiment.network, answer.plan
+    if layer in answer.untested:
+        return UNTESTED
     own = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
     shared = any(
         rounding.tensor in own

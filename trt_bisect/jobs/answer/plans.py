@@ -16,6 +16,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.holdout import FEWEST
+from trt_bisect.driver.recipes.search_space import are_many
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.each_input import (
@@ -228,9 +229,12 @@ class AnswerPlans:
         return max(found.values()) if self._compared_by_fp32 is None else together, found
 
     def _near(self, losses: Mapping[int, float]) -> list[int]:
-        """The places of the inputs that noise could make miss; all of them where a figure can jump, as top-1 does."""
+        """The places of the inputs that noise could make miss.
+
+        These are all where a figure can jump, as top-1 does, and in large networks, whose layers add up the noise.
+        """
         rule = self.experiment.rule
-        jumps = rule.metric.of_sums is None
+        jumps = rule.metric.of_sums is None or are_many(len(self.experiment.network.movable))
         return [place for place in self.inputs.counting if jumps or losses[place] > _NEAR * rule.budget]
 
     def whole(

@@ -79,6 +79,14 @@ class Answer:
         return tuple(sorted(self.space.units[unit][0] for unit, loss in self.taken_back.items() if loss is not None))
 
     @property
+    def untested(self) -> tuple[int, ...]:
+        """The layers that stay high though no step back was measured that shows that they must, ascending.
+
+        There are none unless there are many units: then the steps back are limited. A recipe that misses has none.
+        """
+        return tuple(sorted(self.space.layers(self.kept - self.taken_back.keys()))) if self.meets else ()
+
+    @property
     def high(self) -> tuple[int, ...]:
         """The layers that stay high, ascending."""
         return tuple(sorted(self.space.layers(self.kept)))

@@ -9,8 +9,7 @@ from math import inf
 from statistics import fmean
 
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, grown, least_cost
-from trt_bisect.driver.recipes.local_search import MANY_UNITS
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
 from trt_bisect.driver.suspects.search import Loss, drive
@@ -39,6 +38,8 @@ _ALONE_ON = 1
 """The number of inputs on which each layer is measured alone."""
 _DEAR = 0.05
 """Single tensors get other scales only for a recipe that costs more."""
+_RETUNED = 64
+"""Of many units only the most expensive ones get other scales."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -183,12 +184,9 @@ def find_set(
         suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
-        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements. Of
-            many units, further ones join them instead.
+        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
         dearest: the search is given up where each set would cost more; then all units stay high.
     """
-    if mended and len(space.units) > MANY_UNITS:
-        return drive(grown(space, mended, dearest), measure)
     rankings = orders(space, alone)
     if alone is None:
         last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
@@ -221,7 +219,8 @@ def retuned(
         return kept, moved
     mean = fmean(plans.on_judged(space.plan(kept), ranges))
     plans.preparation.progress.stage("Other scales for single tensors", None)
-    for unit in sorted(found.kept, key=lambda unit: -space.costs[unit]):
+    most = _RETUNED if space.has_many else None
+    for unit in sorted(found.kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
         for others in _other_scales(plans, space.units[unit], moved, candidates):
             changed = with_scales_of(moved, others)

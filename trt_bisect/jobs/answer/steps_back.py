@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.search_space import Space
-from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.driver.recipes.lowering import lowered
+from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Space
+from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.target import Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.answer import OWN
+
+_GROUPS = 64
+"""A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""
+_STEPS = 256
+"""So many times one of many units is taken back alone."""
+_ENGINE = 8
+"""Such a step counts as so many more if the plan's own engine is built."""
 
 
 def with_more_high(
@@ -48,7 +59,9 @@ def minimal(
 ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
     """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
-    This is repeated until every unit is needed beside the others.
+    This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
+    first, and the number of steps is limited: as soon as those left only suffice to take back each unit once more, the
+    set stays as it is.
 
     Args:
         plans: measures plans on the inputs given.
@@ -59,23 +72,54 @@ def minimal(
         checked: the check of the set.
 
     Returns:
-        The set, its check, and by unit the loss without it; None if that plan cannot be run.
+        The set, its check, and by unit the loss without it; None if that plan cannot be run. With many units some have
+        none: they stay high, and no step back that was left showed that they must.
     """
-    kept, before, taken_back = found.kept, None, dict[int, Loss]()
-    while kept != before:
-        before, taken_back = kept, {}
-        for unit in sorted(before, key=lambda unit: -space.costs[unit]):
-            plan = space.plan(kept - {unit})
-            (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
-            if loss is not None and loss <= space.budget:
-                other = target.check(experiment, plan)
-                if other.meets(space.budget):
-                    kept, checked = kept - {unit}, other
-                    continue
-                taken_back[unit] = max(other.losses.values())
-            else:
-                taken_back[unit] = _shown(plans, plan, experiment, loss)
-    return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, taken_back
+    kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
+    if space.has_many and len(kept) > _GROUPS:
+        kept, checked = _without_groups(target, space, kept, experiment)
+    order = sorted(kept, key=lambda unit: -space.costs[unit])
+    waiting, taken_back = deque(order), dict[int, Loss]()
+    while waiting and left > 0:
+        unit, left = waiting.popleft(), left - 1
+        plan = space.plan(kept - {unit})
+        (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
+        if loss is None or loss > space.budget:
+            taken_back[unit] = _shown(plans, plan, experiment, loss)
+            continue
+        may_go = left >= len(kept) + _ENGINE
+        other = target.check(experiment, plan, own_engine=may_go)
+        if not other.meets(space.budget):
+            taken_back[unit] = max(other.losses.values())
+        elif may_go:
+            kept, checked = kept - {unit}, other
+            waiting.extend(taken_back)
+            taken_back = {}
+        left -= _ENGINE * (OWN in other.losses)
+    measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
+    return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, measured
+
+
+def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:
+    """Returns a set that holds without groups of its units, those first that joined it last; and its check.
+
+    This gives one set after another, each a part of the one before. Engines are built for the last one, and if that
+    misses, for the one before it, then two before that, and so on.
+    """
+
+    def measure(asked: Sequence[PrecisionPlan]) -> list[Loss]:
+        return [target.check(experiment, plan, own_engine=False).worst for plan in asked]
+
+    known = MeasuredSets(space)
+    order = sorted(kept, key=lambda unit: (space.costs[unit], -unit))
+    drive(lowered(known, kept, order, smallest=math.ceil(len(kept) / _GROUPS)), measure)
+    sets, last = [kept, *filter(known.meets, known.losses)], 1
+    while True:
+        kept = sets[max(len(sets) - last, 0)]
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(space.budget) or kept == sets[0]:
+            return kept, checked
+        last *= 2
 
 
 def _shown(plans: AnswerPlans, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:

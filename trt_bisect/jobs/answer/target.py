@@ -26,8 +26,8 @@ class Target(Protocol):
         """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
         ...
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
-        """Measures a plan in the form in which it will be used."""
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+        """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
         ...
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
@@ -50,9 +50,9 @@ class SimilarityTarget:
         """Returns the losses of plans on the judged inputs."""
         return self._plans.losses(asked, ranges, to_the_end=to_the_end)
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan on all inputs and in all settings."""
-        return check(self._plans, experiment, plan)
+        return check(self._plans, experiment, plan, own_engine=own_engine)
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""

@@ -74,8 +74,8 @@ class AccuracyTarget:
             losses.append(lost)
         return losses
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
-        """Measures a plan: accuracies are measured on its own engine."""
+    def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
+        """Measures a plan: accuracies are measured on its own engine, always."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 

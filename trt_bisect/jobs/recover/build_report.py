@@ -186,7 +186,9 @@ def _recovery(
         },
         by_input=_by_input(found),
         meets=answer.meets,
-        minimal=answer.meets and all(_misses(loss, answer) for loss in answer.taken_back.values()),
+        minimal=answer.meets
+        and not answer.untested
+        and all(_misses(loss, answer) for loss in answer.taken_back.values()),
         cost=plan_cost(answer.plan, found.costs),
         high=_left_high(network, found),
         moves=_moves(found),

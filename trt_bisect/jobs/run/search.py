@@ -12,7 +12,7 @@ from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL
 from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
-from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, drive
+from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step, drive
 from trt_bisect.driver.suspects.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
@@ -49,7 +49,7 @@ def search(
 
     in_pieces: Findings | None = None
     if isinstance(evaluator, BranchEvaluator):
-        findings = _search_in_passes(curve, question, evaluator, rule, progress)
+        findings = _search_in_passes(curve, question, evaluator, rule, names, progress)
         if evaluator.measured_in:
             in_pieces = findings
             findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
@@ -96,14 +96,21 @@ def _on_whole_engines(
 
 
 def _search_in_passes(
-    curve: str, question: Question, evaluator: BranchEvaluator, rule: Rule, progress: Progress
+    curve: str, question: Question, evaluator: BranchEvaluator, rule: Rule, names: Sequence[str], progress: Progress
 ) -> Findings:
+    watched: list[Step] = []
+    said: set[int] = set()
+
     def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
+        for step in watched:
+            if step.suspect and not said.issuperset(step.layers):
+                said.update(step.layers)
+                progress.say(f"Suspect: {names[step.layers[0]]}")
         progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
         return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
 
     if curve == ADAPTIVE:
-        return drive(adaptive(question), measure_all)
+        return drive(adaptive(question, watched), measure_all)
     if curve == FULL:
         return drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
     return drive_speculatively(lambda: bisect(question), measure_all, GoodOrBad(question), _BOUNDARIES_AT_ONCE)
