@@ -15,7 +15,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from trt_bisect.cli.app import app
+from trt_bisect.cli.app import application
 from trt_bisect.jobs.options.commands import COMMANDS, OF_THE_COMMAND_LINE
 from trt_bisect.jobs.options.declare import Options
 from trt_bisect.jobs.options.option_info import OptionInfo
@@ -49,7 +49,7 @@ _LINE = 120
 def pages() -> dict[Path, str]:
     """The content of each command's page, with its options as they are declared now."""
     declared = {**COMMANDS, **OF_THE_COMMAND_LINE}
-    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = get_command(application()).commands  # type: ignore[attr-defined]
     return {
         PAGES / f"{name}.md": _with_options(PAGES / f"{name}.md", name, _tables(command, declared.get(name)))
         for name, command in commands.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.waiting import wait_until
+from trt_bisect.cli.app import COMMANDS
 from trt_bisect.results.layer_row import LayerRow
 from trt_bisect.results.run_report import Report
 
@@ -382,6 +384,15 @@ def test_names_are_printed_as_they_are(command, tmp_path):
 def test_starting_is_quick():
     """``import trt_bisect`` and ``--help`` load neither ONNX Runtime nor pandas; speed itself is a benchmark's."""
     heavy = "('onnxruntime', 'pandas', 'onnx', 'numpy')"
-    code = f"import sys, trt_bisect, trt_bisect.cli.app; print([m for m in {heavy} if m in sys.modules])"
+    code = "import sys, trt_bisect; from trt_bisect.cli.app import application; application(); "
+    code += f"print([m for m in {heavy} if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
+
+
+def test_a_command_imports_no_other_one():
+    code = "import sys; sys.argv = ['trt-bisect', 'engines', '-q']; from trt_bisect.cli import main\ntry: main()\n"
+    code += "except SystemExit: print(sorted(m for m in sys.modules if m.startswith('trt_bisect.cli.')))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {module.rpartition(".")[2] for module in ast.literal_eval(shown.splitlines()[-1])}
+    assert loaded & set(COMMANDS) == {"engines"}

@@ -98,7 +98,7 @@ def test_the_order_of_before_still_works_with_a_note(command, folder):
 
 def test_picture_options_are_the_same_in_a_file_and_on_the_command_line(tmp_path):
     from trt_bisect.cli.config import defaults
-    from trt_bisect.jobs.options.commands import RunOptions
+    from trt_bisect.jobs.options.measuring import RunOptions
     from trt_bisect.jobs.options.repeated import repeated
     from trt_bisect.jobs.options.tables import read_config, readers
 

@@ -65,7 +65,7 @@ OF_ALL = ("run", "recover", "sensitivity", "worst", "compare", "profile", "calib
 
 
 def test_every_command_is_here():
-    assert set(OF_ALL) | {"view"} == set(commands._COMMANDS)  # view prints its address and serves; see its own tests
+    assert set(OF_ALL) | {"view"} == set(commands.COMMANDS)  # view prints its address and serves; see its own tests
 
 
 @pytest.mark.parametrize("name", OF_ALL)

@@ -10,7 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.results.layer_row import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 

@@ -15,7 +15,7 @@ from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs import data_calibration
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set

@@ -18,11 +18,12 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.builder.engines import ENGINES, TYPINGS
 from trt_bisect.calibration.calibrator import METHODS
-from trt_bisect.cli.app import app
+from trt_bisect.cli.app import application
 from trt_bisect.errors import BadInput
 from trt_bisect.history import record_on_exit
 from trt_bisect.jobs.options import concerns
-from trt_bisect.jobs.options.commands import COMMANDS, RecoverOptions, RunOptions, WorstOptions
+from trt_bisect.jobs.options.commands import COMMANDS, WorstOptions
+from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.model.together import TOGETHER
 from trt_bisect.precision import Precision
@@ -31,7 +32,7 @@ from trt_bisect.precision import Precision
 def test_what_is_made_of_the_options_is_up_to_date():
     """python tools/make_options.py"""
     pages = make_options.pages()
-    assert {page.stem for page in pages} == set(get_command(app).commands)
+    assert {page.stem for page in pages} == set(get_command(application()).commands)
     for page, text in pages.items():
         assert page.read_text(encoding="utf-8") == text, page
     assert make_options.KEYWORDS.read_text(encoding="utf-8") == make_options.keywords()
@@ -84,7 +85,7 @@ def test_python_and_command_line_have_the_same_options():
     apart = {"model", "progress", "config"}
     for name, options in COMMANDS.items():
         keywords = inspect.signature(getattr(trt_bisect, name)).parameters
-        command = {parameter.name: parameter for parameter in get_command(app).commands[name].params}
+        command = {parameter.name: parameter for parameter in get_command(application()).commands[name].params}
         for info in options.declared():
             assert keywords[info.name].default == info.default
             assert set(info.flags) <= set(",".join(getattr(command.get(info.name), "opts", ())).split(",")) or (

@@ -15,7 +15,7 @@ from typer.main import get_command
 from tests.support import networks, wording
 from tests.support.advised import run, starved
 from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.cli.app import app
+from trt_bisect.cli.app import application
 from trt_bisect.precision import Precision
 from trt_bisect.report.screen.advice import print_advice
 from trt_bisect.results.remedy_commands import (
@@ -72,7 +72,7 @@ def test_polygraphy_parses_its_commands():
 
 
 def test_trt_bisect_parses_its_own_commands():
-    known = get_command(app).commands
+    known = get_command(application()).commands
     found = of_tool("trt-bisect")
     for words in found:
         assert words[0] == "trt-bisect"

@@ -14,7 +14,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.weak_plan import weak_plan
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.model.cost import shares
 from trt_bisect.model.low import FP8, INT8
 from trt_bisect.model.network import load_network

@@ -13,11 +13,13 @@ from trt_bisect.errors import MAKE_ROOM, BadInput, Interrupted, NothingMeasured,
 
 def main() -> None:
     """Runs the command line; errors become one or two lines on stderr and an exit code."""
-    from trt_bisect.cli.app import app
+    from trt_bisect.cli.app import COMMANDS, application
 
     try:
-        _refuse_network(sys.argv[1:])
-        app(prog_name="trt-bisect")
+        words = sys.argv[1:]
+        _refuse_network(words)
+        named = [word for word in words[:1] if word in COMMANDS]
+        application(named or COMMANDS)(prog_name="trt-bisect")
     except TrtBisectError as error:
         _say_as_json(error.problem, error.remedy, error.exit_code)
         print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)

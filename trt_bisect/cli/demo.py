@@ -37,7 +37,7 @@ def demo_command(
     ),
 ) -> None:
     """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU."""
-    from trt_bisect.jobs.options.commands import RunOptions
+    from trt_bisect.jobs.options.measuring import RunOptions
     from trt_bisect.jobs.run.run import run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict

@@ -8,7 +8,7 @@ import typer
 
 from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, in_folder, with_options
-from trt_bisect.jobs.options.commands import RecoverOptions
+from trt_bisect.jobs.options.measuring import RecoverOptions
 
 
 @with_options(RecoverOptions)

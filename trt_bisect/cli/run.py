@@ -12,7 +12,7 @@ import typer
 
 from trt_bisect.cli.display import Display
 from trt_bisect.cli.options import Model, in_folder, with_options
-from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.measuring import RunOptions
 
 
 @with_options(RunOptions)

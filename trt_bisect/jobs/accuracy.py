@@ -14,7 +14,7 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_in, read_labels, top1
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
 
 

@@ -13,7 +13,7 @@ from trt_bisect.calibration.collect import Magnitudes, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
-from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.model.followers import tensors_in_low
 from trt_bisect.model.network import Network
 from trt_bisect.runs.cached_inputs import (

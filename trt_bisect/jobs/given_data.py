@@ -16,7 +16,7 @@ from trt_bisect.data.staged import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.data_calibration import DataCalibration
 from trt_bisect.jobs.fed_data import FedData
-from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 

@@ -14,7 +14,7 @@ from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.saved_tensors import inferences, match_names
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.model.network import Network
 
 if TYPE_CHECKING:

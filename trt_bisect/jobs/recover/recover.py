@@ -18,9 +18,9 @@ from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.search import IMPROVEMENTS, Costs, make_space
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import MIXED, RecoverOptions
 from trt_bisect.jobs.options.concerns import AUTO
 from trt_bisect.jobs.options.goal import MACS, MEASURED_TIME
+from trt_bisect.jobs.options.measuring import MIXED, RecoverOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget

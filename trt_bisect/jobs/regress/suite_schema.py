@@ -6,8 +6,8 @@ from functools import partial
 
 from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.cluster import ClusterOptions
-from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import OutputOptions
+from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.tables import readers
 
 _NOT_OF_SUITES = {

@@ -27,8 +27,8 @@ from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
+from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.recipe_of import cache_version
 from trt_bisect.jobs.run.range_faults import range_advice
 from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies

@@ -15,8 +15,8 @@ from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, 
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
+from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.find_culprits import announce, verdict

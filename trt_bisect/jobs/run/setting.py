@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trt_bisect.data.staged import name_of
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.results.remedy_commands import Setting
 
