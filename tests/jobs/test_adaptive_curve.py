@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import networks, wording
+from tests.support.progress_doubles import Said
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.results.layer_row import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
@@ -84,6 +85,14 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_report(deep, both, tm
     shown = [(row.name, row.similarity, row.drop, row.outcome, row.culprit) for row in report.layers]
     assert [(row.name, row.similarity, row.drop, row.outcome, row.culprit) for row in again.layers] == shown
     assert len((tmp_path / JOURNAL).read_bytes().splitlines()) <= len(lines)
+
+
+def test_each_suspect_is_said_while_the_curve_goes_on(deep, tmp_path):
+    network, data, options = deep
+    said = Said()
+    report = trt_bisect.run(network, data, **options, curve="adaptive", progress=said)
+    lines = [wording.presentation.suspect(name) for name in named(report)]
+    assert [line for line in said.lines if line in lines][:1] == lines[:1]
 
 
 @pytest.mark.parametrize(("layers", "curve"), [(400, "full"), (401, "adaptive")])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Facts = TypeVar("Facts")
 _Fits = Callable[[Any], bool]
+_PLAIN: dict[Any, set[type]] = {int: {int}, float: {int, float}, str: {str}, bool: {bool}}
+"""By type, the classes whose values are of it; the values of other classes are looked at one by one."""
 
 
 def checked(facts: Facts) -> Facts:
@@ -41,15 +43,21 @@ def _check_of(hint: Any) -> _Fits:
     if origin in (Union, UnionType):
         return _any_of([_check_of(one) for one in inner])
     if origin is tuple and inner[-1] is Ellipsis:
-        each = _check_of(inner[0])
-        return lambda value: isinstance(value, tuple) and all(map(each, value))
+        each = _check_of_all(inner[0])
+        return lambda value: isinstance(value, tuple) and each(value)
     if origin is not None and issubclass(origin, Mapping):
-        key, item = map(_check_of, inner)
-        return lambda value: isinstance(value, Mapping) and all(map(key, value)) and all(map(item, value.values()))
+        keys, items = map(_check_of_all, inner)
+        return lambda value: isinstance(value, Mapping) and keys(value) and items(value.values())
     if hint is bool:
         return lambda value: isinstance(value, bool)
     kinds = (int, float) if hint is float else origin or hint
     return lambda value: isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _check_of_all(hint: Any) -> Callable[[Iterable[Any]], bool]:
+    """Returns a function that tells if all values are of a type; one look at their classes settles most cases."""
+    fits, plain = _check_of(hint), _PLAIN.get(hint, set())
+    return lambda values: plain.issuperset(map(type, values)) or all(map(fits, values))
 
 
 def _any_of(checks: list[_Fits]) -> _Fits:

@@ -14,6 +14,11 @@ CHOOSE_ANOTHER_FOLDER = "Choose another with --tensorboard"
 MEASURING_PLANS = "Measuring plans"
 
 
+def suspect(name: str) -> str:
+    """Returns the line that a run prints as soon as a suspect of an adaptive curve is found."""
+    return f"Suspect: {name}"
+
+
 def with_high(layers: int) -> str:
     """Returns the beginning of the headline of ``recover`` on a recipe."""
     return f"With {layers} layers in FP32 the network"
