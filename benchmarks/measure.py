@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,12 +160,12 @@ def _fused(nodes: Sequence[NodeProto]) -> set[str]:
     return {node.name for node in nodes if node.op_type in ("Relu", "Clip") and node.input[0] in written}
 
 
-def _bytes(node: NodeProto, shapes: dict[str, tuple[int, ...]], weights: set[str]) -> float:
+def _bytes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], weights: set[str]) -> float:
     names = [name for name in (*node.input, *node.output) if name and name not in weights]
     return 4.0 * sum(float(np.prod(shapes.get(name, (0,)))) for name in names)
 
 
-def _macs(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> float:
+def _macs(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> float:
     op, names = node.op_type, list(node.input)
     out = float(np.prod(shapes.get(node.output[0], (0,))))
     if op == "Conv":

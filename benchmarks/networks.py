@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ class Sketch:
         self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
-    def node(self, op: str, inputs: list[str], name: str, **attributes: object) -> str:
+    def node(self, op: str, inputs: list[str], name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
 

@@ -109,8 +109,8 @@ def _rows(subject: TrialSpec, more: float, peers: Sequence[str], timeout: float)
             print(f"{peer} on {subject.name}: {found.get('skipped', 'names none of our layers')}")
             continue
         rows.append(
-            row(f"{peer} {found['version']}, its ranking", _cut(ranking, sqnr, threshold), float(found["seconds"]))
-        )  # type: ignore[arg-type]
+            row(f"{peer} {found['version']}, its ranking", _cut(ranking, sqnr, threshold), float(str(found["seconds"])))
+        )
     began = time.perf_counter()
     best = trt_bisect.recover(network, ranges, subject.feeds, **wishes)
     rows.append(row("recover", [left.layer for left in best.high], time.perf_counter() - began))

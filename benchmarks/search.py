@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +25,7 @@ class Stages:
     """The processor seconds and the inferences of each stage, in order; the passes of ``branch`` count none."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.inferences: Counter[str] = Counter()
         self._stage, self._began = "before the first stage", time.process_time()
 

@@ -58,7 +58,7 @@ def main() -> None:
         watch(asked.watch[0], int(asked.watch[1]))
         return
     arguments = [asked.model, "--calibration", asked.calibration, "--input", asked.input, "--samples", "1"]
-    alone, watched = [], []
+    alone, watched = list[Sweep](), list[Sweep]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sweep(arguments, folder, 0)  # files into memory, and a run to be listed
@@ -110,14 +110,15 @@ def sweep(arguments: list[object], folder: Path, viewers: int) -> Sweep:
         cwd=SAMPLES.parent.parent,
     )
     time.sleep(2 * EVERY)  # until all of them ask
-    before = [_processor_seconds(process.pid) for process in (server, viewer)]
+    pids = (server.pid, viewer.pid)
+    before = [_processor_seconds(pid) for pid in pids]
     seconds = _seconds(command)
-    used = [_processor_seconds(process.pid) - was for process, was in zip((server, viewer), before, strict=True)]
+    of_server, of_viewers = (_processor_seconds(pid) - was for pid, was in zip(pids, before, strict=True))
     viewer.send_signal(signal.SIGTERM)
     told = json.loads(viewer.communicate()[0])
     server.send_signal(signal.SIGINT)
     server.wait()
-    return Sweep(seconds, *used, told["answers"], told["news"])
+    return Sweep(seconds, of_server, of_viewers, told["answers"], told["news"])
 
 
 def _seconds(command: list[str]) -> float:

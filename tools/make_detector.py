@@ -312,8 +312,8 @@ def main() -> None:
     training, calibration, test = (np.random.default_rng(seed) for seed in np.random.SeedSequence(SEED).spawn(3))
     arguments.output.mkdir(parents=True, exist_ok=True)
     seen, unseen = draw(calibration, CALIBRATION), draw(test, TEST)
-    np.savez_compressed(arguments.output / "calibration.npz", **{INPUT: seen.images})
-    np.savez_compressed(arguments.output / "test.npz", **{INPUT: unseen.images})
+    np.savez_compressed(arguments.output / "calibration.npz", **{INPUT: seen.images})  # type: ignore[arg-type]
+    np.savez_compressed(arguments.output / "test.npz", **{INPUT: unseen.images})  # type: ignore[arg-type]
     write_labels(arguments.output / "test-labels.json", unseen)
 
     network = arguments.output / "detector.onnx"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -21,14 +22,14 @@ LARGEST = 400_000
 def main(run: str, docs: str) -> None:
     """Writes page.png, page-graph.png and page-phone.png into ``docs``."""
     with chromium() as browser:
-        wide = {"viewport": {"width": 1440, "height": 1000}}
+        wide: dict[str, Any] = {"viewport": {"width": 1440, "height": 1000}}
         picture(browser, run, Path(docs) / "page.png", **wide)
         picture(browser, run, Path(docs) / "page-graph.png", at="#network", color_scheme="dark", **wide)
-        phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+        phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
         picture(browser, run, Path(docs) / "page-phone.png", **phone)
 
 
-def picture(browser: Browser, run: str, to: Path, *, at: str = "", **context: object) -> None:
+def picture(browser: Browser, run: str, to: Path, *, at: str = "", **context: Any) -> None:
     """One picture of the screen, scrolled to the element ``at``."""
     page = open_page(browser, Path(run) / "report.html", **context).page
     if at:

@@ -109,7 +109,7 @@ def try_out(commands: Path, folder: Path) -> None:
         SystemExit: the exit code, the culprit or a file is not the expected one.
     """
     output = folder / "run"
-    command = [commands / "trt-bisect", "run", SAMPLE / "lenet_planted.onnx"]
+    command: list[str | Path] = [commands / "trt-bisect", "run", SAMPLE / "lenet_planted.onnx"]
     command += ["--calibration", SAMPLE / "calibration.npz", "--output", output]
     clean = clean_environment()
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
@@ -118,7 +118,7 @@ def try_out(commands: Path, folder: Path) -> None:
     culprits = [row["name"] for row in json.loads((output / "report.json").read_text())["layers"] if row["culprit"]]
     if culprits != ["ip2"]:
         sys.exit(f"The culprits are {culprits} instead of ['ip2'].")
-    demo = [commands / "trt-bisect", "demo", "--json", "--output", folder / "demo"]
+    demo: list[str | Path] = [commands / "trt-bisect", "demo", "--json", "--output", folder / "demo"]
     shown = subprocess.run(demo, cwd=folder, env=clean, capture_output=True, text=True, check=False)
     if shown.returncode != 0 or json.loads(shown.stdout)["culprits"] != ["ip2"]:
         sys.exit(f"trt-bisect demo ended with {shown.returncode}:\n{shown.stdout}{shown.stderr}")

@@ -185,7 +185,7 @@ class _Espeak:
 
     def _take(self, samples: object, count: int, _: object) -> int:
         if samples and count:
-            self._pieces.append(np.ctypeslib.as_array(samples, (count,)).copy())  # type: ignore[call-overload]
+            self._pieces.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0
 
     def say(self, text: str, voice: str) -> np.ndarray:

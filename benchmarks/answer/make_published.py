@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
         else:
             onnx.save(encoder(read_weights(MINILM)[0]), str(place / "network.onnx"))
         for part, seed in SEEDS.items():
-            np.savez(place / f"{part}.npz", **make(part, np.random.default_rng(seed)))
+            np.savez(place / f"{part}.npz", **make(part, np.random.default_rng(seed)))  # type: ignore[arg-type]
 
 
 def detector(part: str, random: np.random.Generator) -> Inputs:

@@ -112,7 +112,7 @@ def _ocr_sample(folder: Path) -> None:
     shutil.copyfile(OCR / "network.onnx", folder / "network.onnx")
     with np.load(OCR / "calibration.npz") as calibration, np.load(OCR / "inputs.npz") as inputs:
         tiles = {name: np.concatenate([calibration[name], inputs[name]]) for name in inputs.files}
-    np.savez(folder / "given.npz", **tiles)
+    np.savez(folder / "given.npz", **tiles)  # type: ignore[arg-type]
 
 
 def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import struct
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -68,7 +69,7 @@ class _Writer:
             self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
-    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
+    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, list(inputs), [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
 

@@ -48,11 +48,14 @@ def small_networks() -> list[Small]:
         for k, size in enumerate(sizes):
             sketch = Sketch(1000 + 17 * k + len(family))
             pairs = draw(sketch, size)
-            shape = ["n", TOKENS, 16] if family == "attention" else ["n", 24] if family == "dense" else ["n", 3, 8, 8]
+            shape: list[int | str] = (
+                ["n", TOKENS, 16] if family == "attention" else ["n", 24] if family == "dense" else ["n", 3, 8, 8]
+            )
             model = sketch.model(shape, ["n", CLASSES])
             places = sketch.random.permutation(len(pairs))[: PLANTED[k]]
             for place in places:
-                _raise_channel(model, *pairs[place], factor=10 ** sketch.random.uniform(1.0, 3.0))
+                maker, reader = pairs[place]
+                _raise_channel(model, maker, reader, factor=10 ** sketch.random.uniform(1.0, 3.0))
             onnx.checker.check_model(model, full_check=True)
             given = samples(model, 8, k)
             found.append(Small(f"{family}-{k}", model, given, samples(model, 4, 100 + k), ("minmax", "entropy")[k % 2]))

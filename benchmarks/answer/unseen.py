@@ -70,7 +70,13 @@ def _rows(small: Small, folder: Path) -> Iterable[dict[str, Any]]:
 
 def _run(path: Path, threshold: float, margin: float, inputs: int, folder: Path) -> trt_bisect.Report:
     data = folder / ("few.npz" if inputs == FEW else "many.npz")
-    wishes = {"threshold": threshold, "margin": margin, "holdout": 0.0, "explain": "none", "engine": "onnxruntime"}
+    wishes: dict[str, Any] = {
+        "threshold": threshold,
+        "margin": margin,
+        "holdout": 0.0,
+        "explain": "none",
+        "engine": "onnxruntime",
+    }
     return trt_bisect.run(path, folder / "few.npz", inputs=data, output=folder / "run", progress=Silent(), **wishes)
 
 

@@ -17,7 +17,7 @@ def main() -> None:
     subparsers = parser.add_subparsers(dest="what", required=True)
     modules = {name: importlib.import_module(f"benchmarks.reliability.{name}") for name in WHAT}
     for name, module in modules.items():
-        described = subparsers.add_parser(name, help=module.__doc__.splitlines()[0])
+        described = subparsers.add_parser(name, help=str(module.__doc__).splitlines()[0])
         described.add_argument("--json", type=Path, help="also write the figures there", default=argparse.SUPPRESS)
         module.add_arguments(described)
     asked = parser.parse_args()

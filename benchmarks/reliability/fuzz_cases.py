@@ -126,7 +126,8 @@ def _write_archive(path: Path, random: Random) -> None:
     """Writes a valid archive with unexpected contents."""
     packing = random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
     odd = ("y.npy", "x", "x.npy/", "../x.npy", "/x.npy", ".npy", "ü.npy")
-    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w", packing) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w", packing) as archive:
+        warnings.simplefilter("ignore")
         for _ in range(random.choice((1, 1, 1, 2, 3))):
             name = random.choice(odd) if random.randrange(2) else "x.npy"
             archive.writestr(name, _odd_array(random))
@@ -265,7 +266,7 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path.write_bytes(content if random.randrange(3) else spoiled_bytes(content, random))
     if path.read_bytes() == content:
         spoil_database(path, random)
-    given = (
+    given: tuple[list[str], ...] = (
         [],
         ["--trials"],
         ["--label", "network"],

@@ -25,7 +25,8 @@ from typing import Any
 from benchmarks.reliability.forked import import_everything, run, start
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import differences, result, subjects, unfinished
-from trt_bisect.view.snapshot import INTERRUPTED, RunFolder
+from trt_bisect.runs.progress_file import INTERRUPTED
+from trt_bisect.view.snapshot import RunFolder
 
 PROGRESS = "progress.json"
 
@@ -45,7 +46,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         whole = undisturbed(subjects(Path(work))[0], Path(work) / "whole")
         for number in range(asked.times):
             place = Path(work) / str(number)
-            refused, seconds, faults = False, 0.0, []
+            refused, seconds, faults = False, 0.0, list[str]()
             while not (refused or faults):
                 shutil.rmtree(place, ignore_errors=True)
                 place.mkdir()

@@ -9,6 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -160,7 +161,7 @@ def _written(name: str, model: onnx.ModelProto, folder: Path) -> Seed:
     place = folder / name
     place.mkdir(parents=True)
     networks.save(model, place)
-    np.savez(place / "data.npz", **networks.samples(model, 2))
+    np.savez(place / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
     return Seed(name, place)
 
 
@@ -168,7 +169,7 @@ def _with_external_data(model: onnx.ModelProto, folder: Path) -> Seed:
     place = folder / "external"
     place.mkdir()
     onnx.save(model, str(place / "network.onnx"), save_as_external_data=True, location="w.bin", size_threshold=16)
-    np.savez(place / "data.npz", **networks.samples(model, 2))
+    np.savez(place / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
     return Seed("external", place)
 
 
@@ -185,8 +186,20 @@ def _finished(seed: Seed, folder: Path) -> Path:
 def _suite(seed: Seed, folder: Path) -> Path:
     place = folder / "suite"
     place.mkdir()
-    keys = {"name": "one", "model": str(seed.network), "calibration": str(seed.data), "strategy": "bisect"}
-    keys |= {"threshold": 0.9, "target": 0.5, "samples": 1, "metric": "cosine", "calibrator": "minmax"}
+    keys: dict[str, Any] = {
+        "name": "one",
+        "model": str(seed.network),
+        "calibration": str(seed.data),
+        "strategy": "bisect",
+    }
+    keys |= {
+        "strategy": "bisect",
+        "threshold": 0.9,
+        "target": 0.5,
+        "samples": 1,
+        "metric": "cosine",
+        "calibrator": "minmax",
+    }
     text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
     head = 'output = "nightly"\n[defaults]\nrepeats = 1\nsimilarity_tolerance = 0.1\nlatency_tolerance = 0.05\n'
     (place / "trt-bisect.toml").write_text(f"{head}[[network]]\n{text}\n")
@@ -203,7 +216,7 @@ def _files(seed: Seed, finished: Path, folder: Path) -> dict[str, Path]:
     feeds = networks.samples(seed.model, 2)
     files = {"npz": seed.data, "cache": finished / "recipe/calibration.cache"}
     np.save(place / "data.npy", feeds["x"])
-    np.savez_compressed(place / "packed.npz", **feeds)
+    np.savez_compressed(place / "packed.npz", **feeds)  # type: ignore[arg-type]
     np.save(place / "labels.npy", np.array([1, 2]))
     (place / "labels.txt").write_text("1\n2\n")
     layers = [layer["name"] for layer in json.loads((finished / "report.json").read_text())["layers"]]

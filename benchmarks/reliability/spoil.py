@@ -94,7 +94,7 @@ def _odd_text(random: Random) -> bytes:
 
 def spoiled_toml(content: bytes, random: Random) -> bytes:
     """A config with a key's value replaced by one of another type, or with a key, or a table, of its own."""
-    odd = (
+    odd: tuple[str, ...] = (
         "1979-05-27",
         "07:32:00",
         "[]",

@@ -63,8 +63,8 @@ def _messages(message: Message) -> Iterator[Message]:
 def _spoil_field(model: onnx.ModelProto, random: Random) -> None:
     """Any field of any message: cleared, replaced, doubled, moved, taken out."""
     message = random.choice(list(_messages(model)))
-    fields = message.DESCRIPTOR.fields
-    present = [field for field, _ in message.ListFields()]
+    fields: list[Any] = list(message.DESCRIPTOR.fields)
+    present: list[Any] = [field for field, _ in message.ListFields()]
     field = random.choice(present) if present and random.randrange(4) else random.choice(fields)
     if not field.is_repeated:
         if not random.randrange(4):
@@ -259,7 +259,9 @@ def _odd_pair(model: onnx.ModelProto, random: Random) -> None:
     model.graph.initializer.append(numpy_helper.from_array(scale, f"{tag}.scale"))
     model.graph.initializer.append(numpy_helper.from_array(zero, f"{tag}.zero"))
     parameters = [f"{tag}.scale", f"{tag}.zero"][: random.choice((1, 2, 2))]
-    axis = random.choice(({}, {}, {"axis": random.choice((0, 1, -1, 9, -9, 1 << 40))}, {"block_size": 2}))
+    axis: dict[str, Any] = random.choice(
+        ({}, {}, {"axis": random.choice((0, 1, -1, 9, -9, 1 << 40))}, {"block_size": 2})
+    )
     pair = [
         helper.make_node("QuantizeLinear", [node.input[at], *parameters], [f"{tag}.q"], name=f"{tag}.Q", **axis),
         helper.make_node("DequantizeLinear", [f"{tag}.q", *parameters], [f"{tag}.d"], name=f"{tag}.D", **axis),

@@ -41,7 +41,7 @@ def subjects(folder: Path) -> list[TrialSpec]:
     model = networks.depthwise()
     networks.plant_between(model, "block1.depthwise", "block1.project")
     network = networks.save(model, folder)
-    np.savez(folder / "data.npz", **networks.samples(model))
+    np.savez(folder / "data.npz", **networks.samples(model))  # type: ignore[arg-type]
     lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(save_digits(folder)))
     mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
     return [

@@ -70,6 +70,6 @@ def _nothing() -> None:
     return None
 
 
-def make_faulty(make: Callable[[], Builder], faults: Mapping[str, Callable[[], None]]) -> FaultyBuilder:
+def make_faulty(make: Callable[[], Builder], faults: Mapping[str, Callable[[], None]]) -> Builder:
     """Makes the faulty builder, in the worker process."""
     return FaultyBuilder(make(), faults)

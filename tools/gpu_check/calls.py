@@ -128,7 +128,7 @@ def _split(pack: Path, parts: list[Path], size: int) -> int:
             file.write(part.read_bytes())
             part.unlink()
             part.parent.rmdir()
-    lines = []
+    lines: list[str] = []
     with whole.open("rb") as file:
         while piece := file.read(size):
             number = f"{len(lines):02d}"

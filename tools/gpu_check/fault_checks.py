@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter, sleep
+from typing import Any
 
 import subjects
 from bench import Experiment
@@ -29,7 +30,7 @@ def isolation(bench: Experiment) -> None:
     faults = {plans[1].key(): crash, plans[2].key(): run_out_of_memory, plans[4].key(): hang}
     make = partial(make_faulty, subjects.maker_of(subject, bench.engine), faults)
     builder = IsolatedBuilder(make, HANG_SECONDS)
-    trials = []
+    trials: list[dict[str, Any]] = []
     for plan in plans:
         began = perf_counter()
         outcome, message = _outcome(builder, plan, subject, bench.gpu)

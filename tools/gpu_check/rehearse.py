@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -56,9 +57,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         for number, call in enumerate(calls_of(asked.pack, asked.flavour, rehearse=True), 1):
             place = Path(folder) / str(number)
-            results.append(step(f"call {number}", lambda call=call, place=place: made(call, asked.pack, place)))
+            results.append(step(f"call {number}", partial(made, call, asked.pack, place)))
             if Path(ENVIRONMENT).exists() and number == len(list(asked.pack.glob("p[0-9]*"))):
-                results += [step(f"import {name}", lambda name=name: imports(name)) for name in MODULES]
+                results += [step(f"import {name}", partial(imports, name)) for name in MODULES]
                 results.append(step("import the bindings", lambda: imports(BINDINGS[asked.flavour])))
                 results.append(step("import pycuda.driver", lambda: imports("pycuda.driver", NO_DRIVER)))
     return int(not all(results))
@@ -80,7 +81,7 @@ def step(name: str, work: Callable[[], str]) -> bool:
 
 def manifest(pack: Path) -> str:
     """Returns how many parts are as their MANIFEST says; raises ValueError if one is not."""
-    wanted = dict(reversed(line.split()) for line in (pack / "bin" / "MANIFEST").read_text().splitlines())
+    wanted = {name: digest for digest, name in map(str.split, (pack / "bin" / "MANIFEST").read_text().splitlines())}
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in pack.glob("p[0-9]*/part-*")}
     if wanted != found:
         wrong = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))

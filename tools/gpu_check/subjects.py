@@ -83,7 +83,7 @@ def passing(folder: Path) -> TrialSpec:
     path = networks.save(sketch.model({"x": shape}, {"conv_out": shape}), folder, "passing.onnx")
     levels = np.resize([-1000, -128.6, -128, -127.5, -127, -0.5, 0.5, 1.5, 126.5, 127, 127.6, 1000], shape)
     feeds = {"x": (0.5 * levels).astype(np.float32)}
-    np.savez(folder / "passing.npz", **feeds)
+    np.savez(folder / "passing.npz", **feeds)  # type: ignore[arg-type]
     ranges = Ranges({"x": np.float32(0.5), "conv_out": np.float32(0.5)})
     return TrialSpec("passing", load_network(path), ranges, folder / "passing.npz", (feeds,))
 
@@ -92,7 +92,7 @@ def _made(name: str, model: onnx.ModelProto, folder: Path, culprits: tuple[str, 
     path = networks.save(model, folder, f"{name}.onnx")
     files = folder / f"{name}-calibration.npz", folder / f"{name}-inputs.npz"
     for seed, file in enumerate(files):
-        np.savez(file, **networks.samples(model, count=16, seed=seed))
+        np.savez(file, **networks.samples(model, count=16, seed=seed))  # type: ignore[arg-type]
     return _subject(name, path, *files, metric="sqnr", threshold=20.0, culprits=culprits)
 
 

@@ -5,11 +5,13 @@ const LONGEST = 24;
 const SEVERAL = 4;
 
 // The siblings with each repeated block in a group of its own; `group` makes one from an id, a label and its children.
+// Siblings that are all one block, again and again, stay as they are: they may be the children of the group made here.
 export function inBlocks(siblings, id, group) {
   if (siblings.length <= FEW) return siblings;
   const found = largestRepeat(siblings, siblings.map(signature));
   if (!found) return siblings;
   const { from, period, times } = found;
+  if (period === 1 && times === siblings.length) return siblings;
   const blocks = Array.from({ length: times }, (_, turn) => {
     const parts = siblings.slice(from + turn * period, from + (turn + 1) * period);
     return period === 1 ? parts[0] : group(`${id}*${parts[0].first}`, `block ${turn + 1} of ${times}`, parts);
