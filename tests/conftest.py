@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from playwright.sync_api import Browser
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
@@ -132,11 +135,9 @@ def forks() -> Iterator[ForkServer]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A running Chromium, for one module: the event loop that Playwright keeps running would be in others' way."""
-    import os
-
+@pytest.fixture(scope="session")
+def chromium_of_session() -> Iterator[tuple[Browser, AbstractEventLoop]]:
+    """A running Chromium, and Playwright's event loop. A test uses ``browser``."""
     from tests.support.browser import REQUIRED, chromium, find_chromium
 
     if find_chromium() is None:
@@ -145,7 +146,20 @@ def browser() -> Iterator[Browser]:
             pytest.fail(reason)
         pytest.skip(reason)
     with chromium() as running:
-        yield running
+        yield running, asyncio.get_running_loop()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_of_session: tuple[Browser, AbstractEventLoop]) -> Iterator[Browser]:
+    """A running Chromium.
+
+    Playwright marks its event loop as running between calls too. Other modules may need a loop of their own, so the
+    mark is taken away after each module with a browser.
+    """
+    running, loop = chromium_of_session
+    asyncio._set_running_loop(loop)
+    yield running
+    asyncio._set_running_loop(None)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 READY = re.compile(r"http://[^\s/]+:(\d+)/")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -45,16 +45,20 @@ def _wait_until_read(address: str) -> None:
         before, now = now, urllib.request.urlopen(f"{address}/data/plugin/histograms/tags", timeout=30).read()
 
 
+def draw(page: Page, address: str, picture: str, tags: str) -> None:
+    """Opens the histograms of the tags that match, waits until they are drawn, and writes the page as PNG."""
+    page.goto(f"{address}/#histograms&tagFilter={quote(tags)}")
+    page.locator("vz-histogram-timeseries path").first.wait_for()
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=picture)
+
+
 def main(logs: str, picture: str, tags: str = "") -> None:
-    """Serves LOGS, waits for the histograms of the tags that match, and writes the page as PNG."""
+    """Serves LOGS and draws the histograms of the tags that match."""
     chromium = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
     with serving(logs) as address, sync_playwright() as player:
         browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1500, "height": 900})
-        page.goto(f"{address}/#histograms&tagFilter={quote(tags)}")
-        page.locator("vz-histogram-timeseries path").first.wait_for()
-        page.wait_for_load_state("networkidle")
-        page.screenshot(path=picture)
+        draw(browser.new_page(viewport={"width": 1500, "height": 900}), address, picture, tags)
         browser.close()
 
 

@@ -50,7 +50,7 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, mon
     from tests.support.ray_nodes import ray_cluster
 
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
-    with ray_cluster() as nodes:
+    with ray_cluster(processors=(2,)) as nodes:
         run = start_waiting_run(lenet, tmp_path, nodes.address)
         begun, folder = tmp_path / "begun", tmp_path / "folder"
         wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)

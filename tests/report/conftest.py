@@ -37,27 +37,30 @@ def report(strange_run: Path) -> Report:
     return pages.read(strange_run)
 
 
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[Tab]:
-    """A page of Chromium in which the tests of a module open one file after another."""
+@pytest.fixture(scope="session")
+def tabs(chromium_of_session: tuple[Browser, object]) -> tuple[Tab, Tab]:
+    """Two pages of Chromium for all modules. In a page the scripts of our pages are compiled once."""
     from tests.support.browser import Tab
 
-    opened = Tab(browser)
-    yield opened
-    opened.watched.page.context.close()
+    return Tab(chromium_of_session[0]), Tab(chromium_of_session[0])
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Browser, strange_run: Path) -> Iterator[Page]:
+def tab(browser: Browser, tabs: tuple[Tab, Tab]) -> Iterator[Tab]:
+    """A page of Chromium in which tests open one file after another."""
+    yield tabs[0]
+    tabs[0].leave()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, tabs: tuple[Tab, Tab], strange_run: Path) -> Iterator[Page]:
     """The page of ``strange_run`` with all layers in sight, for the tests of a module that leave it as it was."""
-    from tests.support.browser import Tab
     from tests.support.page_parts import spread_out
 
-    tab = Tab(browser)
-    with tab.shown(strange_run / "report.html") as page:
+    with tabs[1].shown(strange_run / "report.html") as page:
         spread_out(page)
         yield page
-    page.context.close()
+    tabs[1].leave()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 
 import trt_bisect
 from tests.support import pages
-from tests.support.browser import open_page
 from trt_bisect import Report
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
@@ -19,32 +18,31 @@ CLIPPED = "output 'y' is clipped at 25.0%"
 CANCELLED = "later layers cancel its error"
 
 
-def test_the_recipe_is_copied(browser, strange_run):
-    watched = open_page(browser, strange_run / "report.html", permissions=["clipboard-read", "clipboard-write"])
-    page = watched.page
-    for tab, name in (("Weak typing", "trtexec.flags"), ("ModelOpt", "modelopt_nodes_to_exclude.json")):
-        page.get_by_role("tab", name=tab).click()
+def test_the_recipe_is_copied(tab, strange_run):
+    with tab.shown(strange_run / "report.html") as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        for form, name in (("Weak typing", "trtexec.flags"), ("ModelOpt", "modelopt_nodes_to_exclude.json")):
+            page.get_by_role("tab", name=form).click()
+            page.get_by_role("button", name="Copy file").click()
+            page.get_by_role("button", name="Copied").wait_for()
+            assert page.evaluate("navigator.clipboard.readText()") == (strange_run / "recipe" / name).read_text()
+        page.keyboard.press("Tab")
+        page.get_by_role("tab", name="ModelOpt").press("ArrowRight")
+        assert page.get_by_role("tab", selected=True).inner_text() == "Plan"
+        assert "plan.json" in page.locator("#recipe-panel").inner_text()
+        page.context.clear_permissions()
+
+
+def test_the_recipe_is_copied_where_there_is_no_clipboard(tab, strange_run):
+    """Plain HTTP has no clipboard: only the old way is left, which needs the text selected."""
+    copied = "document.addEventListener('copy', () => { window.copied = String(document.activeElement.value); })"
+    with tab.shown(strange_run / "report.html") as page:
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        page.evaluate(copied)
+        page.get_by_role("tab", name="Weak typing").click()
         page.get_by_role("button", name="Copy file").click()
         page.get_by_role("button", name="Copied").wait_for()
-        assert page.evaluate("navigator.clipboard.readText()") == (strange_run / "recipe" / name).read_text()
-    page.keyboard.press("Tab")
-    page.get_by_role("tab", name="ModelOpt").press("ArrowRight")
-    assert page.get_by_role("tab", selected=True).inner_text() == "Plan"
-    assert "plan.json" in page.locator("#recipe-panel").inner_text()
-    page.context.close()
-
-
-def test_the_recipe_is_copied_where_there_is_no_clipboard(browser, strange_run):
-    """Plain HTTP has no clipboard: only the old way is left, which needs the text selected."""
-    watched = open_page(browser, strange_run / "report.html")
-    page = watched.page
-    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    page.evaluate("document.addEventListener('copy', () => { window.copied = String(document.activeElement.value); })")
-    page.get_by_role("tab", name="Weak typing").click()
-    page.get_by_role("button", name="Copy file").click()
-    page.get_by_role("button", name="Copied").wait_for()
-    assert page.evaluate("window.copied") == (strange_run / "recipe" / "trtexec.flags").read_text()
-    page.context.close()
+        assert page.evaluate("window.copied") == (strange_run / "recipe" / "trtexec.flags").read_text()
 
 
 @pytest.mark.parametrize(("engine", "version", "form"), [

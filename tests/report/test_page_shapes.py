@@ -7,8 +7,6 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from tests.support.browser import open_page
-
 COLUMNS = ("#", "Layer shape", "Output shape")
 
 
@@ -25,11 +23,9 @@ def shapes_of(path):
 
 
 @pytest.fixture(scope="module")
-def opened(browser, finished):
-    watched = open_page(browser, finished / "report.html", viewport={"width": 2400, "height": 900})
-    yield watched.page
-    assert watched.complaints == []
-    watched.page.context.close()
+def opened(tab, finished):
+    with tab.shown(finished / "report.html", width=2400) as page:
+        yield page
 
 
 def test_both_shapes_stand_in_the_table(opened, lenet):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
+from tests.support.editions import edition
 from trt_bisect.report.page.tables.pages import RESULTS
 
 PAGES = [kind.page_name() for kind in RESULTS]
@@ -48,8 +50,13 @@ def column(page, section: str, key: str) -> list[str]:
     return page.locator(f"#{section}-table .body [role=row] > :nth-child({place + 1})").all_inner_texts()
 
 
-@pytest.mark.parametrize(("look", "width"), [("light", 1280), ("dark", 390)])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    ("name", "look", "width"),
+    [
+        *product(PAGES, ["light"], [1280]),
+        *product(edition(["compare.html", "sensitivity.html"], PAGES), ["dark"], [390]),
+    ],
+)
 def test_each_page_opens_without_a_complaint_and_axe_finds_nothing_serious(tab, made, name, look, width):
     with tab.shown(made / name, ready="plots", look=look, width=width) as page:
         assert page.locator("h1").inner_text() == data_of(made / name)["headline"]

@@ -6,19 +6,16 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.browser import open_page
 
 WIDE, PHONE = {"width": 1600, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):
+def page(tab, tmp_path_factory):
     place = tmp_path_factory.mktemp("resize")
     trt_bisect.profile(networks.save(networks.chain(3), place), output=place)
-    watched = open_page(browser, place / "profile.html", ready="plots", viewport=PHONE)
-    yield watched.page
-    assert watched.complaints == []
-    watched.page.context.close()
+    with tab.shown(place / "profile.html", ready="plots", **PHONE) as page:
+        yield page
 
 
 def cells(page):

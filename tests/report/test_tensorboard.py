@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import shutil
 import urllib.request
 from pathlib import Path
 
@@ -148,45 +146,38 @@ def test_the_graph_has_every_layer_and_edge(planted, lenet):
     assert (recipe["ip1"], recipe["ip2"], recipe["relu1"], recipe["data"]) == ("int8", "fp32", "follows", "")
 
 
-@pytest.fixture
-def picture(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
-    return importlib.import_module("make_tensorboard_picture")
+@pytest.fixture(scope="module")
+def picture():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
+        return importlib.import_module("make_tensorboard_picture")
 
 
-def test_plain_tensorboard_serves_all_of_it(planted, picture):
-    runs = read(planted[1])
+@pytest.fixture(scope="module")
+def served(planted, picture):
+    """The address of a TensorBoard that serves the logs."""
     with picture.serving(str(planted[1])) as address:
+        yield address
 
-        def served(plugin):
-            return json.load(urllib.request.urlopen(f"{address}/data/plugin/{plugin}/tags"))
 
-        for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
-            found = {run: set(each) for run, each in served(plugin).items() if each}
-            assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
-        assert set(served("text")["curve"]) == {"summary", "culprits", "runs", "notes"}
-        graphs = json.load(urllib.request.urlopen(f"{address}/data/plugin/graphs/info"))
-        assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve", "plans"}
+def test_plain_tensorboard_serves_all_of_it(planted, served):
+    def tags_of(plugin):
+        return json.load(urllib.request.urlopen(f"{served}/data/plugin/{plugin}/tags"))
+
+    runs = read(planted[1])
+    for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
+        found = {run: set(each) for run, each in tags_of(plugin).items() if each}
+        assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
+    assert set(tags_of("text")["curve"]) == {"summary", "culprits", "runs", "notes"}
+    graphs = json.load(urllib.request.urlopen(f"{served}/data/plugin/graphs/info"))
+    assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve", "plans"}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    and os.environ.get("TRT_BISECT_BROWSER") != "required",
-    reason="no Chromium",
-)
-def test_the_page_draws_the_histograms(planted, picture, tmp_path):
-    from playwright.sync_api import sync_playwright
-
-    drawn = tmp_path / "page.png"
-    picture.main(str(planted[1]), str(drawn), "ip2/output")
-    assert drawn.read_bytes().startswith(b"\x89PNG")
-    with picture.serving(str(planted[1])) as address, sync_playwright() as player:
-        chromium = next(filter(None, map(shutil.which, picture.CHROMIUM)))
-        browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(f"{address}/#histograms&tagFilter=ip2/output/(fp32|int8)$")
-        page.locator("vz-histogram-timeseries path").first.wait_for()
-        page.get_by_text("tag: ip2/output/fp32").first.wait_for()
-        assert page.get_by_text("tag: ip2/output/int8").count() == 2
-        browser.close()
+def test_the_page_draws_the_histograms(browser, served, picture, tmp_path):
+    page = browser.new_page()
+    picture.draw(page, served, str(tmp_path / "page.png"), "ip2/output/(fp32|int8)$")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+    page.get_by_text("tag: ip2/output/fp32").first.wait_for()
+    assert page.get_by_text("tag: ip2/output/int8").count() == 2
+    page.close()

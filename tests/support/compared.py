@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import onnx
 
-from trt_bisect.analyzer.both_runs import BothRuns
+from trt_bisect.model.observe import Observer
 from trt_bisect.model.session import make_session
 
 
@@ -22,18 +22,19 @@ def tensors_of(written, network, feeds):
 
 
 class Alive:
-    """Counts the arrays of both runs that are alive at once; tracemalloc does not see those that ONNX Runtime makes."""
+    """Counts the inner tensors that are alive at once; tracemalloc does not see those that ONNX Runtime makes."""
 
     def __init__(self, monkeypatch):
-        self.most, self._seen, real = 0, [], BothRuns.on
+        self.most, self._seen, real = 0, [], Observer.run
 
-        def on(runs, feeds, position):
-            for both in real(runs, feeds, position):
-                self._seen += [weakref.ref(array) for tensors in both for array in tensors.values()]
+        def run(observer, feeds, position):
+            for tensors in real(observer, feeds, position):
+                self._seen += [weakref.ref(array) for array in tensors.values()]
                 self.most = max(self.most, len({id(seen()) for seen in self._seen if seen() is not None}))
-                yield both
+                yield tensors
+                del tensors
 
-        monkeypatch.setattr(BothRuns, "on", on)
+        monkeypatch.setattr(Observer, "run", run)
 
     def take(self) -> int:
         """Returns the most arrays alive at once since the last call."""
