@@ -186,20 +186,9 @@ def _finished(seed: Seed, folder: Path) -> Path:
 def _suite(seed: Seed, folder: Path) -> Path:
     place = folder / "suite"
     place.mkdir()
-    keys: dict[str, Any] = {
-        "name": "one",
-        "model": str(seed.network),
-        "calibration": str(seed.data),
-        "strategy": "bisect",
-    }
-    keys |= {
-        "strategy": "bisect",
-        "threshold": 0.9,
-        "target": 0.5,
-        "samples": 1,
-        "metric": "cosine",
-        "calibrator": "minmax",
-    }
+    keys: dict[str, Any] = {"name": "one", "model": str(seed.network), "calibration": str(seed.data)}
+    keys |= {"strategy": "bisect", "calibrator": "minmax"}
+    keys |= {"metric": "cosine", "threshold": 0.9, "target": 0.5, "samples": 1}
     text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
     head = 'output = "nightly"\n[defaults]\nrepeats = 1\nsimilarity_tolerance = 0.1\nlatency_tolerance = 0.05\n'
     (place / "trt-bisect.toml").write_text(f"{head}[[network]]\n{text}\n")
