@@ -29,10 +29,11 @@ WORK = HERE.parent / ".bench" / "networks"
 MEASURED = ("calibrating", "measuring", "explaining")
 STAGES = {
     "reading the network": [("trt_bisect.model.network", "load_network")],
-    "FP32 reference, compared with the file": [
-        ("trt_bisect.jobs.preparation", "Preparation._compared_reference"),
+    "FP32 reference": [
+        ("trt_bisect.jobs.preparation", "Preparation._reference"),
         ("trt_bisect.jobs.answer.inputs", "_references"),
     ],
+    "comparing with the file": [("trt_bisect.model.reading", "compare_with_file")],
     "calibrating": [("trt_bisect.jobs.given_data", "GivenData.ranges")],
     "measuring": [
         ("trt_bisect.jobs.run.search", "search"),

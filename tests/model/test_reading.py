@@ -15,7 +15,7 @@ from tests.support.networks import Sketch
 from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect import BadInput, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.reading import compare_with_file, relative_difference, run_file, without_pairs
+from trt_bisect.model.reading import compare_with_file, relative_difference, without_pairs
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
 
@@ -50,19 +50,6 @@ def test_an_honest_network_passes(make, options, tmp_path):
     assert compare_with_file(network, feeds, ["y"]) == []
     kept = network.keeping_high({network.quantizable[0]: "the user wants it so"})
     assert compare_with_file(kept, feeds, ["y"]) == []
-
-
-def test_the_file_s_outputs_can_be_given(tmp_path):
-    """Those that ``run_file`` returned stand for the file; others, twice as large, differ by half of their norm."""
-    path, feeds = quantized(networks.residual, tmp_path, **SYMMETRIC)
-    network = load_network(path)
-    runs = run_file(network, feeds)
-    assert [bool(run.comparison.plan.lowered) for run in runs] == [True, False]
-    assert compare_with_file(network, feeds, ["y"], runs=runs) == []
-    doubled = [replace(run, outputs={"y": 2 * run.outputs["y"]}) for run in runs]
-    notes = compare_with_file(network, feeds, ["y"], runs=doubled)
-    assert len(notes) == 2
-    assert all(" 0.5 " in note for note in notes)
 
 
 def test_a_scale_that_was_misread_is_refused_by_name(tmp_path):

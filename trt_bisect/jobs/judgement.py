@@ -43,15 +43,6 @@ class Judgement:
         """The worst value that is still good; None for the metric's own."""
         return self.options.threshold
 
-    def refuse_unknown(self, known: Sequence[str]) -> None:
-        """Raises BadInput if the user names an output that is not in ``known``, those of the network."""
-        for name in self.options.outputs:
-            if name not in known:
-                raise BadInput(
-                    f"'{self._source}' has no output '{name}'.",
-                    "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
-                )
-
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
         """The names of the outputs that are judged: those that the user names, else those that floats come out of.
 

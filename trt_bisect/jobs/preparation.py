@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -51,9 +50,9 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH
 from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
-from trt_bisect.model.low import typed_facts
+from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
-from trt_bisect.model.reading import compare_with_file, run_file
+from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
@@ -91,7 +90,7 @@ class Preparation:
             yield from self._open(calibration, inputs, dataset)
 
     def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
-        self.judgement.refuse_unknown([spec.name for spec in self.network.outputs])
+        self._check_outputs()
         refuse_without_low(self.network)
         engine = self._engine()
         refuse_emulated_only(self.network, engine)
@@ -107,7 +106,10 @@ class Preparation:
         self.notes += [*self.data.fed.notes(feeds), *faint_note(about)]
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
-        reference, outputs = self._compared_reference(builder, feeds)
+        reference = self._reference(builder, feeds)
+        prepared = reference[0] if engine == ONNXRUNTIME and self._judged_by is None else None
+        outputs = self._judged_outputs(reference)
+        self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
         slices = self.judgement.slices(outputs, reference)
         self.notes += slices.notes()
         with_groups = [slices.with_groups(found) for found in reference]
@@ -207,6 +209,15 @@ class Preparation:
         if self.options.engine == AUTO:
             self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
         return engine
+
+    def _check_outputs(self) -> None:
+        known = [spec.name for spec in self.network.outputs]
+        for name in self.options.outputs:
+            if name not in known:
+                raise BadInput(
+                    f"'{self.network.source}' has no output '{name}'.",
+                    "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
+                )
 
     def _judged_inputs(
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
@@ -323,20 +334,6 @@ class Preparation:
         """Opens the reference that outputs are judged by: the network in FP32, or another network."""
         return builder.reference() if self._judged_by is None else self._judged_by
 
-    def _compared_reference(self, builder: Builder, feeds: Sequence[Feeds]) -> tuple[list[Outputs], tuple[str, ...]]:
-        """The reference of each input, and the outputs that are judged, once they were compared with the file's.
-
-        Meanwhile a thread runs the file, and makes the digest of the weights, which the fingerprint needs.
-        """
-        with ThreadPoolExecutor(1) as thread:
-            runs = thread.submit(run_file, self.network, feeds[0])
-            thread.submit(self.network.digest)
-            reference = self._reference(builder, feeds)
-            prepared = reference[0] if builder.engine == ONNXRUNTIME and self._judged_by is None else None
-            outputs = self._judged_outputs(reference)
-            self.notes += compare_with_file(self.network, feeds[0], outputs, prepared, runs.result())
-        return reference, outputs
-
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
         self.progress.stage("FP32 reference", len(feeds))
         try:
@@ -389,7 +386,15 @@ class Preparation:
             "slice_factor": repr(float(self.options.slice_factor)),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
-            **typed_facts(self.network.low, {options.high, base}),
+            **_typed_facts(self.network, {options.high, base}),
             **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
             **self.options.task_facts(),
         }
+
+
+def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
+    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
+    if network.low is FP8:
+        return {"typed": "by the operators' schemas, no Relu removed before FP8, reductions in parts"}
+    typed = {network.low.precision, *others} & FLOAT_TYPES.keys()
+    return {"typed": "by the operators' schemas, reductions in parts"} if typed else {}

@@ -80,7 +80,7 @@ class WorstSearch(Preparation):
 
     def search(self, options: WorstOptions) -> WorstReport:
         """The whole search; Ctrl-C during the pass ends it with what was found until then."""
-        self.judgement.refuse_unknown([spec.name for spec in self.network.outputs])
+        self._check_outputs()
         engine = self._engine()
         refuse_emulated_only(self.network, engine)
         ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)

@@ -148,11 +148,3 @@ def find_low(precision: str | Precision, wide: bool = False) -> LowPrecision:
         if str(precision) == str(known):
             return low
     raise BadInput(f"There is no low precision '{precision}'.", f"Give {', '.join(map(str, LOWS))}.")
-
-
-def typed_facts(low: LowPrecision, others: set[Precision]) -> dict[str, str]:
-    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
-    if low is FP8:
-        return {"typed": "by the operators' schemas, no Relu removed before FP8, reductions in parts"}
-    typed = {low.precision, *others} & FLOAT_TYPES.keys()
-    return {"typed": "by the operators' schemas, reductions in parts"} if typed else {}

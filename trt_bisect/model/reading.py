@@ -63,31 +63,8 @@ class _Comparison:
     file: Written
 
 
-@dataclass(frozen=True)
-class FileRun:
-    """The outputs of the file for one comparison with the network.
-
-    Attributes:
-        comparison: the plan of the network, and the file's graph.
-        outputs: the numeric outputs by name; None if ONNX Runtime cannot run the graph.
-    """
-
-    comparison: _Comparison
-    outputs: Mapping[str, np.ndarray] | None
-
-
-def run_file(network: Network, feeds: Feeds) -> list[FileRun]:
-    """Runs the file of a network on one sample, as ``compare_with_file`` compares it; it may run in a thread."""
-    names = [spec.name for spec in network.outputs]
-    return [FileRun(each, _run_file(each.file, names, feeds)) for each in _comparisons(as_in_file(network))]
-
-
 def compare_with_file(
-    network: Network,
-    feeds: Feeds,
-    outputs: Sequence[str],
-    prepared: Mapping[str, np.ndarray] | None = None,
-    runs: Sequence[FileRun] | None = None,
+    network: Network, feeds: Feeds, outputs: Sequence[str], prepared: Mapping[str, np.ndarray] | None = None
 ) -> list[str]:
     """Compares the network with its file on one sample, and returns notes, one sentence each.
 
@@ -104,19 +81,18 @@ def compare_with_file(
         feeds: the sample.
         outputs: the outputs that are compared first.
         prepared: the network's FP32 outputs on the sample, if they are known.
-        runs: what ``run_file`` returned for the sample, if it was called before.
 
     Raises:
         BadInput: the network computes something else than the file; the message names the first tensor that differs.
     """
     notes = []
-    for run in run_file(network, feeds) if runs is None else runs:
-        comparison = run.comparison
+    network = as_in_file(network)
+    for comparison in _comparisons(network):
         known = prepared if not comparison.plan.lowered else None
-        apart = _outputs_apart(as_in_file(network), run, feeds, outputs, known)
+        apart = _outputs_apart(network, comparison, feeds, outputs, known)
         if apart <= FLOAT_NOISE:
             continue
-        found, skipped = _first_difference(as_in_file(network), comparison, feeds)
+        found, skipped = _first_difference(network, comparison, feeds)
         if found is not None:
             raise _another_network(network, comparison, found)
         if not skipped:
@@ -190,17 +166,17 @@ def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelPro
 
 def _outputs_apart(
     network: Network,
-    run: FileRun,
+    comparison: _Comparison,
     feeds: Feeds,
     outputs: Sequence[str],
     prepared: Mapping[str, np.ndarray] | None,
 ) -> float:
     """The largest relative difference of an output; 0 if the file does not run."""
-    if run.outputs is None:
+    theirs = _run_file(comparison.file, outputs, feeds)
+    if theirs is None:
         return 0.0
-    theirs = {name: run.outputs[name] for name in outputs if name in run.outputs}
     if prepared is None:
-        prepared = _run_prepared(network, run.comparison, feeds, outputs)
+        prepared = _run_prepared(network, comparison, feeds, outputs)
     return max((relative_difference(theirs[name], prepared[name]) for name in theirs), default=0.0)
 
 
