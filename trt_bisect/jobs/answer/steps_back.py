@@ -60,8 +60,8 @@ def minimal(
     """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
     This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
-    first, again as long as that halves it, and the number of steps is limited: as soon as those left only suffice to
-    take back each unit once more, the set stays as it is.
+    first, and the number of steps is limited: as soon as those left only suffice to take back each unit once more, the
+    set stays as it is.
 
     Args:
         plans: measures plans on the inputs given.
@@ -76,9 +76,7 @@ def minimal(
         none: they stay high, and no step back that was left showed that they must.
     """
     kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
-    before = 2 * len(kept)
-    while space.has_many and _GROUPS < len(kept) <= before / 2:
-        before = len(kept)
+    if space.has_many and len(kept) > _GROUPS:
         kept, checked = _without_groups(target, space, kept, experiment)
     order = sorted(kept, key=lambda unit: -space.costs[unit])
     waiting, taken_back = deque(order), dict[int, Loss]()
