@@ -17,9 +17,6 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 REQUIRED = "TRT_BISECT_BROWSER"
 """The environment variable that, set to ``required``, makes a missing browser a failure instead of a skip."""
 
-_ON_FEW_CORES = ("--in-process-gpu", "--num-raster-threads=1", "--js-flags=--single-threaded")
-"""Fewer processes and threads: a page then takes a quarter less processor time."""
-
 
 def find_chromium() -> str | None:
     """Returns the path of a Chromium on this machine; None if there is none."""
@@ -29,7 +26,7 @@ def find_chromium() -> str | None:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Runs Chromium; as root without its sandbox, as it does not start otherwise."""
-    arguments = [*_ON_FEW_CORES, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     expect.set_options(timeout=1000 * LIMIT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=arguments)
