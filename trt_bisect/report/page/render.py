@@ -47,7 +47,7 @@ def render_page(data: Mapping[str, Any], live: str = "") -> str:
         version=report["versions"].get("trt_bisect", ""),
         headline=data["headline"],
         selected="Selected layer",
-        worker=Markup(asset(_WORKER)),
+        worker=_trusted(_WORKER),
     )
 
 
@@ -63,18 +63,18 @@ def render_tables(data: Mapping[str, Any]) -> str:
 
 
 def _rendered(template: str, script: str, page: Mapping[str, Any], live: str = "", **texts: Any) -> str:
-    scripts = [asset(script).replace(_LOW, texts["low"]), asset(_LAST)]
+    scripts = (_script(script, texts["low"]), _script(_LAST))
     return (
         environment()
         .get_template(template)
         .render(
             icon=icon(),
-            policy=_policy(scripts, live),
+            policy=_policy([digest for _, digest in scripts], live),
             live=live,
-            style=Markup(asset("page.css")),
+            style=_trusted("page.css"),
             licences=asset("LICENSES.txt"),
             data=json_in_html(page),
-            scripts=[Markup(each) for each in scripts],
+            scripts=[text for text, _ in scripts],
             **texts,
         )
     )
@@ -93,6 +93,18 @@ def asset(name: str) -> str:
 
 
 @cache
+def _trusted(name: str) -> Markup:
+    return Markup(asset(name))
+
+
+@cache
+def _script(name: str, low: str = _LOW) -> tuple[Markup, str]:
+    """Returns a script that calls the low precision ``low``, and its SHA-256 in base64."""
+    text = asset(name).replace(_LOW, low)
+    return Markup(text), base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
 def icon() -> str:
     """Returns the page's icon as an address that holds it: a falling curve and its culprit."""
     return f"data:image/svg+xml,{quote(_ICON)}"
@@ -105,9 +117,9 @@ def environment() -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
-def _policy(scripts: list[str], live: str) -> str:
-    """Returns a content security policy that allows these scripts only, and no connection to other hosts."""
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+def _policy(digests: list[str], live: str) -> str:
+    """Returns a content security policy that allows the scripts with these digests only, and no other host."""
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return "; ".join(
         (
             "default-src 'none'",
@@ -120,7 +132,3 @@ def _policy(scripts: list[str], live: str) -> str:
             "form-action 'none'",
         )
     )
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
