@@ -43,10 +43,10 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.results.answer import OWN
 from trt_bisect.results.summary import TOO_DEAR
 
-_JUDGED_AT_FIRST = 4
+_JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
 next one: ``docs/benchmarks.md``."""
-_JUDGED_FOR_RANGES = 1
+_JUDGED_FOR_RANGES = 4
 """The same for the choice of a calibrator, to which the worst input of each promising one is added."""
 _ROUNDS = 5
 _MENDING = 5
