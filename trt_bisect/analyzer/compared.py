@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from statistics import median_low
 from typing import Any, Protocol
@@ -33,6 +32,7 @@ from trt_bisect.analyzer.tensors import (
 from trt_bisect.model.network import Network
 from trt_bisect.support.from_json import built
 from trt_bisect.support.machine import cores
+from trt_bisect.support.threads import ThreadsIfLong
 
 Tensors = Mapping[str, np.ndarray]
 """The tensors of one run on one sample, by name."""
@@ -278,7 +278,7 @@ def add_samples(
         statistics: the statistics by tensor.
         on_sample: called after each sample.
     """
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadsIfLong(cores()) as pool:
         for reference, output in samples:
             both = [name for name in statistics if _is_float(reference.get(name)) and _is_float(output.get(name))]
             list(pool.map(lambda name, r=reference, o=output: statistics[name].add(r[name], o[name]), both))

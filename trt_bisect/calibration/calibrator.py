@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from trt_bisect.calibration.histogram import (
@@ -15,6 +14,7 @@ from trt_bisect.calibration.histogram import (
 )
 from trt_bisect.errors import BadInput
 from trt_bisect.support.machine import cores
+from trt_bisect.support.threads import ThreadsIfLong
 
 METHODS = ("entropy", "minmax", "percentile", "mse")
 
@@ -48,7 +48,7 @@ class Calibrator:
     def thresholds(self, histograms: Sequence[AbsHistogram]) -> list[float]:
         """Returns for each histogram the largest magnitude that the range represents."""
         if self.method == "entropy":
-            with ThreadPoolExecutor(cores()) as pool:
+            with ThreadsIfLong(cores()) as pool:
                 return list(pool.map(entropy_threshold, histograms))
         if self.method == "mse":
             return mse_thresholds(histograms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -22,6 +21,7 @@ from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.support.machine import MEMORY, cores
+from trt_bisect.support.threads import ThreadsIfLong
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """The operators whose output holds the values of their input, each as often."""
@@ -125,7 +125,7 @@ def magnitudes(
     def add(seen: tuple[str, np.ndarray]) -> None:
         histograms[seen[0]].add(seen[1], histogram=seen[0] in wanted)
 
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadsIfLong(cores()) as pool:
         for number, tensors in enumerate(observe_ahead(network, groups, chain([first], rest)), start=1):
             list(pool.map(add, tensors.items()))
             del tensors

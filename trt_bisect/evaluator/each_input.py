@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,11 +17,11 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.rebuild import TrialStore
-from trt_bisect.evaluator.stream import InThisThread
 from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.threads import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 INPUTS = "inputs"
@@ -323,7 +322,7 @@ class EachInput:
     def _run(self, pending: Sequence[_Pending], among: Collection[int], to_the_end: bool) -> None:
         """Runs plans on their inputs, as many inferences at a time as the runner allows."""
         at_once = self._runner.at_once
-        with ThreadPoolExecutor(at_once) if sum(len(one.left) for one in pending) > 1 else InThisThread() as pool:
+        with ThreadsIfLong(at_once) if at_once > 1 else InThisThread() as pool:
             while active := [one for one in pending if one.left and one.failure is None]:
                 share = max(1, at_once // len(active))
                 wave = [(one, place) for one in active for place in one.left[:share]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -28,6 +28,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.threads import InThisThread, ThreadsIfLong
 
 Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
@@ -35,19 +36,6 @@ OnPiece = Callable[[Piece, int], None]
 """Called with each piece before it runs, and with the number of rows in it."""
 _SHARE_OF_TRUNK, _SHARE_OF_ROWS = 4, 2
 """The kept tensors of the trunk and the rows may take such a part of the memory. The allocators need the rest."""
-
-
-class InThisThread(Executor):
-    """Runs calls at once, in this thread: an engine on a GPU must run in the thread that made it."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Calls ``fn`` and returns a future that is done."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 @dataclass(frozen=True)
@@ -175,7 +163,7 @@ class Stream:
             TrialFailed: a piece could not be built, or its inference failed.
         """
         parts = self._parts(one_pass.branches) or [()]
-        with ThreadPoolExecutor(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
+        with ThreadsIfLong(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
             for part in parts:
                 to_the_end = one_pass.trunk_wanted and part is parts[-1]
                 last = len(self._pieces) - 1 if to_the_end else part[-1][0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.segments import Segments
 from trt_bisect.model.session import make_session
+from trt_bisect.support.threads import ThreadsIfLong
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
@@ -63,7 +64,7 @@ def observe_ahead(
     Raises:
         BadInput: as for ``observe_in_parts``.
     """
-    with ThreadPoolExecutor(1) as other:
+    with ThreadsIfLong(1) as other:
         coming: Future[dict[str, np.ndarray]] | None = None
         for parts in observe_in_parts(network, groups, samples):
             for _ in groups:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -48,6 +47,7 @@ from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.machine import cores
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.threads import ThreadsIfLong
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions) -> Report:
@@ -147,7 +147,7 @@ def _compared(
     compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))
     histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
     tensors = [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadsIfLong(cores()) as pool:
         weights = list(pool.map(lambda origin: _weight(network, origin), weight_origins(network, writer, plan.lowered)))
     return tensors, weights
 

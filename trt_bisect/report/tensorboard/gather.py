@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
 from trt_bisect.report.tensorboard.writer import LogRun
 from trt_bisect.support.machine import cores
+from trt_bisect.support.threads import ThreadsIfLong
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
@@ -91,7 +91,7 @@ class TensorHistograms:
     ) -> None:
         self._kind, self._origins, self._tags, self._channels = kind, origins, tags, channels
         self._seen: dict[tuple[str, str], Seen] = {}
-        self._pool = ThreadPoolExecutor(cores())
+        self._pool = ThreadsIfLong(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Adds a sample's tensors."""
