@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -116,7 +116,7 @@ class Trial:
         """
         finite = all(output.finite for output in figures.values())
         outcome = MEASURED if finite else NOT_FINITE
-        return cls(plan, outcome, figures, dict(ran), message, **asdict(cost))
+        return cls(plan, outcome, figures, dict(ran), message, **vars(cost))
 
     @property
     def failed(self) -> bool:
@@ -125,7 +125,8 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the trial as JSON's types."""
-        return {**asdict(replace(self, ran={})), "ran": shortened(self.ran, self.plan)}
+        outputs = {name: vars(figures) for name, figures in self.outputs.items()}
+        return {**vars(self), "outputs": outputs, "ran": shortened(self.ran, self.plan)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Trial:

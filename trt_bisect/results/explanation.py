@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +105,13 @@ class ExplainedTensor:
             "scale": compared.scale,
             "scales": first.scale.reshape(-1).tolist() if first is not None and per_channel else None,
             "axis": first.axis if first is not None else None,
-            **asdict(compared.figures),
+            **vars(compared.figures),
             "fp32": _spread(compared.fp32),
             "int8": _spread(compared.int8),
             "clipped": compared.rounding.clipped if compared.rounding else None,
-            "histogram": asdict(self.histogram) if self.histogram else None,
-            "channels": asdict(self.channels) if self.channels else None,
-            "map": asdict(compared.map) if compared.map else None,
+            "histogram": vars(self.histogram) if self.histogram else None,
+            "channels": vars(self.channels) if self.channels else None,
+            "map": vars(compared.map) if compared.map else None,
         }
 
 
@@ -150,7 +150,7 @@ class ExplainedLayer:
         return {
             "macs": self.macs,
             "share": self.share,
-            "sensitivity": asdict(self.sensitivity) if self.sensitivity else None,
+            "sensitivity": vars(self.sensitivity) if self.sensitivity else None,
             "outputs": [tensor.to_json() for tensor in self.outputs],
             "weights": [tensor.to_json() for tensor in self.weights],
             "biases": [tensor.to_json() for tensor in self.biases],
@@ -224,7 +224,7 @@ class Explanation:
 
 
 def _remedy(remedy: Remedy) -> dict[str, Any]:
-    commands = [asdict(command) for command in remedy.commands]
+    commands = [vars(command) for command in remedy.commands]
     return {**vars(remedy), "commands": commands, "tried": _tried(remedy.tried) if remedy.tried else None}
 
 
