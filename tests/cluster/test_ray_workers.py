@@ -18,7 +18,8 @@ from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
-from trt_bisect.cluster.ray_process import RayProcess
+from trt_bisect.cluster.messages import Node
+from trt_bisect.cluster.ray_process import RayProcess, _node
 from trt_bisect.cluster.ray_workers import RayCluster
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, EngineUnavailable
@@ -68,25 +69,17 @@ def all_ended(pool, count):
     return dict(pool.ended() for _ in range(count))
 
 
-@pytest.fixture
-def node(ray_nodes):
-    """Adds nodes for one test."""
-    added = []
-
-    def add(processors, **environment):
-        added.append(ray_nodes.add(processors, **environment))
-        return added[-1]
-
-    yield add
-    for each in added:
-        ray_nodes.remove(each)
-
-
-def test_every_plan_is_answered_and_both_nodes_work(cluster):
-    pool = cluster().pool(subject(faulty()), None)
+def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path):
+    """The first two plans wait for each other."""
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
+    begun.mkdir()
+    wait = partial(fake_builders.begun_and_wait, begun, go_on)
+    pool = cluster().pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
     assert pool.size == 2
     for number in range(8):
         pool.begin(plan(number))
+    wait_until(lambda: len(list(begun.iterdir())) == 2)
+    go_on.touch()
     found = all_ended(pool, 8)
     assert set(found) == {plan(number) for number in range(8)}
     for answers in found.values():
@@ -149,19 +142,18 @@ def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster):
     assert len([text for text in opened.said if "was lost" in text]) == 2
 
 
-def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, node, ray_nodes, tmp_path):
-    """Two nodes of two processors, each in the middle of a trial for sure when one is killed."""
-    nodes = [node(2), node(2)]
+def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes, tmp_path):
+    """Both nodes are in the middle of a trial for sure when one is killed."""
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
     begun.mkdir()
-    opened = cluster(cpus=2)
+    opened = cluster()
     wait = partial(fake_builders.begun_and_wait, begun, go_on)
     pool = opened.pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
     assert pool.size == 2
     for number in range(5):
         pool.begin(plan(number))
     wait_until(lambda: len(list(begun.iterdir())) == 2)
-    ray_nodes.kill(nodes[0])
+    ray_nodes.kill_that_of(int(next(begun.iterdir()).name))
     go_on.touch()
     found = all_ended(pool, 5)
     assert all(isinstance(answers, Answers) for answers in found.values())
@@ -176,16 +168,22 @@ def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, node, ray_
     assert pool.size == 1
 
 
-def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster, node):
-    node(2, OTHER_FIGURES="2"), node(2)
-    opened = cluster(cpus=2)
+def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster):
+    """One of the two nodes has ``OTHER_FIGURES``."""
+    opened = cluster()
     pool = opened.pool(subject(fake_builders.made_by_node), None)
     assert pool.size == 2
     for number in range(6):
         pool.begin(plan(number))
     found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
-    assert pool.size == 1
+
+    def one_is_refused():
+        pool.begin(plan(6))
+        assert isinstance(pool.ended()[1], Answers)
+        return pool.size == 1
+
+    wait_until(one_is_refused)
     refused = [text for text in opened.said if wording.clusters.NOT_USED in text]
     assert len(refused) == 1
     assert refused[0].endswith(f"{wording.clusters.FIGURES_WOULD_DIFFER}fake 2 instead of 1")
@@ -263,14 +261,24 @@ def test_timings_come_back_and_go_along(cluster, tmp_path):
     assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
 
 
-def test_no_place_for_a_gpu(cluster, monkeypatch):
+@pytest.mark.parametrize(("engine", "cpus"), [("tensorrt", 1), ("onnxruntime", 2)])
+def test_no_place_for_what_a_task_needs(cluster, monkeypatch, engine, cpus):
+    """No node has a GPU, or two processors."""
     monkeypatch.setattr("trt_bisect.cluster.tasks._FULL_SECONDS", 2.0)
-    pool = cluster().pool(subject(faulty(), engine="tensorrt"), None)
+    pool = cluster(cpus=cpus).pool(subject(faulty(), engine=engine), None)
     assert pool.size == 0
     pool.begin(plan(0))
     with pytest.raises(EngineUnavailable, match=wording.clusters.NO_ROOM) as error:
         pool.ended()
     assert "GPU" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("needs", "places"), [({"num_cpus": 1}, 5), ({"num_cpus": 2}, 2), ({"num_gpus": 1, "num_cpus": 0}, 3)]
+)
+def test_the_places_of_a_node(needs, places):
+    node = {"NodeID": "0123456789", "NodeManagerHostname": "host", "Resources": {"CPU": 5.0, "GPU": 3.0, "memory": 1e9}}
+    assert _node(node, needs) == Node("host (01234567)", places)
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
@@ -285,9 +293,8 @@ def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, strat
         assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
-def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_nodes):
+def test_a_run_through_the_client_server_reports_the_same(lenet, ray_nodes, here):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here = trt_bisect.run(*arguments, strategy="exhaustive", explain="none")
     there = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", cluster=ray_nodes.client_address)
     assert without_times(there) == without_times(here)
 

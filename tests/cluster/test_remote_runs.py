@@ -97,9 +97,6 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     meeting = Path(os.environ[MEETING])
     meeting.mkdir()
     request.addfinalizer(lambda: shutil.rmtree(meeting))
-    for _ in range(2):
-        added = ray_nodes.add(2)
-        request.addfinalizer(lambda added=added: ray_nodes.remove(added))
     data = np.load(lenet / "calibration.npz")
     few = {name: data[name][:4] for name in data.files}
     asked = {"model": lenet / "lenet_planted.onnx", "calibration": few, "metric": WAITING}
@@ -110,7 +107,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
         "explain": "none",
     }
     folder, said, found = tmp_path / "run", [], {}
-    cluster = ClusterSettings(ray_nodes.address, cpus=2)
+    cluster = ClusterSettings(ray_nodes.address)
     run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)], said.append)))
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
