@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
+from trt_bisect.results.run_report import Report
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
@@ -91,7 +93,7 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path):
 
 
 def test_the_subject_travels_once(cluster):
-    """16 MB of inputs: in the object store, and in no task."""
+    """4 MB of inputs: in the object store, and in no task."""
     open_cluster = cluster()
     sent = []
     ask = open_cluster._connection.ask
@@ -99,12 +101,12 @@ def test_the_subject_travels_once(cluster):
         sent.append((request[0], len(pickle.dumps(request)))),
         ask(*request),
     )[1]
-    big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
+    big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(1 << 20, np.float32)}])
     pool = open_cluster.pool(big, None)
     for number in range(6):
         pool.begin(plan(number))
     assert len(all_ended(pool, 6)) == 6
-    assert [size > 16 << 20 for name, size in sent if name == "put"] == [True]
+    assert [size > 4 << 20 for name, size in sent if name == "put"] == [True]
     assert all(size < 2000 for name, size in sent if name != "put")
 
 
@@ -282,13 +284,18 @@ def test_the_places_of_a_node(needs, places):
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
-def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, strategy):
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "run")
-    elsewhere = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "b" / "run", cluster=ray_nodes.address)
-    assert without_times(elsewhere) == without_times(here)
+def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, request, strategy):
+    asked = {"model": lenet / "lenet_planted.onnx", "calibration": lenet / "calibration.npz", "strategy": strategy}
+    if strategy == "exhaustive":
+        here = request.getfixturevalue("finished")
+    else:
+        here = tmp_path / "run"
+        trt_bisect.run(**asked, output=here)
+    there = tmp_path / "b" / here.name
+    elsewhere = trt_bisect.run(**asked, output=there, cluster=ray_nodes.address)
+    assert without_times(elsewhere) == without_times(Report.from_json(json.loads((here / "report.json").read_text())))
     for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
-        assert (tmp_path / "b" / "run" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+        assert (there / name).read_bytes() == (here / name).read_bytes()
     if strategy == "exhaustive":  # a bisection kills the workers of plans that it asked for ahead and does not need
         assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
@@ -303,7 +310,7 @@ def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
     """ONNX Runtime splits rows and columns among threads, never a sum: so a task may have several processors."""
     network = load_network(ocr / "network.onnx")
     data = trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs)
-    ranges = trt_bisect.calibrate(network, data.first(2))
+    ranges = trt_bisect.calibrate(network, data.first(1), "minmax")
     feeds = next(iter(data))
     full = int8_set(len(network.layers), network.quantizable)
     found = []

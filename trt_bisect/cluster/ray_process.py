@@ -93,7 +93,7 @@ class RayProcess:
         self._under_way[task.remote(__version__, work, handles, ticket, key, arguments)] = ticket
 
     def open_mailbox(self) -> None:
-        """Makes the actor on the head that whole runs send their journals to: it outlives their nodes. Once is enough."""
+        """Makes the actor on the head that whole runs send their journals to: it outlives their nodes."""
         if self._mailbox is not None:
             return
         actor = self._ray.remote(_make_mailbox())
