@@ -23,6 +23,7 @@ from trt_bisect.cluster.messages import Node
 from trt_bisect.cluster.ray_process import RayProcess, _node
 from trt_bisect.cluster.ray_workers import RayCluster
 from trt_bisect.cluster.settings import ClusterSettings
+from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, FailedAttempt
 from trt_bisect.evaluator.trial import LOST
@@ -281,6 +282,16 @@ def test_no_place_for_what_a_task_needs(cluster, monkeypatch, engine, cpus):
 def test_the_places_of_a_node(needs, places):
     node = {"NodeID": "0123456789", "NodeManagerHostname": "host", "Resources": {"CPU": 5.0, "GPU": 3.0, "memory": 1e9}}
     assert _node(node, needs) == Node("host (01234567)", places)
+
+
+def test_no_two_tasks_of_a_connection_have_the_same_ticket():
+    """They share a mailbox: a letter of an abandoned run must not go to another."""
+    asked = []
+    connection = SimpleNamespace(ask=lambda *request: asked.append(request) or {})
+    for _ in range(2):
+        Tasks(connection, "jobs.remote.worker", {"num_cpus": 1}).begin(Task("a run", None, "key", tuple))
+    first, second = [request[1] for request in asked if request[0] == "begin"]
+    assert first != second
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])

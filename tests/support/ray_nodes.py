@@ -23,6 +23,7 @@ MEETING = "TRT_BISECT_TEST_MEETING"
 _SYSTEM = {
     **{"health_check_period_ms": 1000, "health_check_failure_threshold": 5},  # a dead node is missed after seconds
     **{"enable_worker_prestart": False, "prestart_worker_first_driver": False},  # each costs a second of a processor
+    "idle_worker_killing_time_threshold_ms": int(LIMIT * 1000),
 }
 
 _CLIENT_SERVER = {
