@@ -123,6 +123,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     assert found[folder].culprits == ("ip2",)
     after = journaled(folder)
     assert after[: len(before)] == before
+    assert after == journaled(tmp_path / "here")
     assert len(set(after)) == here.plans
     assert not (folder / PROGRESS).exists()
 
