@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -18,15 +19,18 @@ from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import timings_of
-from trt_bisect.cluster.ray_process import RayProcess
+from trt_bisect.cluster.messages import Node
+from trt_bisect.cluster.ray_process import RayProcess, _node
 from trt_bisect.cluster.ray_workers import RayCluster
 from trt_bisect.cluster.settings import ClusterSettings
+from trt_bisect.cluster.tasks import Task, Tasks
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.attempt import Answers, FailedAttempt
 from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
+from trt_bisect.results.run_report import Report
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
@@ -68,25 +72,17 @@ def all_ended(pool, count):
     return dict(pool.ended() for _ in range(count))
 
 
-@pytest.fixture
-def node(ray_nodes):
-    """Adds nodes for one test."""
-    added = []
-
-    def add(processors, **environment):
-        added.append(ray_nodes.add(processors, **environment))
-        return added[-1]
-
-    yield add
-    for each in added:
-        ray_nodes.remove(each)
-
-
-def test_every_plan_is_answered_and_both_nodes_work(cluster):
-    pool = cluster().pool(subject(faulty()), None)
+def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path):
+    """The first two plans wait for each other."""
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
+    begun.mkdir()
+    wait = partial(fake_builders.begun_and_wait, begun, go_on)
+    pool = cluster().pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
     assert pool.size == 2
     for number in range(8):
         pool.begin(plan(number))
+    wait_until(lambda: len(list(begun.iterdir())) == 2)
+    go_on.touch()
     found = all_ended(pool, 8)
     assert set(found) == {plan(number) for number in range(8)}
     for answers in found.values():
@@ -98,7 +94,7 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster):
 
 
 def test_the_subject_travels_once(cluster):
-    """16 MB of inputs: in the object store, and in no task."""
+    """4 MB of inputs: in the object store, and in no task."""
     open_cluster = cluster()
     sent = []
     ask = open_cluster._connection.ask
@@ -106,12 +102,12 @@ def test_the_subject_travels_once(cluster):
         sent.append((request[0], len(pickle.dumps(request)))),
         ask(*request),
     )[1]
-    big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(4 << 20, np.float32)}])
+    big = TrialSpec("onnxruntime", {"fake": "1"}, faulty(), BuildOptions(), [{"x": np.ones(1 << 20, np.float32)}])
     pool = open_cluster.pool(big, None)
     for number in range(6):
         pool.begin(plan(number))
     assert len(all_ended(pool, 6)) == 6
-    assert [size > 16 << 20 for name, size in sent if name == "put"] == [True]
+    assert [size > 4 << 20 for name, size in sent if name == "put"] == [True]
     assert all(size < 2000 for name, size in sent if name != "put")
 
 
@@ -149,19 +145,18 @@ def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster):
     assert len([text for text in opened.said if "was lost" in text]) == 2
 
 
-def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, node, ray_nodes, tmp_path):
-    """Two nodes of two processors, each in the middle of a trial for sure when one is killed."""
-    nodes = [node(2), node(2)]
+def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes, tmp_path):
+    """Both nodes are in the middle of a trial for sure when one is killed."""
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
     begun.mkdir()
-    opened = cluster(cpus=2)
+    opened = cluster()
     wait = partial(fake_builders.begun_and_wait, begun, go_on)
     pool = opened.pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
     assert pool.size == 2
     for number in range(5):
         pool.begin(plan(number))
     wait_until(lambda: len(list(begun.iterdir())) == 2)
-    ray_nodes.kill(nodes[0])
+    ray_nodes.kill_that_of(int(next(begun.iterdir()).name))
     go_on.touch()
     found = all_ended(pool, 5)
     assert all(isinstance(answers, Answers) for answers in found.values())
@@ -176,16 +171,22 @@ def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, node, ray_
     assert pool.size == 1
 
 
-def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster, node):
-    node(2, OTHER_FIGURES="2"), node(2)
-    opened = cluster(cpus=2)
+def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster):
+    """One of the two nodes has ``OTHER_FIGURES``."""
+    opened = cluster()
     pool = opened.pool(subject(fake_builders.made_by_node), None)
     assert pool.size == 2
     for number in range(6):
         pool.begin(plan(number))
     found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
-    assert pool.size == 1
+
+    def one_is_refused():
+        pool.begin(plan(6))
+        assert isinstance(pool.ended()[1], Answers)
+        return pool.size == 1
+
+    wait_until(one_is_refused)
     refused = [text for text in opened.said if wording.clusters.NOT_USED in text]
     assert len(refused) == 1
     assert refused[0].endswith(f"{wording.clusters.FIGURES_WOULD_DIFFER}fake 2 instead of 1")
@@ -263,9 +264,11 @@ def test_timings_come_back_and_go_along(cluster, tmp_path):
     assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
 
 
-def test_no_place_for_a_gpu(cluster, monkeypatch):
+@pytest.mark.parametrize(("engine", "cpus"), [("tensorrt", 1), ("onnxruntime", 2)])
+def test_no_place_for_what_a_task_needs(cluster, monkeypatch, engine, cpus):
+    """No node has a GPU, or two processors."""
     monkeypatch.setattr("trt_bisect.cluster.tasks._FULL_SECONDS", 2.0)
-    pool = cluster().pool(subject(faulty(), engine="tensorrt"), None)
+    pool = cluster(cpus=cpus).pool(subject(faulty(), engine=engine), None)
     assert pool.size == 0
     pool.begin(plan(0))
     with pytest.raises(EngineUnavailable, match=wording.clusters.NO_ROOM) as error:
@@ -273,21 +276,43 @@ def test_no_place_for_a_gpu(cluster, monkeypatch):
     assert "GPU" in error.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("needs", "places"), [({"num_cpus": 1}, 5), ({"num_cpus": 2}, 2), ({"num_gpus": 1, "num_cpus": 0}, 3)]
+)
+def test_the_places_of_a_node(needs, places):
+    node = {"NodeID": "0123456789", "NodeManagerHostname": "host", "Resources": {"CPU": 5.0, "GPU": 3.0, "memory": 1e9}}
+    assert _node(node, needs) == Node("host (01234567)", places)
+
+
+def test_no_two_tasks_of_a_connection_have_the_same_ticket():
+    """They share a mailbox: a letter of an abandoned run must not go to another."""
+    asked = []
+    connection = SimpleNamespace(ask=lambda *request: asked.append(request) or {})
+    for _ in range(2):
+        Tasks(connection, "jobs.remote.worker", {"num_cpus": 1}).begin(Task("a run", None, "key", tuple))
+    first, second = [request[1] for request in asked if request[0] == "begin"]
+    assert first != second
+
+
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
-def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, strategy):
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "run")
-    elsewhere = trt_bisect.run(*arguments, strategy=strategy, output=tmp_path / "b" / "run", cluster=ray_nodes.address)
-    assert without_times(elsewhere) == without_times(here)
+def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, request, strategy):
+    asked = {"model": lenet / "lenet_planted.onnx", "calibration": lenet / "calibration.npz", "strategy": strategy}
+    if strategy == "exhaustive":
+        here = request.getfixturevalue("finished")
+    else:
+        here = tmp_path / "run"
+        trt_bisect.run(**asked, output=here)
+    there = tmp_path / "b" / here.name
+    elsewhere = trt_bisect.run(**asked, output=there, cluster=ray_nodes.address)
+    assert without_times(elsewhere) == without_times(Report.from_json(json.loads((here / "report.json").read_text())))
     for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
-        assert (tmp_path / "b" / "run" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+        assert (there / name).read_bytes() == (here / name).read_bytes()
     if strategy == "exhaustive":  # a bisection kills the workers of plans that it asked for ahead and does not need
         assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
-def test_a_run_through_the_client_server_reports_the_same(lenet, tmp_path, ray_nodes):
+def test_a_run_through_the_client_server_reports_the_same(lenet, ray_nodes, here):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here = trt_bisect.run(*arguments, strategy="exhaustive", explain="none")
     there = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", cluster=ray_nodes.client_address)
     assert without_times(there) == without_times(here)
 
@@ -296,7 +321,7 @@ def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
     """ONNX Runtime splits rows and columns among threads, never a sum: so a task may have several processors."""
     network = load_network(ocr / "network.onnx")
     data = trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs)
-    ranges = trt_bisect.calibrate(network, data.first(2))
+    ranges = trt_bisect.calibrate(network, data.first(1), "minmax")
     feeds = next(iter(data))
     full = int8_set(len(network.layers), network.quantizable)
     found = []

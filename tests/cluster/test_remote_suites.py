@@ -16,6 +16,8 @@ SUITE = """
 [defaults]
 repeats = 2
 metric = "sqnr"
+calibrator = "minmax"
+explain = "none"
 
 [[network]]
 name = "planted"
@@ -39,12 +41,12 @@ def suite(tmp_path):
     def make(name):
         folder = tmp_path / name
         folder.mkdir()
-        planted = networks.residual()
+        planted = networks.residual(2)
         networks.plant_between(planted, "block1.conv1", "block1.conv2")
         networks.save(planted, folder, "planted.onnx")
-        networks.save(networks.residual(), folder, "sound.onnx")
+        networks.save(networks.residual(2), folder, "sound.onnx")
         (folder / "broken.onnx").write_bytes(b"no network")
-        np.savez(folder / "data.npz", **networks.samples(planted))
+        np.savez(folder / "data.npz", **networks.samples(planted, 4))
         (folder / "trt-bisect.toml").write_text(SUITE)
         return folder / "trt-bisect.toml"
 

@@ -7,7 +7,7 @@ import shutil
 import socket
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -20,9 +20,11 @@ _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
 """The folder in which workers find the fakes."""
 MEETING = "TRT_BISECT_TEST_MEETING"
 """The variable that names a folder which all processes of the cluster see."""
-_LOOKS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5}
-"""A dead node is missed after seconds."""
-
+_SYSTEM = {
+    **{"health_check_period_ms": 1000, "health_check_failure_threshold": 5},  # a dead node is missed after seconds
+    **{"enable_worker_prestart": False, "prestart_worker_first_driver": False},  # each costs a second of a processor
+    "idle_worker_killing_time_threshold_ms": int(LIMIT * 1000),
+}
 
 _CLIENT_SERVER = {
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(int(LIMIT)),  # a busy machine may take long to start it
@@ -31,33 +33,37 @@ _CLIENT_SERVER = {
 
 
 @contextmanager
-def ray_cluster(processors=(1, 1)):
-    """A head without processors, with a client server, and a node for each of ``processors``; all ends with it."""
-    folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # Unix sockets: a short path
-    set_here = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting", **_CLIENT_SERVER}
+def ray_cluster(environments=({}, {"OTHER_FIGURES": "2"})):
+    """A head without processors, with a client server, and a node for each of ``environments``; all ends with it."""
+    folder = Path(tempfile.mkdtemp(prefix="rt", dir="/tmp"))  # Unix sockets: a short path
+    set_here = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"}
     before = dict(os.environ)
-    os.environ.update(set_here)
+    os.environ.update({**set_here, **_CLIENT_SERVER})
     joining, connection._JOIN_SECONDS = connection._JOIN_SECONDS, LIMIT
     from ray._private import services
     from ray.cluster_utils import Cluster
 
+    from tests.support.ray_agents import without_agents
+
     get_node, services.get_node = services.get_node, patient(services.get_node)
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE, "_system_config": _LOOKS}
-    head["ray_client_server_port"] = free_port()
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        nodes = Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}", Path(folder) / "scratch")
-        for count in processors:
-            nodes.add(count)
-        yield nodes
-    finally:
-        connection._JOIN_SECONDS = joining
-        cluster.shutdown()
-        kill_all_under(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        services.get_node = get_node
-        os.environ.clear()  # of what Ray has set too, PYTHONPATH among it
-        os.environ.update(before)
+    head = {"num_cpus": 0, "object_store_memory": _STORE, "_system_config": _SYSTEM}
+    head |= {"ray_client_server_port": free_port(), "include_log_monitor": False, "no_monitor": True}
+    with ExitStack() as ending:
+        ending.callback(_restore, before)
+        ending.callback(setattr, connection, "_JOIN_SECONDS", joining)
+        ending.callback(setattr, services, "get_node", get_node)
+        ending.callback(shutil.rmtree, folder, ignore_errors=True)
+        ending.callback(kill_all_under, str(folder))
+        ending.enter_context(without_agents(folder))
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        ending.callback(cluster.shutdown)
+        yield Nodes(cluster, f"ray://127.0.0.1:{head['ray_client_server_port']}", folder / "scratch", environments)
+
+
+def _restore(environment):
+    """Removes what Ray has set too, PYTHONPATH among it."""
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def patient(get_node):
@@ -79,17 +85,29 @@ def patient(get_node):
 class Nodes:
     """The cluster, with ``address``, ``client_address`` and ``scratch``, its nodes' folder for temporary files."""
 
-    def __init__(self, cluster, client_address, scratch):
+    def __init__(self, cluster, client_address, scratch, environments):
         self.cluster = cluster
         self.scratch = scratch
         scratch.mkdir()
         self.address, self.client_address = cluster.address, client_address
+        self._environments = environments
+        self._nodes = [self._add(environment) for environment in environments]
 
-    def add(self, processors, **environment):
-        """Adds a node."""
+    @property
+    def alive(self):
+        """True while the head is."""
+        return self.cluster.head_node.any_processes_alive()
+
+    def complete(self):
+        """Adds nodes in place of those that a test has killed."""
+        for place, environment in enumerate(self._environments):
+            if self._nodes[place] not in self.cluster.worker_nodes:
+                self.cluster.wait_for_nodes(LIMIT)
+                self._nodes[place] = self._add(environment)
+
+    def _add(self, environment):
         environment = {**_PATH, "TMPDIR": str(self.scratch), **environment}
-        given = {"object_store_memory": _STORE, "env_vars": environment}
-        node = self.cluster.add_node(wait=False, num_cpus=processors, **given)
+        node = self.cluster.add_node(wait=False, num_cpus=1, object_store_memory=_STORE, env_vars=environment)
         self.cluster._wait_for_node(node, timeout=LIMIT)
         return node
 
@@ -107,12 +125,6 @@ class Nodes:
         family = {parent.pid for parent in psutil.Process(pid).parents()}
         (node,) = [n for n in self.cluster.worker_nodes if n.all_processes["raylet"][0].process.pid in family]
         self.kill(node)
-
-    def remove(self, node):
-        """Removes a node that a test has added, if it still exists, and waits until the cluster knows."""
-        if node in self.cluster.worker_nodes:
-            self.cluster.remove_node(node)
-        self.cluster.wait_for_nodes(LIMIT)
 
 
 def free_port():

@@ -94,6 +94,8 @@ class RayProcess:
 
     def open_mailbox(self) -> None:
         """Makes the actor on the head that whole runs send their journals to: it outlives their nodes."""
+        if self._mailbox is not None:
+            return
         actor = self._ray.remote(_make_mailbox())
         self._mailbox = actor.options(num_cpus=0, resources={_HEAD: 0.001}).remote()
 

@@ -16,6 +16,8 @@ from trt_bisect.errors import EngineUnavailable
 _WAIT_SECONDS = 1.0
 _FULL_SECONDS = 60.0
 """The time after which a cluster without room for a task is given up."""
+_TICKETS = count()
+"""No two tasks of this process have one: mail of a task that was abandoned is never that of another."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,6 @@ class Tasks:
         self._connection = connection
         self._work = work
         self._needs = needs
-        self._tickets = count()
         self._under_way: dict[int, Task] = {}
         self._ended: deque[tuple[Task, Tried | Ran | Raised | Lost]] = deque()
         self._refused: dict[str, str] = {}
@@ -72,7 +73,7 @@ class Tasks:
 
     def begin(self, task: Task) -> None:
         """Begins a task; it waits until a worker is free."""
-        ticket = next(self._tickets)
+        ticket = next(_TICKETS)
         self._under_way[ticket] = task
         self._connection.ask("employ", self._needs)
         self._connection.ask("begin", ticket, self._work, task.key, task.arguments(), tuple(self._refused))

@@ -1,18 +1,24 @@
-"""Runs on a real Ray cluster that are stopped in the middle: its head dies, or the user interrupts."""
+"""Runs on a real Ray cluster that are stopped in the middle: the user interrupts, or its head dies.
+
+This file is the last of its folder: the cluster of the other tests ends with its head.
+"""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import trt_bisect
+from tests.support.fake_builders import Waiting
 from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.cluster.settings import GOES_ON
+from trt_bisect.jobs import preparation
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -42,35 +48,18 @@ def of_curve(folder):
     return [plan for plan in journaled(folder) if not plan.startswith("inputs")]
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.subprocess
-def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, monkeypatch):
-    """A cluster of its own. The same command goes on here, with what the journal has, to the report of a run here."""
-    from tests.support.ray_nodes import ray_cluster
-
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
-    with ray_cluster(processors=(2,)) as nodes:
-        run = start_waiting_run(lenet, tmp_path, nodes.address)
-        begun, folder = tmp_path / "begun", tmp_path / "folder"
-        wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
-        nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
-        _, said = run.communicate(timeout=LIMIT)
-    assert run.returncode == 2
-    assert "Traceback" not in said
-    problem, remedy = said.splitlines()[-2:]
-    assert problem.startswith("trt-bisect: The cluster ")
-    assert remedy == GOES_ON
+def assert_it_goes_on(lenet, folder, here):
+    """The journal is sound, and the same command goes on with it, here, to the report of a whole run."""
     before = journaled(folder)
     assert len(of_curve(folder)) == 4
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
-    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
+    assert without_times(resumed) == without_times(here)
     assert journaled(folder)[: len(before)] == before
 
 
 @pytest.mark.subprocess
-def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
+def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes, here):
     run = start_waiting_run(lenet, tmp_path, ray_nodes.address)
     begun, folder = tmp_path / "begun", tmp_path / "folder"
     wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
@@ -78,10 +67,33 @@ def test_ctrl_c_leaves_a_sound_journal_and_no_task(lenet, tmp_path, ray_nodes):
     _, said = run.communicate(timeout=LIMIT)
     assert run.returncode == 130
     assert "Traceback" not in said
-    before = journaled(folder)
-    assert len(of_curve(folder)) == 4
     wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
-    assert without_times(resumed) == without_times(trt_bisect.run(*arguments, strategy="exhaustive", explain="none"))
-    assert journaled(folder)[: len(before)] == before
+    assert_it_goes_on(lenet, folder, here)
+
+
+def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, ray_nodes, command, monkeypatch, here):
+    """The same command goes on here, with what the journal has, to the report of a run here."""
+    begun, folder = tmp_path / "begun", tmp_path / "folder"
+    begun.mkdir()
+    waiting = Waiting(preparation.make_builder, str(begun), str(tmp_path / "go_on"))
+    monkeypatch.setattr(preparation, "make_builder", waiting)
+
+    def kill_the_head():
+        try:
+            wait_until(lambda: len(list(begun.iterdir())) == 2 and len(of_curve(folder)) == 4)
+        finally:
+            ray_nodes.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+    arguments = ("--strategy", "exhaustive", "--explain", "none", "--output", folder, "--cluster", ray_nodes.address)
+    with ThreadPoolExecutor() as beside:
+        killed = beside.submit(kill_the_head)
+        model = lenet / "lenet_planted.onnx"
+        code, _, said = command("run", model, "--calibration", lenet / "calibration.npz", *arguments)
+    killed.result()
+    assert code == 2
+    assert "Traceback" not in said
+    problem, remedy = said.splitlines()[-2:]
+    assert problem.startswith("trt-bisect: The cluster ")
+    assert remedy == GOES_ON
+    monkeypatch.undo()
+    assert_it_goes_on(lenet, folder, here)
