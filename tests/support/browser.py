@@ -106,7 +106,7 @@ class Tab:
             look: ``light`` or ``dark``, the colours that the system asks for.
         """
         self.leave()  # else the page before would be drawn anew for another size or look
-        self._stand(width, height, look)
+        self.stand(width, height, look)
         load(self.watched, address, ready)
         yield self.watched.page
         self._check(address)
@@ -116,7 +116,7 @@ class Tab:
         """Shows a file as the test before left it, in the usual size and look; opens it where it is not open yet."""
         if self._kept != file:
             self.leave()
-        self._stand(**_SIZE, look="light")
+        self.stand(**_SIZE, look="light")
         if self._kept != file:
             load(self.watched, file, "graph")
         self._kept = None
@@ -129,18 +129,25 @@ class Tab:
         self._kept = None
         page = self.watched.page
         if page.url != "about:blank":
-            page.evaluate("localStorage.clear()")
+            page.evaluate("try { localStorage.clear() } catch { /* Chromium's own page of an error has none. */ }")
             page.goto("about:blank")
         page.context.clear_cookies()
         self.watched.complaints.clear()
         self.watched.requests.clear()
 
-    def _stand(self, width: int, height: int, look: str) -> None:
+    def stand(self, width: int, height: int, look: str) -> None:
+        """Brings the tab to the front, with a window of this size and the colours that the system asks for."""
         page = self.watched.page
         page.bring_to_front()  # one behind another is drawn once a second
         page.mouse.move(0, 0)
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(media="null", color_scheme=look)
+
+    def close_others(self) -> None:
+        """Closes the pages that this one has opened."""
+        for page in self.watched.page.context.pages:
+            if page.opener() == self.watched.page:
+                page.close()
 
     def _check(self, address: Path | str) -> None:
         assert self.watched.complaints == []
