@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
+    from tests.support.browser import Tab, Tabs
     from tests.support.fork_server import ForkServer
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
@@ -138,14 +139,14 @@ def forks() -> Iterator[ForkServer]:
 @pytest.fixture(scope="session")
 def chromium_of_session() -> Iterator[tuple[Browser, AbstractEventLoop]]:
     """A running Chromium, and Playwright's event loop. A test uses ``browser``."""
-    from tests.support.browser import REQUIRED, chromium, find_chromium
+    from tests.support.browser import FRUGAL, REQUIRED, chromium, find_chromium
 
     if find_chromium() is None:
         reason = "there is no Chromium here; tools/get_browser.sh installs Debian's"
         if os.environ.get(REQUIRED) == "required":
             pytest.fail(reason)
         pytest.skip(reason)
-    with chromium() as running:
+    with chromium(*FRUGAL) as running:
         yield running, asyncio.get_running_loop()
 
 
@@ -160,6 +161,22 @@ def browser(chromium_of_session: tuple[Browser, AbstractEventLoop]) -> Iterator[
     asyncio._set_running_loop(loop)
     yield running
     asyncio._set_running_loop(None)
+
+
+@pytest.fixture(scope="session")
+def tabs() -> Tabs:
+    """Pages of Chromium for all modules. In a page the scripts of our pages are compiled once."""
+    from tests.support.browser import Tabs
+
+    return Tabs()
+
+
+@pytest.fixture(scope="module")
+def web(browser: Browser, tabs: Tabs) -> Iterator[Tab]:
+    """A page of Chromium in which tests open the addresses of their servers; it takes any certificate."""
+    tab = tabs.named(browser, "addresses")
+    yield tab
+    tab.leave()
 
 
 @pytest.fixture

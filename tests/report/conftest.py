@@ -14,7 +14,7 @@ from trt_bisect import Report
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from tests.support.browser import Tab
+    from tests.support.browser import Tab, Tabs
 
 
 @pytest.fixture(scope="session")
@@ -37,37 +37,19 @@ def report(strange_run: Path) -> Report:
     return pages.read(strange_run)
 
 
-@pytest.fixture(scope="session")
-def tabs(chromium_of_session: tuple[Browser, object]) -> tuple[Tab, Tab]:
-    """Two pages of Chromium for all modules. In a page the scripts of our pages are compiled once."""
-    from tests.support.browser import Tab
-
-    return Tab(chromium_of_session[0]), Tab(chromium_of_session[0])
-
-
 @pytest.fixture(scope="module")
-def tab(browser: Browser, tabs: tuple[Tab, Tab]) -> Iterator[Tab]:
+def tab(browser: Browser, tabs: Tabs) -> Iterator[Tab]:
     """A page of Chromium in which tests open one file after another."""
-    yield tabs[0]
-    tabs[0].leave()
-
-
-@pytest.fixture(scope="module")
-def opened(browser: Browser, tabs: tuple[Tab, Tab], strange_run: Path) -> Iterator[Page]:
-    """The page of ``strange_run`` with all layers in sight, for the tests of a module that leave it as it was."""
-    from tests.support.page_parts import spread_out
-
-    with tabs[1].shown(strange_run / "report.html") as page:
-        spread_out(page)
-        yield page
-    tabs[1].leave()
+    tab = tabs.named(browser, "files")
+    yield tab
+    tab.leave()
 
 
 @pytest.fixture
-def fresh(tab: Tab, strange_run: Path) -> Iterator[Page]:
-    """The page of ``strange_run`` with all layers in sight, opened anew for one test."""
-    from tests.support.page_parts import spread_out
+def opened(browser: Browser, tabs: Tabs, strange_run: Path, report: Report) -> Iterator[Page]:
+    """The page of ``strange_run`` with all layers in sight and its culprit selected. All tests share it."""
+    from tests.support.page_parts import put_back
 
-    with tab.shown(strange_run / "report.html") as page:
-        spread_out(page)
+    with tabs.named(browser, "kept").kept(strange_run / "report.html") as page:
+        put_back(page, report.culprits[0])
         yield page

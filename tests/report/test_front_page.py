@@ -13,7 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, pages, wording
-from tests.support.browser import open_page
+from tests.support.editions import edition
 from tests.support.pages import Elements, percent
 from tests.support.view_server import QUERY, serving
 from trt_bisect import Report
@@ -208,7 +208,7 @@ def listed(page) -> list[str]:
     return page.locator("#best-point [data-layer]").all_inner_texts()
 
 
-def test_the_section_is_there(tab, both):
+def test_the_section_is_there_and_clicks_select(tab, both):
     found = recovery_in(both)
     with tab.shown(both / "report.html") as page:
         assert page.locator("#best").is_visible()
@@ -224,36 +224,33 @@ def test_the_section_is_there(tab, both):
         assert any("recipe" in label for label in labels)
         words = page.locator("#recipe-words").inner_text()
         assert words == wording.presentation.best_recipe(len(found.high))
+        assert_a_click_on_a_layer_selects_it_everywhere(page, found.high[-1].layer)
+        assert_a_click_on_a_plan_lists_what_it_leaves_high(page, found)
 
 
-def test_a_click_on_a_plan_lists_what_it_leaves_high(tab, both):
-    found = recovery_in(both)
-    with tab.shown(both / "report.html") as page:
-        place = next(place for place, point in enumerate(found.front) if 0.2 < point.cost < 0.7 and not point.names)
-        click_plan(page, place)
-        point = found.front[place]
-        page.wait_for_function(
-            "text => document.querySelector('#best-point').textContent.includes(text)", arg=f"{100 * point.cost:.2f}%"
-        )
-        assert listed(page) == list(point.high)
-        page.locator("#best-plans summary").click()
-        pressed = page.locator('#best-plans [aria-pressed="true"]')
-        assert pressed.get_attribute("data-place") == str(place)
-        page.locator('#best-plans button[data-place="0"]').press("Enter")
-        assert listed(page) == list(found.front[0].high) == []
-        assert page.locator("#best-point").inner_text().endswith(f"{wording.presentation.ALL_IN_INT8}.")
+def assert_a_click_on_a_plan_lists_what_it_leaves_high(page, found: Recovery) -> None:
+    place = next(place for place, point in enumerate(found.front) if 0.2 < point.cost < 0.7 and not point.names)
+    click_plan(page, place)
+    point = found.front[place]
+    page.wait_for_function(
+        "text => document.querySelector('#best-point').textContent.includes(text)", arg=f"{100 * point.cost:.2f}%"
+    )
+    assert listed(page) == list(point.high)
+    page.locator("#best-plans summary").click()
+    pressed = page.locator('#best-plans [aria-pressed="true"]')
+    assert pressed.get_attribute("data-place") == str(place)
+    page.locator('#best-plans button[data-place="0"]').press("Enter")
+    assert listed(page) == list(found.front[0].high) == []
+    assert page.locator("#best-point").inner_text().endswith(f"{wording.presentation.ALL_IN_INT8}.")
 
 
-def test_a_click_on_a_layer_selects_it_everywhere(tab, both):
-    found = recovery_in(both)
-    name = found.high[-1].layer
-    with tab.shown(both / "report.html") as page:
-        page.locator("#best-high button", has_text=name).click()
-        assert page.locator("#details-body .layer-name").text_content() == name
-        assert page.locator('#table-body [aria-selected="true"] .name').text_content() == name
-        page.wait_for_function("name => document.querySelector('#graph .selected')?.dataset.layer === name", arg=name)
-        assert page.locator("#best-high tr.chosen td").first.inner_text() == name
-        assert page.locator("#best-point li.chosen button").inner_text() == name
+def assert_a_click_on_a_layer_selects_it_everywhere(page, name: str) -> None:
+    page.locator("#best-high button", has_text=name).click()
+    assert page.locator("#details-body .layer-name").text_content() == name
+    assert page.locator('#table-body [aria-selected="true"] .name').text_content() == name
+    page.wait_for_function("name => document.querySelector('#graph .selected')?.dataset.layer === name", arg=name)
+    assert page.locator("#best-high tr.chosen td").first.inner_text() == name
+    assert page.locator("#best-point li.chosen button").inner_text() == name
 
 
 def test_no_recovery_no_section(tab, both, tmp_path):
@@ -264,9 +261,9 @@ def test_no_recovery_no_section(tab, both, tmp_path):
         assert page.locator('nav a[href="#best"]').is_hidden()
 
 
-@pytest.mark.parametrize("look", [{}, {"width": 390, "height": 800}, {"look": "dark"}])
-def test_without_a_run_it_is_a_whole_page(tab, alone, found, look):
-    with tab.shown(alone / "report.html", **look) as page:
+@pytest.mark.parametrize(("width", "look"), edition([(390, "dark")], [(390, "light"), (1360, "light"), (1360, "dark")]))
+def test_without_a_run_it_is_a_whole_page(tab, alone, found, width, look):
+    with tab.shown(alone / "report.html", width=width, look=look) as page:
         assert page.locator("h1").inner_text() == recovered_headline(found)
         assert page.locator("#curve").is_hidden()
         assert page.locator("#best-plot .main-svg").first.is_visible()
@@ -339,13 +336,11 @@ def test_the_list_has_a_folder_without_a_run(alone, found):
     assert entry.snapshot.when > 0
 
 
-def test_the_served_page_shows_it(browser, alone, found):
-    with serving(alone) as address:
-        watched = open_page(browser, f"{address}/{QUERY}")
-        watched.page.locator("#live.finished").wait_for()
-        assert watched.page.locator("#best-words p").first.inner_text() == found.summary
-        assert watched.complaints == []
-        watched.page.context.close()
+def test_the_served_page_shows_it(web, alone, found):
+    with serving(alone) as address, web.shown(f"{address}/{QUERY}") as page:
+        page.locator("#live.finished").wait_for()
+        assert page.locator("#best-words p").first.inner_text() == found.summary
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_second_recovery_is_told(alone, tmp_path, found):

@@ -41,14 +41,13 @@ def test_the_notebook_ships_with_outputs_of_three_networks():
 
 @pytest.fixture
 def samples(lenet, tmp_path):
-    """The samples, with a part of the data of LeNet and of the detector, for which the verdicts are the same."""
+    """The samples, with a part of the data of each network, for which the verdicts are the same."""
     (tmp_path / "lenet").symlink_to(lenet)
-    (tmp_path / "transformer").symlink_to(FOLDER / "transformer")
-    detector = tmp_path / "detector"
-    detector.mkdir()
-    (detector / "detector.onnx").symlink_to(FOLDER / "detector" / "detector.onnx")
-    with np.load(FOLDER / "detector" / "calibration.npz") as data:
-        np.savez(detector / "calibration.npz", **{name: data[name][::4] for name in data.files})
+    for name, network, step in (("detector", "detector.onnx", 10), ("transformer", "encoder.onnx", 4)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / network).symlink_to(FOLDER / name / network)
+        with np.load(FOLDER / name / "calibration.npz") as data:
+            np.savez(tmp_path / name / "calibration.npz", **{key: data[key][::step] for key in data.files})
     return tmp_path
 
 

@@ -18,31 +18,30 @@ CLIPPED = "output 'y' is clipped at 25.0%"
 CANCELLED = "later layers cancel its error"
 
 
-def test_the_recipe_is_copied(tab, strange_run):
-    with tab.shown(strange_run / "report.html") as page:
-        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        for form, name in (("Weak typing", "trtexec.flags"), ("ModelOpt", "modelopt_nodes_to_exclude.json")):
-            page.get_by_role("tab", name=form).click()
-            page.get_by_role("button", name="Copy file").click()
-            page.get_by_role("button", name="Copied").wait_for()
-            assert page.evaluate("navigator.clipboard.readText()") == (strange_run / "recipe" / name).read_text()
-        page.keyboard.press("Tab")
-        page.get_by_role("tab", name="ModelOpt").press("ArrowRight")
-        assert page.get_by_role("tab", selected=True).inner_text() == "Plan"
-        assert "plan.json" in page.locator("#recipe-panel").inner_text()
-        page.context.clear_permissions()
+def test_the_recipe_is_copied(opened, strange_run):
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for form, name in (("Weak typing", "trtexec.flags"), ("ModelOpt", "modelopt_nodes_to_exclude.json")):
+        opened.get_by_role("tab", name=form).click()
+        opened.get_by_role("button", name="Copy file").click()
+        opened.get_by_role("button", name="Copied").wait_for()
+        assert opened.evaluate("navigator.clipboard.readText()") == (strange_run / "recipe" / name).read_text()
+    opened.keyboard.press("Tab")
+    opened.get_by_role("tab", name="ModelOpt").press("ArrowRight")
+    assert opened.get_by_role("tab", selected=True).inner_text() == "Plan"
+    assert "plan.json" in opened.locator("#recipe-panel").inner_text()
+    opened.context.clear_permissions()
 
 
-def test_the_recipe_is_copied_where_there_is_no_clipboard(tab, strange_run):
+def test_the_recipe_is_copied_where_there_is_no_clipboard(opened, strange_run):
     """Plain HTTP has no clipboard: only the old way is left, which needs the text selected."""
     copied = "document.addEventListener('copy', () => { window.copied = String(document.activeElement.value); })"
-    with tab.shown(strange_run / "report.html") as page:
-        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-        page.evaluate(copied)
-        page.get_by_role("tab", name="Weak typing").click()
-        page.get_by_role("button", name="Copy file").click()
-        page.get_by_role("button", name="Copied").wait_for()
-        assert page.evaluate("window.copied") == (strange_run / "recipe" / "trtexec.flags").read_text()
+    opened.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+    opened.evaluate(copied)
+    opened.get_by_role("tab", name="Weak typing").click()
+    opened.get_by_role("button", name="Copy file").click()
+    opened.get_by_role("button", name="Copied").wait_for()
+    assert opened.evaluate("window.copied") == (strange_run / "recipe" / "trtexec.flags").read_text()
+    opened.evaluate("delete navigator.clipboard")
 
 
 @pytest.mark.parametrize(("engine", "version", "form"), [
@@ -148,29 +147,29 @@ def answered(report) -> Report:
     return replace(report, answer=answer, layers=layers, summary=summary, next_command="trtexec <b>x</b>")
 
 
-@pytest.mark.parametrize("width", [390, 1360])
-def test_the_answer(tab, strange_run, answered, tmp_path, width):
+def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(page_data(answered, json.loads((strange_run / "network.json").read_text()))))
-    with tab.shown(page_file, width=width) as page:
-        assert page.locator("#doubts").inner_text() == f"Doubted: {CLIPPED}"
-        assert page.locator("#next .command code").inner_text() == "trtexec <b>x</b>"
-        [row] = [row for row in answered.layers if row.culprit]
-        cells = page.locator("#culprits tbody td").all_inner_texts()
-        figures = [f"{100 * value:#.3g}%" for value in (row.drop, row.gain)]
-        assert cells == [row.name, row.op_type, *figures, pages.percent(row.taken_back, answered.threshold), ""]
-        unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
-        assert unseen == ["unseen", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
-        worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
-        assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "unseen", "90%"]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_a_suspect_has_its_reason_in_its_row(tab, strange_run, answered, tmp_path):
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(answered)))
-    with tab.shown(page_file, ready="plots", width=2600) as page:
+    with tab.shown(page_file, width=390) as page:
+        assert_answer(page, answered, width=390)
+        page.set_viewport_size({"width": 2600, "height": 900})
+        assert_answer(page, answered, width=2600)
         page.locator("#filter").select_option("suspects")
         [cells] = page.locator("#table-body [role=row]").evaluate_all("rows => rows.map(row => row.innerText)")
         assert "suspect" in cells
         assert CANCELLED in cells
+
+
+def assert_answer(page, answered: Report, width: int) -> None:
+    """The answer's parts say what the report says, and the window is wide enough for them."""
+    assert page.locator("#doubts").inner_text() == f"Doubted: {CLIPPED}"
+    assert page.locator("#next .command code").inner_text() == "trtexec <b>x</b>"
+    [row] = [row for row in answered.layers if row.culprit]
+    cells = page.locator("#culprits tbody td").all_inner_texts()
+    figures = [f"{100 * value:#.3g}%" for value in (row.drop, row.gain)]
+    assert cells == [row.name, row.op_type, *figures, pages.percent(row.taken_back, answered.threshold), ""]
+    unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
+    assert unseen == ["unseen", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
+    worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
+    assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "unseen", "90%"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

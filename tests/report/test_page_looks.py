@@ -6,26 +6,25 @@ import re
 
 import pytest
 
-from tests.support.browser import Tab
 from tests.support.page_parts import names_in_table
 
 READABLE = 4.5
 """The contrast that WCAG 2.2 AA asks of text."""
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
-def test_colours_can_be_read(tab, strange_run, look):
-    with tab.shown(strange_run / "report.html", look=look) as page:
-        assert page.evaluate("document.documentElement.dataset.theme") == look
-        names = ("text", "muted", "accent", "culprit", "warn", "good", "high")
-        texts = {name: colour(page, name) for name in names}
-        grounds = {name: colour(page, name) for name in ("background", "surface")}
-        for name, text in texts.items():
-            for ground in grounds.values():
-                assert contrast(text, ground) >= READABLE, name
-        for tint in ("int8-tint", "high-tint", "heat-tint", "row", "chosen"):
-            assert contrast(texts["text"], colour(page, tint)) >= READABLE, tint
-        assert contrast(texts["culprit"], colour(page, "chosen")) >= READABLE
+@pytest.mark.parametrize("look", ["dark", "light"])
+def test_colours_can_be_read(opened, look):
+    opened.emulate_media(color_scheme=look)
+    opened.wait_for_function("look => document.documentElement.dataset.theme === look", arg=look)
+    names = ("text", "muted", "accent", "culprit", "warn", "good", "high")
+    texts = {name: colour(opened, name) for name in names}
+    grounds = {name: colour(opened, name) for name in ("background", "surface")}
+    for name, text in texts.items():
+        for ground in grounds.values():
+            assert contrast(text, ground) >= READABLE, name
+    for tint in ("int8-tint", "high-tint", "heat-tint", "row", "chosen"):
+        assert contrast(texts["text"], colour(opened, tint)) >= READABLE, tint
+    assert contrast(texts["culprit"], colour(opened, "chosen")) >= READABLE
 
 
 def colour(page, name: str) -> tuple[float, ...]:
@@ -44,42 +43,54 @@ def contrast(one, other) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_the_theme_can_be_switched(fresh):
+def test_the_theme_can_be_switched_and_the_page_printed(tab, strange_run, report):
     ground = "getComputedStyle(document.body).backgroundColor"
-    assert fresh.evaluate(ground) == "rgb(255, 255, 255)"
-    fresh.get_by_role("button", name="Switch to the dark theme").click()
-    assert fresh.evaluate(ground) == "rgb(17, 22, 28)"
-    assert fresh.evaluate("document.querySelector('#curve-plot').layout.font.color") == "#e6ebf1"
-    fresh.reload()
-    assert fresh.evaluate(ground) == "rgb(17, 22, 28)"
+    with tab.shown(strange_run / "report.html") as page:
+        assert page.evaluate(ground) == "rgb(255, 255, 255)"
+        page.get_by_role("button", name="Switch to the dark theme").click()
+        assert page.evaluate(ground) == "rgb(17, 22, 28)"
+        assert page.evaluate("document.querySelector('#curve-plot').layout.font.color") == "#e6ebf1"
+        page.reload()
+        assert page.evaluate(ground) == "rgb(17, 22, 28)"
+        assert_prints(page, report)
 
 
-@pytest.mark.parametrize("width", [320, 768])
-def test_nothing_is_wider_than_the_screen(tab, strange_run, width):
-    with tab.shown(strange_run / "report.html", width=width, height=800) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+def assert_prints(page, report) -> None:
+    """A dark page is light on paper, three sheets at the most, with the first rows."""
+    page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
+    pdf = page.pdf(format="A4")
+    assert pdf.startswith(b"%PDF")
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
+    assert names_in_table(page)[0] == report.culprits[0]
+    assert len(names_in_table(page)) == 12
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 3
 
 
-def test_a_tap_on_a_phone_opens_the_layer(browser, strange_run, report):
-    phone = Tab(browser, has_touch=True)
-    with phone.shown(strange_run / "report.html", width=390, height=800) as page:
+def test_nothing_is_wider_than_the_screen_and_a_tap_on_a_phone_opens_the_layer(tab, strange_run, report):
+    with tab.shown(strange_run / "report.html", width=320, height=800) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+        page.set_viewport_size({"width": 390, "height": 800})
         assert not page.locator("#details").is_visible()
-        page.locator("#table-body [role=row]").first.tap()
-        assert page.locator("#details").is_visible()
+        tap(page, page.locator("#table-body [role=row]").first)
+        page.locator("#details").wait_for()
         assert page.locator("#details .layer-name").inner_text() == report.culprits[0]
-        page.get_by_role("button", name="Close").tap()
-        assert not page.locator("#details").is_visible()
-    page.context.close()
+        tap(page, page.get_by_role("button", name="Close"))
+        page.locator("#details").wait_for(state="hidden")
+        page.set_viewport_size({"width": 768, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 768
 
 
-def test_it_prints(tab, strange_run, report):
-    with tab.shown(strange_run / "report.html", look="dark") as page:
-        pdf = page.pdf(format="A4")
-        assert pdf.startswith(b"%PDF")
-        page.emulate_media(media="print")
-        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert not page.locator("nav").is_visible()
-        assert names_in_table(page)[0] == report.culprits[0]
-        assert len(names_in_table(page)) == 12
-        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 3
+def tap(page, locator) -> None:
+    """Touches the middle of an element with a finger."""
+    locator.scroll_into_view_if_needed()
+    box = locator.bounding_box()
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 1})
+    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [place]})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    session.detach()

@@ -7,40 +7,10 @@ from dataclasses import replace
 
 from tests.support import pages
 from tests.support.answering import answering
-from tests.support.browser import asked_others, open_page
+from tests.support.browser import asked_others
 from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
-
-
-def test_nothing_can_go_out(browser, strange_run):
-    heard = []
-
-    class Listener(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            heard.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with answering(Listener) as address:
-        page = open_page(browser, strange_run / "report.html").page
-        failed = page.evaluate(
-            """async address => {
-              const refused = await fetch(address + '/fetch').then(() => false, () => true);
-              const image = new Image(); image.src = address + '/image';
-              await new Promise(done => { image.onerror = done; image.onload = done; });
-              const script = document.createElement('script'); script.textContent = 'window.injected = 1';
-              document.body.append(script);
-              return [refused, window.injected === undefined];
-            }""",
-            address,
-        )
-        page.context.close()
-    assert failed == [True, True]
-    assert heard == []
 
 
 def test_the_verdict(opened, report):
@@ -72,9 +42,9 @@ def test_strange_names_are_text(opened, report):
     assert page.evaluate("window.injected") is None
 
 
-def test_strange_names_are_text_in_a_plots_hover(fresh, report):
-    hovered(fresh, next(row for row in report.layers if row.culprit))
-    text = fresh.locator("#curve-plot .hoverlayer").text_content()
+def test_strange_names_are_text_in_a_plots_hover(opened, report):
+    hovered(opened, next(row for row in report.layers if row.culprit))
+    text = opened.locator("#curve-plot .hoverlayer").text_content()
     (culprit,) = report.culprits
     assert culprit in text
 
@@ -108,16 +78,49 @@ def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
         assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
 
 
-def test_it_opens_on_what_matters_and_asks_nobody_for_anything(tab, strange_run, report):
+def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, report):
     with tab.shown(strange_run / "report.html") as page:
         assert asked_others(tab.watched, strange_run / "report.html") == []
         assert tab.watched.requests != []
+        assert tab.watched.complaints == []
         names = names_in_table(page)
         quantizable = [row for row in report.layers if row.quantizable]
         assert len(names) == len(quantizable) < len(report.layers)
         assert names[0] == report.culprits[0]
         others = {row.name: row.drop for row in quantizable if not row.culprit}
         assert [others[name] for name in names[1:]] == sorted(others.values(), reverse=True)
+        assert_nothing_can_go_out(page)
+        tab.watched.complaints.clear()
+        tab.watched.requests.clear()
+
+
+def assert_nothing_can_go_out(page) -> None:
+    """The page's policy holds up requests, images and scripts that somebody puts into it."""
+    heard = []
+
+    class Listener(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            heard.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with answering(Listener) as address:
+        failed = page.evaluate(
+            """async address => {
+              const refused = await fetch(address + '/fetch').then(() => false, () => true);
+              const image = new Image(); image.src = address + '/image';
+              await new Promise(done => { image.onerror = done; image.onload = done; });
+              const script = document.createElement('script'); script.textContent = 'window.injected = 1';
+              document.body.append(script);
+              return [refused, window.injected === undefined];
+            }""",
+            address,
+        )
+    assert failed == [True, True]
+    assert heard == []
 
 
 def test_figures_have_the_digits_that_matter(tab, report, tmp_path):

@@ -13,11 +13,41 @@ def in_order(page: Page) -> None:
     page.locator("#table-head [data-key=index]").click()
 
 
-def spread_out(page: Page) -> None:
-    """Makes the table show all layers in order, and unfolds all groups of the graph."""
-    in_order(page)
-    page.get_by_role("button", name="Unfold", exact=True).click()
-    page.wait_for_function("() => !document.querySelector('#graph .node.group')")
+def put_back(page: Page, name: str) -> None:
+    """Takes back what a test did to a page: nothing is searched, all layers stand in order, one layer is selected."""
+    page.evaluate(
+        """name => {
+          const part = id => document.getElementById(id);
+          const set = (id, value, event) => {
+            if (part(id).value === value) return;
+            part(id).value = value;
+            part(id).dispatchEvent(new Event(event));
+          };
+          document.activeElement?.blur();
+          scrollTo({ top: 0, behavior: 'instant' });
+          set('search', '', 'input');
+          set('filter', 'all', 'change');
+          set('op', '', 'change');
+          set('shade', 'precision', 'change');
+          if (!part('curve-log').checked) part('curve-log').click();
+          const by = key => document.querySelector(`#table-head [data-key=${key}]`);
+          while (by('index').parentElement.getAttribute('aria-sort') !== 'ascending') by('index').click();
+          part('table').scrollTo(0, 0);
+          document.querySelector('#recipe-body [role=tab]').click();
+          const row = [...document.querySelectorAll('#table-body [role=row]')]
+            .find(each => each.querySelector('.name').textContent === name);
+          if (row.getAttribute('aria-selected') !== 'true') row.click();
+          part('unfold').click();
+          part('zoom-fit').click();
+          document.activeElement.blur();
+        }""",
+        name,
+    )
+    page.wait_for_function(
+        "name => !document.querySelector('#graph .node.group')"
+        " && document.querySelector('#graph .selected')?.dataset.layer === name",
+        arg=name,
+    )
 
 
 def names_in_table(page: Page) -> list[str]:

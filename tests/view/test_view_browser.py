@@ -11,7 +11,6 @@ import pytest
 
 from tests.support import wording
 from tests.support.view_server import QUERY, serving
-from tests.support.waiting import LIMIT
 from trt_bisect.results.manifest import MANIFEST
 from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.journal import JOURNAL
@@ -29,20 +28,17 @@ def _every_request_looks(monkeypatch):
 
 
 @pytest.fixture
-def page(browser):
+def page(web):
     """A page that complains of any error on its console and of any request to another host."""
-    context = browser.new_context(viewport={"width": 1300, "height": 900}, ignore_https_errors=True)
-    context.set_default_timeout(1000 * LIMIT)
-    opened = context.new_page()
-    errors: list[str] = []
-    hosts: set[str] = set()
-    opened.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("request", lambda request: hosts.add(re.sub(r"^blob:", "", request.url).split("/")[2].split(":")[0]))
+    web.leave()
+    web.stand(1300, 900, "light")
+    opened = web.watched.page
     yield opened
-    context.close()
-    assert errors == []
+    web.close_others()
+    assert web.watched.complaints == []
+    hosts = {re.sub(r"^blob:", "", url).split("/")[2].split(":")[0] for url in web.watched.requests}
     assert hosts <= {"127.0.0.1"}
+    web.leave()
 
 
 def _is_of_curve(record, fingerprint):
@@ -111,9 +107,7 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         expect(other.value.locator("#headline")).to_contain_text(wording.to_blame("ip2"))
 
 
-def test_a_run_that_goes_away_is_told(browser, finished, tmp_path):
-    context = browser.new_context()
-    page = context.new_page()
+def test_a_run_that_goes_away_is_told(web, page, finished, tmp_path):
     run = Grown(finished, tmp_path / "lenet")
     run.write(4)
     with serving(run.folder) as base:
@@ -122,18 +116,16 @@ def test_a_run_that_goes_away_is_told(browser, finished, tmp_path):
         run.beat.close()
         shutil.rmtree(run.folder)
         expect(page.locator("#live")).to_have_text("connection lost")
-    context.close()
+    web.watched.complaints.clear()  # Chromium tells of each answer 404
 
 
-def test_without_the_token_the_browser_shows_its_own_error(browser, finished):
-    context = browser.new_context()
-    page = context.new_page()
+def test_without_the_token_the_browser_shows_its_own_error(web, page, finished):
     with serving(finished) as base:
         with pytest.raises(playwright.Error, match="ERR_HTTP_RESPONSE_CODE_FAILURE"):
             page.goto(f"{base}/?token=wrong")
         assert page.request.get(base).status == 403
-        assert context.cookies() == []
-    context.close()
+        assert page.context.cookies() == []
+    web.watched.complaints.clear()
 
 
 def test_over_tls(page, finished, tmp_path):
@@ -179,9 +171,8 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path)
         expect(page.locator("#headline")).to_contain_text(wording.to_blame("ip2"))
 
 
-def test_the_list_fits_a_phone_and_the_dark(browser, finished):
-    context = browser.new_context(viewport={"width": 380, "height": 700}, color_scheme="dark")
-    page = context.new_page()
+def test_the_list_fits_a_phone_and_the_dark(web, page, finished):
+    web.stand(380, 700, "dark")
     with serving(finished.parent) as base:
         page.goto(f"{base}/{QUERY}")
         expect(page.locator("tbody th")).to_be_visible()
@@ -189,4 +180,3 @@ def test_the_list_fits_a_phone_and_the_dark(browser, finished):
         assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
         page.get_by_role("button", name="Light").click()
         assert page.evaluate("() => document.documentElement.dataset.theme") == "light"
-    context.close()

@@ -25,11 +25,11 @@ from trt_bisect.view.snapshot import RunFolder
 
 WAYS = {
     "exhaustive": {"strategy": "exhaustive"},
-    "bisect": {"strategy": "bisect"},
-    "branch": {"strategy": "branch"},
-    "branch, little memory": {"strategy": "branch", "memory": 60_000},
-    "branch, culprits": {"strategy": "branch", "curve": "culprits"},
-    "branch, adaptive": {"strategy": "branch", "curve": "adaptive"},
+    "bisect": {"strategy": "bisect", "calibrator": "minmax"},
+    "branch": {"strategy": "branch", "calibrator": "minmax"},
+    "branch, little memory": {"strategy": "branch", "memory": 60_000, "calibrator": "minmax"},
+    "branch, culprits": {"strategy": "branch", "curve": "culprits", "calibrator": "minmax"},
+    "branch, adaptive": {"strategy": "branch", "curve": "adaptive", "calibrator": "minmax"},
 }
 SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
 
@@ -198,10 +198,9 @@ def test_lines_that_are_no_trials_are_passed_over(swept, tmp_path):
     assert RunFolder(run).snapshot().report.plans == final.plans
 
 
-def test_a_trial_that_was_tried_again_replaces_the_first(network, tmp_path):
+def test_a_trial_that_was_tried_again_replaces_the_first(swept, tmp_path):
     """One that timed out is tried again when a run is resumed; the replay must not hold on to what it was told."""
-    run = tmp_path / "run"
-    final = trt_bisect.run(*network, output=run, threshold=0.999, strategy="exhaustive")
+    run, final = swept
     (tmp_path / "copy").mkdir()
     growing = Growing(run, tmp_path / "copy")
     sixth = json.loads(growing.curve[5])
