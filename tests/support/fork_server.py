@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from tests.support.quick_memory import keep_memory
 from tests.support.waiting import LIMIT, wait_until
 from trt_bisect.support import machine
 
@@ -47,12 +48,16 @@ sys.exit(int(there.recv(64)))
 def serve(address: str) -> None:
     """Forks a process for each request, until standard input ends."""
     from benchmarks.reliability.forked import import_everything
+    from trt_bisect.calibration.histogram import AbsHistogram, mse_thresholds
     from trt_bisect.model import session
 
+    keep_memory()
     import_everything()
     session.session_threads = lambda: machine.session_threads() or 1  # as in tests/conftest.py
+    os.fsync = lambda file: None  # as in tests/conftest.py
     for name in _PRELOADED:
         importlib.import_module(name)
+    mse_thresholds([AbsHistogram()])  # makes its table
     gc.collect()
     gc.freeze()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
