@@ -81,8 +81,8 @@ def test_the_history_of_a_week_is_what_happened(figures):
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_spoiled_inputs_are_refused_in_words(figures, tmp_path):
-    found = figures("fuzz", "--count", "12", "--seed", "3", "--keep", str(tmp_path / "kept"))
-    assert found["inputs"] == 12
+    found = figures("fuzz", "--count", "8", "--seed", "3", "--keep", str(tmp_path / "kept"))
+    assert found["inputs"] == 8
     assert found["findings"] == 0
     refused = sum(count for kind, count in found["by_kind"].items() if kind.endswith("exit 2"))
     assert refused > 3
