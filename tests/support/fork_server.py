@@ -24,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from tests.support.quick_memory import keep_memory
 from tests.support.waiting import LIMIT, wait_until
 from trt_bisect.support import machine
 
@@ -51,7 +50,6 @@ def serve(address: str) -> None:
     from trt_bisect.calibration.histogram import AbsHistogram, mse_thresholds
     from trt_bisect.model import session
 
-    keep_memory()
     import_everything()
     session.session_threads = lambda: machine.session_threads() or 1  # as in tests/conftest.py
     os.fsync = lambda file: None  # as in tests/conftest.py
