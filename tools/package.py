@@ -19,22 +19,24 @@ import sys
 import tempfile
 import venv
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("LICENSE", "README.md", "pyproject.toml", "trt_bisect")
-SAMPLE = ROOT / "samples" / "lenet"
 
 
 def build(dist: Path) -> Path:
     """Writes sdist and wheel into ``dist``, from a copy without what earlier builds left; returns the wheel."""
     with tempfile.TemporaryDirectory() as folder:
         for name in SOURCES:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, Path(folder, name))
-        call("build", "--no-isolation", "--outdir", str(dist), folder)
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, Path(folder, name), ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / name, Path(folder, name))
+        call("build", "--no-isolation", "--skip-dependency-check", "--outdir", str(dist), folder)
     call("twine", "check", "--strict", *(str(file) for file in sorted(dist.glob("trt_bisect-*"))))
     return max(dist.glob("*.whl"), key=lambda file: file.stat().st_mtime_ns)
 
@@ -96,35 +98,42 @@ def install(wheel: Path, folder: Path, linked: bool) -> Path:
         subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, env=clean_environment())
         return python.parent
     (place,) = folder.glob("lib/python*/site-packages")
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    pip += ["--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*pip, str(wheel)], check=True, env=clean_environment())
     link(required_of(wheel), place)
     return python.parent
 
 
 def try_out(commands: Path, folder: Path) -> None:
-    """Runs ``trt-bisect run`` on the LeNet with a culprit, and ``trt-bisect demo``.
+    """Runs ``trt-bisect demo``, and then the command that it shows, ``trt-bisect run``, which reads what is measured.
 
     Raises:
         SystemExit: the exit code, the culprit or a file is not the expected one.
     """
-    output = folder / "run"
-    command: list[str | Path] = [commands / "trt-bisect", "run", SAMPLE / "lenet_planted.onnx"]
-    command += ["--calibration", SAMPLE / "calibration.npz", "--output", output]
-    clean = clean_environment()
-    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
-    if done.returncode != 1:
-        sys.exit(f"trt-bisect run ended with {done.returncode} instead of 1:\n{done.stdout}{done.stderr}")
-    culprits = [row["name"] for row in json.loads((output / "report.json").read_text())["layers"] if row["culprit"]]
-    if culprits != ["ip2"]:
-        sys.exit(f"The culprits are {culprits} instead of ['ip2'].")
-    demo: list[str | Path] = [commands / "trt-bisect", "demo", "--json", "--output", folder / "demo"]
-    shown = subprocess.run(demo, cwd=folder, env=clean, capture_output=True, text=True, check=False)
-    if shown.returncode != 0 or json.loads(shown.stdout)["culprits"] != ["ip2"]:
-        sys.exit(f"trt-bisect demo ended with {shown.returncode}:\n{shown.stdout}{shown.stderr}")
+    program, shown = commands / "trt-bisect", folder / "demo"
+    demo = _ended([program, "demo", "--json", "--output", shown], folder, 0)
+    found = json.loads(demo)["culprits"]
+    output = shown / "run"
+    for name in ("report.html", "report.json"):
+        (output / name).unlink()
+    run = [program, "run", shown / "lenet_planted.onnx", "--calibration", shown / "calibration.npz"]
+    _ended([*run, "--output", output], folder, 1)
+    found += [row["name"] for row in json.loads((output / "report.json").read_text())["layers"] if row["culprit"]]
+    if found != ["ip2", "ip2"]:
+        sys.exit(f"The culprits are {found} instead of 'ip2' twice.")
     missing = [name for name in ("report.html", "recipe/network.qdq.onnx") if not (output / name).is_file()]
     if missing:
         sys.exit(f"The run did not write {', '.join(missing)}.")
+
+
+def _ended(command: Sequence[object], folder: Path, code: int) -> str:
+    """Runs a command; returns what it printed. Ends where its exit code is not ``code``."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False)
+    if done.returncode != code:
+        sys.exit(f"{words[1]} ended with {done.returncode} instead of {code}:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def main() -> None:

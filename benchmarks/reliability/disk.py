@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from benchmarks.reliability.subjects import (
     JOURNAL,
     differences,
     result,
+    small_subjects,
     subjects,
     twice,
     unfinished,
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, default=PAGE, help="KiB between the sizes that are tried, at least")
     parser.add_argument("--pieces", type=int, default=16, help="that the sizes are cut into first")
     parser.add_argument("--only", nargs="*", default=list(_SUBJECTS), help="of the runs")
+    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
 
 
 def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -54,7 +55,8 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     figures: dict[str, Any] = {}
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disk-") as work:
-        chosen = [one for one in subjects(Path(work)) if one.name in asked.only]
+        named = [one for one in subjects(Path(work)) if one.name in asked.only]
+        chosen = small_subjects(Path(work)) if asked.small else named
         for subject in chosen:
             whole = undisturbed(subject, Path(work) / f"whole {subject.name}")
             full_at, faults = filled(whole, Path(work), asked.step, asked.pieces)
@@ -177,9 +179,13 @@ def _elsewhere(whole: Undisturbed, work: Path) -> list[str]:
     if ended.code != whole.code or differences(result(work / "beside"), whole.result):
         faults.append(f"a full TMPDIR: exit code {ended.code}, {ended.err.strip()[-300:]}")
     shutil.rmtree(work / "beside")
-    with Path("/dev/full").open("w") as full:
-        command = ["-c", "from trt_bisect.cli import main; main()", *whole.subject.into(work / "beside")]
-        said = subprocess.run([sys.executable, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    if said.returncode != 2 or "Traceback" in said.stderr or "No space left" not in said.stderr:
-        faults.append(f"a full standard output: exit code {said.returncode}, {said.stderr.strip()[-300:]}")
+    said = run(whole.subject.into(work / "beside"), work, _print_on_a_full_disk)
+    if said.code != 2 or "Traceback" in said.err or "No space left" not in said.err:
+        faults.append(f"a full standard output: exit code {said.code}, {said.err.strip()[-300:]}")
     return faults
+
+
+def _print_on_a_full_disk() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, 1)
+    os.close(full)

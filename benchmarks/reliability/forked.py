@@ -25,6 +25,8 @@ import trt_bisect
 from trt_bisect.cli import main
 
 HEAVY = ("jinja2", "onnx_graphsurgeon", "pandas", "polygraphy.json", "polygraphy.comparator", "rich.progress", "tqdm")
+LATE = ("typer._adapters",)
+"""Modules of packages that are imported with the first argument, or not at all in other versions."""
 _POLL = 0.02
 
 
@@ -88,6 +90,9 @@ def import_everything() -> None:
     """Imports all modules that a command may import, so that no fork has to."""
     for name in HEAVY:
         importlib.import_module(name)
+    for name in LATE:
+        with suppress(ImportError):
+            importlib.import_module(name)
     for module in pkgutil.walk_packages(trt_bisect.__path__, "trt_bisect."):
         with suppress(ImportError):
             importlib.import_module(module.name)

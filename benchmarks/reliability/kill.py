@@ -25,7 +25,16 @@ from random import Random
 from typing import Any
 
 from benchmarks.reliability.forked import Ended, import_everything, run, start
-from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, twice, unfinished, whole_lines
+from benchmarks.reliability.subjects import (
+    TrialSpec,
+    differences,
+    result,
+    small_subjects,
+    subjects,
+    twice,
+    unfinished,
+    whole_lines,
+)
 
 AGAIN = 1 / 3
 """The share of resumed runs that are killed again."""
@@ -53,6 +62,7 @@ class Undisturbed:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--times", type=int, default=200, help="runs that are killed")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
 
 
 def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -62,9 +72,9 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     stages: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kill-") as work:
+        chosen = small_subjects(Path(work)) if asked.small else subjects(Path(work))
         whole = [
-            undisturbed(subject, Path(work) / f"whole-{place}")
-            for place, subject in enumerate(subjects(Path(work))[: asked.times])
+            undisturbed(subject, Path(work) / f"whole-{place}") for place, subject in enumerate(chosen[: asked.times])
         ]
         for number in range(asked.times):
             one, kind = whole[number % len(whole)], random.choice(_KINDS)

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.reliability.forked import import_everything, run, start
 from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import differences, result, subjects, unfinished
+from benchmarks.reliability.subjects import differences, result, small_subjects, subjects, unfinished
 from trt_bisect.runs.progress_file import INTERRUPTED
 from trt_bisect.view.snapshot import RunFolder
 
@@ -34,6 +34,7 @@ PROGRESS = "progress.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
 
 
 def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -43,7 +44,8 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     broken: list[str] = []
     slowest = 0.0
     with tempfile.TemporaryDirectory(prefix="locks-") as work:
-        whole = undisturbed(subjects(Path(work))[0], Path(work) / "whole")
+        subject, *_ = small_subjects(Path(work)) if asked.small else subjects(Path(work))
+        whole = undisturbed(subject, Path(work) / "whole")
         for number in range(asked.times):
             place = Path(work) / str(number)
             refused, seconds, faults = False, 0.0, list[str]()

@@ -34,9 +34,22 @@ from trt_bisect.runs.journal import Journal, MemoryStore
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
 
-def isolated(timeout=30.0, **faults):
-    """``plan={"build": fault}``; a plan named ``good`` has none."""
-    return IsolatedBuilder(partial(FakeBuilder, faults), timeout)
+@pytest.fixture(scope="module")
+def process():
+    """A worker process of several tests; it is started anew where one of them ends it."""
+    shared = WorkerProcess()
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture
+def isolated(process):
+    """Makes a builder: ``plan={"build": fault}``; a plan named ``good`` has none."""
+
+    def make(timeout=30.0, **faults):
+        return IsolatedBuilder(partial(FakeBuilder, faults), timeout, process)
+
+    return make
 
 
 def pid_of(builder):
@@ -44,7 +57,7 @@ def pid_of(builder):
         return int(engine.infer(FEEDS)["pid"])
 
 
-def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
+def test_engines_are_built_and_run_in_one_process_that_is_not_this_one(isolated):
     builder = isolated()
     assert (builder.engine, builder.typing, builder.arithmetic) == ("fake", "strong", "measured")
     assert builder.versions == {"fake": "1"}
@@ -73,7 +86,7 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one():
         (fake_builders.refuse, "build failed", fake_builders.NO_IMPLEMENTATION),
     ],
 )
-def test_a_build_that_fails_costs_its_worker_and_one_trial(fault, outcome, message):
+def test_a_build_that_fails_costs_its_worker_and_one_trial(isolated, fault, outcome, message):
     builder = isolated(bad={"build": fault})
     before = pid_of(builder)
     with pytest.raises(TrialFailed) as failure:
@@ -85,7 +98,7 @@ def test_a_build_that_fails_costs_its_worker_and_one_trial(fault, outcome, messa
 
 
 @pytest.mark.parametrize("request_", ["infer", "latency"])
-def test_an_inference_that_crashes_costs_one_trial_too(request_):
+def test_an_inference_that_crashes_costs_one_trial_too(isolated, request_):
     builder = isolated(bad={request_: fake_builders.segfault})
     with pytest.raises(TrialFailed, match="SIGSEGV") as failure, builder.build("bad") as engine:
         getattr(engine, request_)(FEEDS)
@@ -94,7 +107,7 @@ def test_an_inference_that_crashes_costs_one_trial_too(request_):
 
 
 @pytest.mark.parametrize("request_", ["build", "infer"])
-def test_a_hang_is_ended_at_the_limit(request_):
+def test_a_hang_is_ended_at_the_limit(isolated, request_):
     builder = isolated(timeout=2.0, bad={request_: fake_builders.hang})
     before = pid_of(builder)
     with pytest.raises(TrialFailed, match=r"took over 2 s") as failure, builder.build("bad") as engine:
@@ -104,7 +117,7 @@ def test_a_hang_is_ended_at_the_limit(request_):
     assert pid_of(builder) != before
 
 
-def test_a_worker_that_dies_between_builds_costs_nothing():
+def test_a_worker_that_dies_between_builds_costs_nothing(isolated):
     builder = isolated()
     before = pid_of(builder)
     os.kill(before, signal.SIGKILL)
@@ -112,7 +125,7 @@ def test_a_worker_that_dies_between_builds_costs_nothing():
     assert pid_of(builder) != before
 
 
-def test_what_crashes_after_it_was_measured_was_measured():
+def test_what_crashes_after_it_was_measured_was_measured(isolated):
     builder = isolated(bad={"close": fake_builders.segfault})
     with builder.build("bad") as engine:
         outputs = engine.infer(FEEDS)
@@ -120,7 +133,7 @@ def test_what_crashes_after_it_was_measured_was_measured():
     assert pid_of(builder)
 
 
-def test_an_engine_lost_by_the_failure_of_another_is_built_again():
+def test_an_engine_lost_by_the_failure_of_another_is_built_again(isolated):
     builder = isolated(bad={"build": fake_builders.segfault})
     with builder.build("good") as engine:
         before = int(engine.infer(FEEDS)["pid"])
@@ -131,8 +144,7 @@ def test_an_engine_lost_by_the_failure_of_another_is_built_again():
     assert outputs["pid"] != before
 
 
-def test_builders_share_a_worker_and_its_failures():
-    process = WorkerProcess()
+def test_builders_share_a_worker_and_its_failures(process):
     first, second = (
         IsolatedBuilder(partial(FakeBuilder, faults), 30.0, process)
         for faults in ({"bad": {"build": fake_builders.segfault}}, {})
@@ -147,7 +159,7 @@ def test_builders_share_a_worker_and_its_failures():
     assert pid_of(first) == pid_of(second) == after
 
 
-def test_errors_for_the_user_and_bugs_are_no_outcomes():
+def test_errors_for_the_user_and_bugs_are_no_outcomes(isolated):
     builder = isolated(bad={"build": fake_builders.bad_input}, worse={"build": fake_builders.bug})
     with pytest.raises(BadInput, match="dynamic") as error:
         builder.build("bad")
@@ -167,13 +179,13 @@ def test_errors_for_the_user_and_bugs_are_no_outcomes():
         ),
     ],
 )
-def test_a_builder_that_does_not_start(fault, error, message):
+def test_a_builder_that_does_not_start(isolated, fault, error, message):
     with pytest.raises(error, match=message):
         isolated(start=fault)
 
 
 def test_the_worker_ends_when_its_builder_is_forgotten():
-    builder = isolated()
+    builder = IsolatedBuilder(partial(FakeBuilder, {}))
     pid = pid_of(builder)
     assert is_running(pid)
     del builder
@@ -218,7 +230,7 @@ def compare(outputs):
     return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
 
 
-def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(tmp_path):
+def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_path):
     network = load_network(networks.save(networks.chain(3), tmp_path))
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
     store = MemoryStore()
@@ -228,7 +240,8 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(tmp_path):
         3: {"build": fake_builders.eat_all_memory},
     }
     canonical = RebuildEvaluator(network, None, [], compare, store).canonical
-    builder = IsolatedBuilder(partial(FakeBuilder, {canonical(plans[k]): fault for k, fault in faults.items()}), 2.0)
+    by_plan = {canonical(plans[k]): fault for k, fault in faults.items()}
+    builder = IsolatedBuilder(partial(FakeBuilder, by_plan), 2.0, process)
     evaluator = RebuildEvaluator(network, builder, [FEEDS], compare, store)
     trials = [evaluator.measure(plan) for plan in plans]
     assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", wording.OUT_OF_MEMORY, "measured"]
@@ -245,14 +258,22 @@ def test_onnxruntime_stays_in_this_process(tmp_path):
     assert isinstance(builder, OnnxRuntimeBuilder)
 
 
-def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(tmp_path):
+@pytest.fixture(scope="module")
+def rtx_process():
+    """A worker process that has loaded TensorRT for RTX."""
+    shared = WorkerProcess()
+    yield shared
+    shared.stop()
+
+
+def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, tmp_path):
     pytest.importorskip("tensorrt_rtx_bindings")
     network = load_network(networks.save(networks.chain(3), tmp_path))
     scales = {name: np.float32(0.05) for name in network.activations}
     shapes = {"x": ((1, 3, 16, 16),) * 3}
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:3]]
     make = partial(make_builder, RTX, "strong", network, scales, BuildOptions(), shapes)
-    builder = IsolatedBuilder(partial(make_faulty, make, {plans[1].key(): fake_builders.segfault}), 300.0)
+    builder = IsolatedBuilder(partial(make_faulty, make, {plans[1].key(): fake_builders.segfault}), 300.0, rtx_process)
     outcomes = []
     for plan in plans:
         try:
@@ -264,12 +285,12 @@ def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(
     assert builder.engine == RTX
 
 
-def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
+def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, tmp_path):
     pytest.importorskip("tensorrt_rtx_bindings")
     network = load_network(networks.save(networks.chain(3), tmp_path))
     shapes = {"x": ((1, 3, 16, 16),) * 3}
     scales = {name: np.float32(0.05) for name in network.activations}
-    builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes)
+    builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes, rtx_process)
     if builder.versions["device"] != "no GPU":
         pytest.skip("there is a GPU")
     with builder.reference() as engine, pytest.raises(EngineUnavailable, match=wording.engines.NO_GPU_ANSWERS):
@@ -278,11 +299,11 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(tmp_path):
 
 def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, lenet, tmp_path):
     """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
-    crashing = prefix(9, 3).key()
+    crashing, shared = prefix(9, 3).key(), WorkerProcess()
 
     def open_isolated(engine, typing, network, scales, options, shapes, process=None):
         make = partial(OnnxRuntimeBuilder, network, scales, options)
-        return IsolatedBuilder(partial(make_faulty, make, {crashing: fake_builders.segfault}))
+        return IsolatedBuilder(partial(make_faulty, make, {crashing: fake_builders.segfault}), None, process or shared)
 
     monkeypatch.setattr(job, "open_builder", open_isolated)
     report = trt_bisect.run(

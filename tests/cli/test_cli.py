@@ -17,6 +17,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.editions import edition
 from tests.support.waiting import wait_until
 from trt_bisect.cli.app import COMMANDS
 from trt_bisect.results.layer_row import LayerRow
@@ -218,13 +219,13 @@ def lines_in(file):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-@pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
+@pytest.mark.parametrize("strategy", ["branch", *edition((), ("exhaustive",))])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, forks, tmp_path):
     """kill -9 again and again, each time three times as many trials later as the last time, until the run ends."""
     model = networks.depthwise(blocks=1)
     networks.plant_between(model, "block0.depthwise", "block0.project")
     path = networks.save(model, tmp_path)
-    np.savez(tmp_path / "data.npz", **networks.samples(model))
+    np.savez(tmp_path / "data.npz", **networks.samples(model, 4))
     arguments = ["run", str(path), "--calibration", str(tmp_path / "data.npz"), "--metric", "sqnr"]
     arguments += ["--strategy", strategy]
     forks.run(*arguments, "-o", tmp_path / "whole")

@@ -41,7 +41,7 @@ def arguments_of(lenet, run_folder):
     """A command line for each command, and a key of its JSON document; None where that is a list."""
     network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz"]
     suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\n'
-    suite += 'calibrator = "minmax"\n'
+    suite += 'calibrator = "minmax"\nrepeats = 1\n'
     return {
         "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
         "recover": ([*network, *data, "--history", "none"], "front"),
@@ -128,7 +128,8 @@ def test_no_table_is_wider_than_columns(name, trt_bisect, lenet, run_folder, mon
     assert max(map(len, tables)) <= 60
 
 
-def test_the_demo_finds_its_culprit_and_says_where_to_look(trt_bisect, tmp_path):
+def test_the_demo_finds_its_culprit_and_says_where_to_look(trt_bisect, lenet, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "SAMPLE", lenet)  # test_package.py runs it on the whole sample
     code, out, _ = trt_bisect("demo")
     assert code == 0
     assert wording.the_culprit("ip2") in out

@@ -13,6 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support import wording
+from tests.support.editions import edition
 from tests.support.nights import at, night, trial_keys, trials_in
 from tests.support.progress_doubles import Said, Stops
 from trt_bisect import BadInput, History
@@ -125,7 +126,8 @@ def test_what_cannot_be_a_history_is_said_and_left_untouched(finished, tmp_path)
 
 
 def test_no_history_breaks_a_run(lenet, tmp_path):
-    for place, (text, file) in enumerate(broken_histories(tmp_path).items()):
+    broken = list(broken_histories(tmp_path).items())
+    for place, (text, file) in enumerate(edition(broken[::3], broken)):
         said = Said()
         report = trt_bisect.run(
             lenet / "lenet_planted.onnx",

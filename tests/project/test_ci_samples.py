@@ -8,20 +8,21 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import check_jsonschema
+import numpy as np
 import pytest
+from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from tests.support import wording
+from tests.support import networks, wording
 from trt_bisect.jobs.regress.suite import read_suite
 
 REPOSITORY = Path(__file__).parents[2]
 CI = REPOSITORY / "samples/ci"
 MEASURE = "Measure and compare"
 """A step of the sample workflow."""
-BIN = Path(sys.executable).parent
 POOR = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LANG": "C", "LOGNAME": "nobody"}
 """The environment that cron gives a job, without HOME."""
 QUICK = """
@@ -32,19 +33,28 @@ explain = "none"
 samples = 4
 
 [[network]]
-name = "lenet"
-model = "{0}/lenet.onnx"
-calibration = "{0}/calibration.npz"
-input = "{0}/digits.npz"
+name = "small"
+model = "{0}/network.onnx"
+calibration = "{0}/data.npz"
 """
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A folder with a small network and its data."""
+    folder = tmp_path_factory.mktemp("small")
+    model = networks.chain(2, 4)
+    networks.save(model, folder)
+    np.savez(folder / "data.npz", **networks.samples(model, 4))
+    return folder
+
+
 @pytest.fixture
-def checkout(forks, lenet, tmp_path):
-    """The samples as a checkout has them, with LeNet alone in the suite, and what the job's install step makes."""
+def checkout(forks, small, tmp_path):
+    """The samples as a checkout has them, with a small network in the suite, and what the job's install step makes."""
     shutil.copytree(CI, tmp_path / "samples/ci", ignore=shutil.ignore_patterns("nightly"))
-    (tmp_path / "samples/lenet").symlink_to(lenet)
-    (tmp_path / "samples/ci/trt-bisect.toml").write_text(QUICK.format("../lenet"))
+    (tmp_path / "samples/small").symlink_to(small)
+    (tmp_path / "samples/ci/trt-bisect.toml").write_text(QUICK.format("../small"))
     install(forks, tmp_path)
     return tmp_path
 
@@ -74,8 +84,8 @@ def make_worse(folder):
 
 
 def validated(file, *arguments):
-    checked = subprocess.run([BIN / "check-jsonschema", *arguments, file], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout
+    checked = CliRunner().invoke(check_jsonschema.main, [*arguments, str(file)])
+    assert checked.exit_code == 0, checked.output
     return YAML(typ="safe").load(file.read_text())
 
 
@@ -149,12 +159,12 @@ def test_jenkins(checkout):
 
 
 @pytest.fixture
-def board(forks, lenet, tmp_path):
+def board(forks, small, tmp_path):
     """A home with ``int8`` in it."""
     folder = tmp_path / "int8"
     folder.mkdir()
     shutil.copy(CI / "jetson-nightly.sh", folder)
-    (folder / "trt-bisect.toml").write_text(QUICK.format(lenet))
+    (folder / "trt-bisect.toml").write_text(QUICK.format(small))
     install(forks, folder)
     return tmp_path
 
@@ -176,7 +186,7 @@ def test_cron_on_a_board(board):
     first = cron(board)
     assert (first.returncode, first.stdout, first.stderr) == (0, "", "")
     home = board / "int8"
-    assert [path.name for path in (home / "baseline").iterdir()] == ["lenet.json"]
+    assert [path.name for path in (home / "baseline").iterdir()] == ["small.json"]
     old = home / "log/2020-01-01T000000Z.log"
     old.touch()
     os.utime(old, (0, 0))

@@ -158,19 +158,19 @@ def test_memory_is_taken_until_little_is_left_and_given_back(make_bench, stand_i
 
 
 def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatch):
-    monkeypatch.setattr(fault_checks, "BUILDS", 40)
+    monkeypatch.setattr(fault_checks, "BUILDS", 20)
     device = FakeDevice()
     monkeypatch.setattr(fault_checks, "open_device", lambda: device)
     made = make_bench()
     fault_checks.memory(made)
     assert failed(made) == []
-    assert made.figures["builds"] == 40
+    assert made.figures["builds"] == 20
 
     run = fault_checks._run
 
     def leak(engine, subject):
         run(engine, subject)
-        device.cuda.free -= 2 << 20
+        device.cuda.free -= 4 << 20
 
     monkeypatch.setattr(fault_checks, "_run", leak)
     leaking = bench.Experiment("onnxruntime", made.folder, made.results, gpu=True)

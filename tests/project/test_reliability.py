@@ -33,7 +33,7 @@ def figures(forks, tmp_path):
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_runs_that_are_killed_end_with_the_same_report(figures):
-    found = figures("kill", "--times", "1", "--seed", "3")
+    found = figures("kill", "--small", "--times", "1", "--seed", "5")
     assert found["reports equal"] == found["runs"] == 1
     assert found["kills"] >= 1
     assert found["trials that were known when a run went on"] > 0
@@ -45,17 +45,18 @@ def test_runs_that_are_killed_end_with_the_same_report(figures):
 def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(figures):
     if not disk.can_mount():
         pytest.skip("nothing can be mounted here: it takes root")
-    found = figures("disk", "--pieces", "2", "--step", "1000", "--only", "MobileNet, exhaustive")
+    found = figures("disk", "--small", "--pieces", "2", "--step", "1000")
     (found,) = (value for value in found.values() if isinstance(value, dict))
     assert found["equal after room was made"] == found["sizes"] >= 2
     assert {"magnitudes.npz", "ranges.json"} & set(found["full at"]), "a file of the calibration, at the start"
-    assert {"layers.csv", "report.json", "report.html"} & set(found["full at"]), "a file of the report, at the end"
+    last = {"explanation.json", "layers.csv", "report.json", "report.html"}
+    assert last & set(found["full at"]), "a file of the report, at the end"
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(figures):
-    found = figures("locks", "--times", "1", "--seed", "3")
+    found = figures("locks", "--small", "--times", "1", "--seed", "3")
     assert found["second runs refused"] == found["killed runs seen through"] == found["runs"] == 1
 
 
@@ -80,8 +81,8 @@ def test_the_history_of_a_week_is_what_happened(figures):
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_spoiled_inputs_are_refused_in_words(figures, tmp_path):
-    found = figures("fuzz", "--count", "12", "--seed", "3", "--keep", str(tmp_path / "kept"))
-    assert found["inputs"] == 12
+    found = figures("fuzz", "--count", "8", "--seed", "3", "--keep", str(tmp_path / "kept"))
+    assert found["inputs"] == 8
     assert found["findings"] == 0
     refused = sum(count for kind, count in found["by_kind"].items() if kind.endswith("exit 2"))
     assert refused > 3

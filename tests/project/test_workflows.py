@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import SAMPLES
 
 PAGE = SAMPLES.parent / "docs" / "workflows.md"
-DIGITS = 10
+DIGITS = 4
 
 
 def steps():

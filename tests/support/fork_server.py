@@ -47,12 +47,15 @@ sys.exit(int(there.recv(64)))
 def serve(address: str) -> None:
     """Forks a process for each request, until standard input ends."""
     from benchmarks.reliability.forked import import_everything
+    from trt_bisect.calibration.histogram import AbsHistogram, mse_thresholds
     from trt_bisect.model import session
 
     import_everything()
     session.session_threads = lambda: machine.session_threads() or 1  # as in tests/conftest.py
+    os.fsync = lambda file: None  # as in tests/conftest.py
     for name in _PRELOADED:
         importlib.import_module(name)
+    mse_thresholds([AbsHistogram()])  # makes its table
     gc.collect()
     gc.freeze()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

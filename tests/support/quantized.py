@@ -11,11 +11,16 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 
-def plain_run(path, feeds):
+def plain_session(path):
     """The file as ONNX Runtime runs it, Q/DQ in float."""
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def plain_run(path, feeds):
+    """The outputs of ``plain_session``."""
+    return plain_session(path).run(None, feeds)
 
 
 def reference(network, feeds):

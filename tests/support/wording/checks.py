@@ -6,7 +6,7 @@ NO_TIME_LEFT = "no time left"
 TREE_ALONE = "the tree alone"
 NOTICED = "TF32 would have been noticed"
 CACHE_WRITTEN = "the timing cache is written"
-MEMORY_IS_BACK = "memory is back after 40 builds"
+MEMORY_IS_BACK = "memory is back after 20 builds"
 NO_MESSAGE = "without a message"
 
 
