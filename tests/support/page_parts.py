@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from playwright.sync_api import Locator, Page
+from playwright.sync_api import TimeoutError as NotInTime
 
+from tests.support.waiting import wait_until
 from trt_bisect.results.layer_row import LayerRow
+
+_DRAWN = 2000.0
+"""Milliseconds after which the mouse is moved again."""
 
 
 def in_order(page: Page) -> None:
@@ -45,6 +50,7 @@ def put_back(page: Page, name: str) -> None:
     )
     page.wait_for_function(
         "name => !document.querySelector('#graph .node.group')"
+        " && document.querySelector('#curve-plot').layout.yaxis.type === 'log'"
         " && document.querySelector('#graph .selected')?.dataset.layer === name",
         arg=name,
     )
@@ -77,8 +83,25 @@ def selected(page: Page) -> dict[str, str | None]:
 
 
 def hovered(page: Page, row: LayerRow) -> None:
-    """Moves the mouse to a layer's point in the curve and waits for its text."""
-    place = page.evaluate(
+    """Moves the mouse to a layer's point in the curve and waits for its text; the curve may still be drawn anew."""
+    text = page.locator("#curve-plot .hoverlayer .hovertext").first
+
+    def shows() -> bool:
+        place = _place_in_curve(page, row)
+        page.mouse.move(place[0] - 30, place[1] - 30)
+        page.mouse.move(*place)
+        try:
+            text.wait_for(timeout=_DRAWN)
+        except NotInTime:
+            return False
+        return True
+
+    wait_until(shows)
+
+
+def _place_in_curve(page: Page, row: LayerRow) -> tuple[float, float]:
+    """Returns the pixels of a layer's point in the window."""
+    x, y = page.evaluate(
         """index => {
           const plot = document.querySelector('#curve-plot');
           plot.scrollIntoView({ behavior: 'instant', block: 'center' });
@@ -93,6 +116,4 @@ def hovered(page: Page, row: LayerRow) -> None:
         }""",
         row.index,
     )
-    page.mouse.move(place[0] - 30, place[1] - 30)
-    page.mouse.move(*place)
-    page.wait_for_selector("#curve-plot .hoverlayer .hovertext")
+    return x, y
