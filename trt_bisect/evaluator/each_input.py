@@ -213,6 +213,7 @@ class EachInput:
         self._found: dict[PrecisionPlan, dict[int, InputLoss]] = {}
         self._failed: set[PrecisionPlan] = set()
         self._together = together
+        self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
         self.margin = NO_MARGIN
 
     def losses(
@@ -321,16 +322,14 @@ class EachInput:
 
     def _run(self, pending: Sequence[_Pending], among: Collection[int], to_the_end: bool) -> None:
         """Runs plans on their inputs, as many inferences at a time as the runner allows."""
-        at_once = self._runner.at_once
-        with ThreadsIfLong(at_once) if at_once > 1 else InThisThread() as pool:
-            while active := [one for one in pending if one.left and one.failure is None]:
-                share = max(1, at_once // len(active))
-                wave = [(one, place) for one in active for place in one.left[:share]]
-                inferred = pool.map(lambda pair: self._inferred(*pair), wave)
-                for (one, place), result in zip(wave, inferred, strict=True):
-                    self._take(one, place, *self._figures(one, place, result))
-                    if not to_the_end and self._misses(one.losses, among):
-                        one.left.clear()
+        while active := [one for one in pending if one.left and one.failure is None]:
+            share = max(1, self._runner.at_once // len(active))
+            wave = [(one, place) for one in active for place in one.left[:share]]
+            inferred = self._executor.map(lambda pair: self._inferred(*pair), wave)
+            for (one, place), result in zip(wave, inferred, strict=True):
+                self._take(one, place, *self._figures(one, place, result))
+                if not to_the_end and self._misses(one.losses, among):
+                    one.left.clear()
 
     def _inferred(self, one: _Pending, place: int) -> Outputs | TrialFailed:
         """Returns the outputs of a plan for an input, none if its loss is stored; or the failure."""
