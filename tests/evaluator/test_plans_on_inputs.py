@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -84,6 +86,54 @@ def test_a_plan_that_cannot_be_built_has_no_loss_and_is_not_tried_again():
     each = evaluator(Invented(), store)
     assert each.losses([PLANS[3], PLANS[2]], range(4)) == [None, 0.09]
     assert [trial.outcome for key, trial in store.trials.items() if key.endswith(PLANS[3].key())] == ["build failed"]
+
+
+class Slow(Invented):
+    """Takes ``seconds`` of the processor on the first input, twice as long on the second; keeps the threads."""
+
+    def __init__(self, seconds=0.002):
+        super().__init__()
+        self.seconds = seconds
+        self.began = []
+        self.ended = []
+
+    @contextmanager
+    def opened(self, plan):
+        with super().opened(plan) as infer:
+
+            def slowly(feeds):
+                self.began.append(threading.current_thread())
+                until = thread_time() + self.seconds * (1 + feeds["x"][0])
+                while thread_time() < until:
+                    pass
+                self.ended.append(threading.current_thread())
+                return infer(feeds)
+
+            yield slowly
+
+
+def test_inferences_that_take_long_run_in_threads_from_the_second_on_whatever_plan_they_are_of():
+    each = evaluator(runner := Slow())
+    each.losses(PLANS[2:3], range(4))
+    each.losses(PLANS[:1], range(4))
+    assert [thread is threading.main_thread() for thread in runner.began] == [True] + 7 * [False]
+
+
+def test_no_inference_is_under_way_after_an_error():
+    runner = Slow(0.03)
+
+    def fail_at_the_second_plan(place, outputs):
+        if len(runner.began) > 4:
+            raise ValueError("a metric of the user's")
+        return judge(place, outputs)
+
+    each = EachInput(
+        GIVEN, fail_at_the_second_plan, BUDGET, runner, MemoryStore(), "ranges", canonical=lambda plan: plan
+    )
+    each.losses(PLANS[2:3], range(4))
+    with pytest.raises(ValueError, match="metric"):
+        each.losses(PLANS[:1], range(4))
+    assert len(runner.began) == len(runner.ended) == 6
 
 
 def judge_items(_, outputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -325,11 +326,14 @@ class EachInput:
         while active := [one for one in pending if one.left and one.failure is None]:
             share = max(1, self._runner.at_once // len(active))
             wave = [(one, place) for one in active for place in one.left[:share]]
-            inferred = self._executor.map(lambda pair: self._inferred(*pair), wave)
-            for (one, place), result in zip(wave, inferred, strict=True):
-                self._take(one, place, *self._figures(one, place, result))
-                if not to_the_end and self._misses(one.losses, among):
-                    one.left.clear()
+            inferred = [self._executor.submit(self._inferred, one, place) for one, place in wave]
+            try:
+                for (one, place), result in zip(wave, inferred, strict=True):
+                    self._take(one, place, *self._figures(one, place, result.result()))
+                    if not to_the_end and self._misses(one.losses, among):
+                        one.left.clear()
+            finally:
+                wait(inferred)  # the engines are closed next
 
     def _inferred(self, one: _Pending, place: int) -> Outputs | TrialFailed:
         """Returns the outputs of a plan for an input, none if its loss is stored; or the failure."""

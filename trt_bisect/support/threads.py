@@ -8,6 +8,7 @@ from time import thread_time
 from typing import Any, TypeVar
 
 _WORTH_A_THREAD = 0.0005
+"""Seconds of the processor."""
 _Result = TypeVar("_Result")
 
 
