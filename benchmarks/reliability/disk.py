@@ -27,7 +27,6 @@ from benchmarks.reliability.subjects import (
     JOURNAL,
     differences,
     result,
-    small_subjects,
     subjects,
     twice,
     unfinished,
@@ -55,8 +54,8 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     figures: dict[str, Any] = {}
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disk-") as work:
-        named = [one for one in subjects(Path(work)) if one.name in asked.only]
-        chosen = small_subjects(Path(work)) if asked.small else named
+        found = subjects(Path(work), small=asked.small)
+        chosen = [one for one in found if asked.small or one.name in asked.only]
         for subject in chosen:
             whole = undisturbed(subject, Path(work) / f"whole {subject.name}")
             full_at, faults = filled(whole, Path(work), asked.step, asked.pieces)

@@ -25,16 +25,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.reliability.forked import Ended, import_everything, run, start
-from benchmarks.reliability.subjects import (
-    TrialSpec,
-    differences,
-    result,
-    small_subjects,
-    subjects,
-    twice,
-    unfinished,
-    whole_lines,
-)
+from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, twice, unfinished, whole_lines
 
 AGAIN = 1 / 3
 """The share of resumed runs that are killed again."""
@@ -72,7 +63,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     stages: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kill-") as work:
-        chosen = small_subjects(Path(work)) if asked.small else subjects(Path(work))
+        chosen = subjects(Path(work), small=asked.small)
         whole = [
             undisturbed(subject, Path(work) / f"whole-{place}") for place, subject in enumerate(chosen[: asked.times])
         ]

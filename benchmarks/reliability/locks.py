@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.reliability.forked import import_everything, run, start
 from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import differences, result, small_subjects, subjects, unfinished
+from benchmarks.reliability.subjects import differences, result, subjects, unfinished
 from trt_bisect.runs.progress_file import INTERRUPTED
 from trt_bisect.view.snapshot import RunFolder
 
@@ -44,8 +44,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     broken: list[str] = []
     slowest = 0.0
     with tempfile.TemporaryDirectory(prefix="locks-") as work:
-        subject, *_ = small_subjects(Path(work)) if asked.small else subjects(Path(work))
-        whole = undisturbed(subject, Path(work) / "whole")
+        whole = undisturbed(subjects(Path(work), small=asked.small)[0], Path(work) / "whole")
         for number in range(asked.times):
             place = Path(work) / str(number)
             refused, seconds, faults = False, 0.0, list[str]()
