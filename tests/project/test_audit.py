@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
@@ -45,3 +47,10 @@ def test_the_list_in_the_docs_has_all_that_is_installed():
     rows = [line for line in (ROOT / "docs/licences.md").read_text().splitlines() if line.startswith("| ")]
     listed = {audit.plain_name(row.split("|")[1].strip()) for row in rows}
     assert audit.brought_along() - listed == set()
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the lock is of Python 3.11")
+def test_what_the_lock_installs_runs_on_every_python_3_11():
+    """Debian 12 has 3.11.2; pip refuses the whole lock if one package asks for a later one."""
+    asked = {each.name: SpecifierSet(each.metadata.get("Requires-Python", "")) for each in distributions()}
+    assert [name for name, versions in asked.items() if not versions.contains("3.11.0")] == []
