@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+DECIDE := data model calibration builder driver evaluator analyzer runs results
 
 .PHONY: demo test quick full coverage lint site audit assets package clean
 
@@ -19,8 +20,8 @@ test: $(STAMP) lint
 	tools/get_browser.sh
 	$(BIN)/python -m pytest $(PARALLEL)
 
-quick: $(STAMP)  ## the tests that need neither long, nor Ray, nor a browser
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not ray and not browser"
+quick: $(STAMP)  ## the rooms that decide, without what takes long: under a minute
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not subprocess" $(DECIDE:%=tests/%)
 
 full: $(STAMP)  ## all tests, with all cases of those that `make test` tries a part of
 	tools/get_browser.sh

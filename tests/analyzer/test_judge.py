@@ -93,6 +93,7 @@ def test_a_function_of_the_user():
         make_rule(metric, None)
 
 
+@pytest.mark.slow
 def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
     script = tmp_path / "mine.py"
     script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")

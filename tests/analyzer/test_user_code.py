@@ -66,6 +66,7 @@ def trials(folder):
     return sum("trial" in json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_closure_over_another_constant_takes_no_figure_of_the_first(lenet, tmp_path):
     """Three times the factor is three times the error, to the last bit but rounding."""
     first = run(lenet, tmp_path / "run", scaled(1.0))

@@ -353,6 +353,7 @@ class OnePlace:
         self.typing, self.versions = typing, {"foreign": version}
 
 
+@pytest.mark.slow
 def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch, lenet, tmp_path):
     """An engine of another typing, version or precision may have others: they are searched anew, and then kept."""
     calls = []

@@ -104,6 +104,7 @@ def foreign(monkeypatch):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", ["full", "culprits"])
 def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_path, curve):
     model = networks.residual()
@@ -145,6 +146,7 @@ def test_a_culprit_whose_curve_has_no_whole_engine_is_shown_by_the_engines_that_
     assert wording.the_culprit("block1.conv2") in report.summary
 
 
+@pytest.mark.slow
 def test_every_piece_of_lenet_builds_in_tensorrt_rtx(lenet):
     """Real engines with a dynamic batch, without a GPU; what they compute, only a GPU can show."""
     pytest.importorskip("tensorrt_rtx_bindings")

@@ -106,6 +106,7 @@ def test_an_inference_that_crashes_costs_one_trial_too(isolated, request_):
     assert pid_of(builder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", ["build", "infer"])
 def test_a_hang_is_ended_at_the_limit(isolated, request_):
     builder = isolated(timeout=2.0, bad={request_: fake_builders.hang})
@@ -230,6 +231,7 @@ def compare(outputs):
     return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_path):
     network = load_network(networks.save(networks.chain(3), tmp_path))
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
@@ -266,6 +268,7 @@ def rtx_process():
     shared.stop()
 
 
+@pytest.mark.slow
 def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, tmp_path):
     pytest.importorskip("tensorrt_rtx_bindings")
     network = load_network(networks.save(networks.chain(3), tmp_path))
@@ -297,6 +300,7 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, tmp
         engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
 
 
+@pytest.mark.slow
 def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, lenet, tmp_path):
     """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
     crashing, shared = prefix(9, 3).key(), WorkerProcess()

@@ -25,6 +25,7 @@ def plans(network):
     return [network.free_plan(chosen) for chosen in (every, (), *((k,) for k in every))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "low", "kind"),
     [
@@ -48,6 +49,7 @@ def test_every_plan_of_a_network_in_its_own_type_is_built(write, low, kind, tmp_
         assert builder.serialize(plan).data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [encoder, restorer], ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize("low", [FP16, BF16], ids=lambda low: low.title)
 def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, low, tmp_path):
@@ -59,6 +61,7 @@ def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, l
         assert builder.serialize(network.free_plan(chosen)).data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [Precision.FP16, Precision.BF16])
 @pytest.mark.parametrize(("low", "kind"), [(INT8, "INT8"), (FP8, "FP8")])
 def test_low_base_and_raised_layers_are_parsed_and_built(low, kind, base, tmp_path):

@@ -84,6 +84,7 @@ def test_entropy_clips_an_outlier_and_is_not_minmax():
     assert 3.0 < entropy_threshold(histogram) < 20.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", edition(["laplace"], ["normal", "laplace"]))
 def test_entropy_agrees_with_a_plain_loop_over_every_threshold(kind):
     values = getattr(np.random.default_rng(4), kind)(size=200_000).astype(np.float32)

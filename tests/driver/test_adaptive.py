@@ -134,6 +134,7 @@ def test_small_errors_of_many_layers_do_not_make_the_search_measure_every_bounda
     assert len(shorter.plans) >= 500
 
 
+@pytest.mark.slow
 def test_rises_of_a_suspect_s_size_that_strides_of_many_layers_hide_are_all_measured():
     losses = Batches(rough(0.006))
     found = drive(adaptive(question(1000)), losses)

@@ -62,6 +62,7 @@ def best_of_all(space, loss):
     return min(map(space.price, good))
 
 
+@pytest.mark.slow
 def test_the_cheapest_plan_is_that_of_brute_force():
     """A hundred networks of 4 to 11 layers; 95 % of them equal, none a layer worse."""
     equal, worse = 0, []
@@ -263,6 +264,7 @@ def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
     assert all(one < other for one, other in pairwise(sets))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(bad=st.sets(st.integers(0, 999), min_size=1, max_size=6))
 def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
@@ -274,6 +276,7 @@ def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
     assert len(losses.asked) <= 2 + 2 * len(bad) * 10
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(needed=st.integers(1, 999), bad=st.sets(st.integers(0, 999), max_size=40))
 def test_small_errors_of_a_thousand_layers_take_a_bounded_number_of_plans(needed, bad):

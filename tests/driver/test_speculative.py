@@ -60,6 +60,7 @@ def test_the_exhaustive_answer_is_the_same(costs, failing):
     assert len(helpings.seen) == len(set(helpings.seen)), "a plan was measured twice"
 
 
+@pytest.mark.slow
 @settings(max_examples=edition(50, 150), deadline=None)
 @given(costs=LOSSES, limit=st.integers(1, 12))
 def test_the_bisection_answer_is_the_same(costs, limit):

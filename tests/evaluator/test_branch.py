@@ -327,6 +327,7 @@ def graphs(draw) -> onnx.ModelProto:
     return sketch.model(inputs, {name: ["n", tensors[name], 6, 6] for name in outputs})
 
 
+@pytest.mark.slow
 @settings(max_examples=edition(50, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):

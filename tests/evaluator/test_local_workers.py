@@ -258,6 +258,7 @@ def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path)
 RUNS = ({"strategy": "exhaustive", "explain": "none"}, {"strategy": "exhaustive"}, {"strategy": "bisect"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", edition(RUNS[:1], RUNS), ids=str)
 def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, more):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")

@@ -320,6 +320,7 @@ def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
     assert parsed_by_tensorrt(tmp_path / "run" / "recipe" / "network.qdq.onnx")
 
 
+@pytest.mark.slow
 def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "gelu")
     assert {finding.severity for finding in trt_bisect.check(quantized).findings} >= {"error"}

@@ -73,6 +73,7 @@ def cosine(a, b):
     return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["lenet.onnx", "lenet_planted.onnx"])
 def test_every_prefix_equals_numpy(lenet, file):
     network = load_network(lenet / file)

@@ -97,6 +97,7 @@ print((peak_bytes() - before) / sum(array.nbytes for array in weights.values()))
 """
 
 
+@pytest.mark.slow
 def test_reading_external_weights_takes_little_more_memory_than_the_weights(tmp_path):
     names, shape = [f"w{i}" for i in range(16)], (1024, 1024)
     weights = [onnx.numpy_helper.from_array(np.full(shape, i, np.float32), name) for i, name in enumerate(names)]

@@ -33,6 +33,7 @@ def recipe(tmp_path_factory):
     return folder / "run", report
 
 
+@pytest.mark.slow
 def test_the_qdq_network_gives_the_similarity_reported(recipe):
     """Run by ONNX Runtime alone, beside the network in the user's file."""
     folder, report = recipe
