@@ -18,6 +18,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.compared import Alive, tensors_of
+from tests.support.progress_doubles import Said
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.jobs.options.concerns import SearchOptions
 from trt_bisect.jobs.run import explain as explaining
@@ -238,14 +239,16 @@ def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1] == report.notes[-1]
 
 
-def test_ctrl_c_in_explaining_leaves_the_report_and_goes_on(tmp_path, monkeypatch):
+def test_ctrl_c_in_explaining_leaves_the_verdict_and_the_report_and_goes_on(tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
+    said = Said()
     with monkeypatch.context() as patched:
         patched.setattr(explaining, "advise", stopped)
         with pytest.raises(KeyboardInterrupt):
-            run(planted(), tmp_path)
+            run(planted(), tmp_path, progress=said)
+    assert wording.to_blame("block1.conv2") in said.lines[-1]
     assert json.loads((tmp_path / "run/report.json").read_text())["culprits"] == ["block1.conv2"]
     assert run(planted(), tmp_path)[0].advice[0].culprit == "block1.conv2"
 

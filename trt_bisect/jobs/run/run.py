@@ -24,6 +24,7 @@ from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
+from trt_bisect.report.page.headline import headline
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.results.network_graph import network_facts
 from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
@@ -99,6 +100,7 @@ def run_with(
             if accuracy is not None and fp32 is not None:
                 shown.stage("Measuring the accuracy", None)
                 found = _with_accuracy(found, accuracies(accuracy, fp32, answer))
+            shown.say(headline(found))
             graph = network_facts(experiment.network, experiment.ranges.scales)
             saved = _save_with_peak(replace(found, graph=graph, next_command=following), folder, with_recipe=True)
             notes = [] if folder is None else save_tensors(options, answer, folder, shown)
