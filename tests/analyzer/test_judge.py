@@ -101,6 +101,8 @@ def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
         lenet / "lenet_planted.onnx",
         lenet / "calibration.npz",
         engine="onnxruntime",
+        calibrator="minmax",
+        explain="none",
         metric=f"{script}:worst",
         direction="lower",
         threshold=0.1,
@@ -114,6 +116,7 @@ def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
             metric=f"{script}:worst",
             threshold=0.1,
             engine="onnxruntime",
+            calibrator="minmax",
         )
 
 

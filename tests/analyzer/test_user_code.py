@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 
 import trt_bisect
+from tests.support import networks
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 
 LIMIT = 3.0
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A small network with a culprit, and two samples."""
+    model = networks.chain(depth=2)
+    networks.plant_between(model, "conv0", "conv1")
+    return networks.save(model, tmp_path_factory.mktemp("planted")), networks.samples(model, 2)
 
 
 def scaled(factor, data=None):
@@ -44,11 +53,12 @@ class Counting:
         return self.factor * float(np.abs(reference - output).max())
 
 
-def run(lenet, folder, metric, threshold=0.05):
+def run(planted, folder, metric, threshold=0.05):
+    path, data = planted
     return trt_bisect.run(
-        lenet / "lenet_planted.onnx",
-        lenet / "calibration.npz",
-        lenet / "calibration.npz",
+        path,
+        data,
+        data,
         samples=1,
         metric=metric,
         direction="lower",
@@ -66,16 +76,15 @@ def trials(folder):
     return sum("trial" in json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines())
 
 
-@pytest.mark.slow
-def test_a_closure_over_another_constant_takes_no_figure_of_the_first(lenet, tmp_path):
+def test_a_closure_over_another_constant_takes_no_figure_of_the_first(planted, tmp_path):
     """Three times the factor is three times the error, to the last bit but rounding."""
-    first = run(lenet, tmp_path / "run", scaled(1.0))
-    second = run(lenet, tmp_path / "run", scaled(3.0))
+    first = run(planted, tmp_path / "run", scaled(1.0))
+    second = run(planted, tmp_path / "run", scaled(3.0))
     assert first.similarity["int8"] > 0.05
     assert second.similarity["int8"] == pytest.approx(3.0 * first.similarity["int8"], rel=1e-12)
 
 
-def test_the_same_function_goes_on_though_it_has_functions_in_it(lenet, tmp_path):
+def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(
         "import numpy as np\n"
@@ -84,34 +93,34 @@ def test_the_same_function_goes_on_though_it_has_functions_in_it(lenet, tmp_path
         "        return max(map(lambda value: abs(value), values))\n"
         "    return float(largest((r - o).ravel()))\n"
     )
-    first = run(lenet, tmp_path / "run", f"{script}:worst")
+    first = run(planted, tmp_path / "run", f"{script}:worst")
     measured = trials(tmp_path / "run")
-    second = run(lenet, tmp_path / "run", f"{script}:worst")
+    second = run(planted, tmp_path / "run", f"{script}:worst")
     assert trials(tmp_path / "run") == measured
     assert second.similarity == first.similarity
 
 
-def test_a_metric_by_name_and_then_by_object_has_figures_both_times(lenet, tmp_path):
+def test_a_metric_by_name_and_then_by_object_has_figures_both_times(planted, tmp_path):
     script = tmp_path / "mine.py"
     script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")
-    named = run(lenet, tmp_path / "run", f"{script}:worst")
+    named = run(planted, tmp_path / "run", f"{script}:worst")
     from trt_bisect.data.user_functions import load_function
 
-    given = run(lenet, tmp_path / "run", load_function(f"{script}:worst", "metric"))
+    given = run(planted, tmp_path / "run", load_function(f"{script}:worst", "metric"))
     assert given.metric == "worst"
     assert given.similarity["int8"] == named.similarity["int8"] > 0.05
 
 
-def test_what_cannot_be_seen_is_measured_anew_and_said(lenet, tmp_path):
+def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
     with (tmp_path / "state").open("w") as state:
 
         def error(reference, output):
             state.write(".")
             return float(np.abs(reference - output).max())
 
-        run(lenet, tmp_path / "run", error)
+        run(planted, tmp_path / "run", error)
         measured = trials(tmp_path / "run")
-        again = run(lenet, tmp_path / "run", error)
+        again = run(planted, tmp_path / "run", error)
     assert trials(tmp_path / "run") == 2 * measured
     assert any("'error'" in note and "anew" in note for note in again.notes)
 
@@ -177,7 +186,7 @@ def test_a_changed_helper_module_is_seen(tmp_path, monkeypatch):
     assert digests[0] != digests[1]
 
 
-def test_an_accuracy_over_another_constant_is_measured_anew(lenet, tmp_path):
+def test_an_accuracy_over_another_constant_is_measured_anew(planted, tmp_path):
     """The function says what it closes over, whatever the network does: both are known by hand."""
 
     def constant(value):
@@ -185,9 +194,8 @@ def test_an_accuracy_over_another_constant_is_measured_anew(lenet, tmp_path):
 
     def recovered(value):
         found = trt_bisect.recover(
-            lenet / "lenet.onnx",
-            lenet / "calibration.npz",
-            lenet / "calibration.npz",
+            *planted,
+            planted[1],
             samples=1,
             accuracy=constant(value),
             engine="onnxruntime",

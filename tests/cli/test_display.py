@@ -32,14 +32,14 @@ def run_folder(lenet, tmp_path_factory):
 
     package.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", output=folder, engine="onnxruntime", explain="none",
-        history="beside",
+        history="beside", calibrator="minmax",
     )  # fmt: skip
     return folder
 
 
 def arguments_of(lenet, run_folder):
     """A command line for each command, and a key of its JSON document; None where that is a list."""
-    network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz"]
+    network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
     suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\n'
     suite += 'calibrator = "minmax"\nrepeats = 1\n'
     return {
@@ -104,7 +104,7 @@ def test_bad_input_leaves_no_empty_folder_and_takes_no_folder_away(trt_bisect, l
 
 def test_quiet_prints_the_verdict_alone(trt_bisect, lenet):
     code, out, err = trt_bisect("run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz",
-                                "--explain", "none", "--history", "none", "-q")  # fmt: skip
+                                "--calibrator", "minmax", "--explain", "none", "--history", "none", "-q")  # fmt: skip
     assert code == 1
     assert err == ""
     words = [line.split(":")[0] for line in out.splitlines() if line.split(":")[0].isupper()]

@@ -171,7 +171,7 @@ def whole_runs(file: Path, trials: int) -> int:
 
 def test_a_copy_is_sound_while_others_record(finished, tmp_path):
     trials = len(trials_in(finished))
-    folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(25)] for w in range(2)]
+    folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(12)] for w in range(2)]
     History(tmp_path / HISTORY).close()
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=record_all, args=(tmp_path / HISTORY, each)) for each in folders]
@@ -187,7 +187,7 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path):
         process.join()
         assert process.exitcode == 0
     assert seen == sorted(seen)
-    assert whole_runs(tmp_path / HISTORY, trials) == 50
+    assert whole_runs(tmp_path / HISTORY, trials) == 24
     shutil.copy(tmp_path / "copy.sqlite", tmp_path / "again.sqlite")
     with History(tmp_path / "again.sqlite") as copied:  # a copy can be gone on with
         copied.record(finished)
@@ -209,6 +209,7 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
         lenet / "lenet.onnx",
         lenet / "calibration.npz",
         output=tmp_path / "run",
+        calibrator="minmax",
         explain="none",
         progress=Copying(),
     )
@@ -281,9 +282,9 @@ def test_an_old_file_that_cannot_be_written_says_so(old, monkeypatch):
 
 
 def test_a_full_disk_costs_the_recording_and_nothing_else(forks, finished, lenet, tmp_path):
-    """Files cannot grow beyond 120 kB, which a history of a few runs has and one of sixty has not."""
+    """Files cannot grow beyond 120 kB, which a history of a few runs has and one of thirty has not."""
     trials = len(trials_in(finished))
-    for place in range(60):
+    for place in range(30):
         night(finished, tmp_path / str(place), at("2026-11-01") + place)
     code = f"""
 import resource, signal
@@ -291,16 +292,16 @@ from pathlib import Path
 from trt_bisect.history.record_on_exit import recorded
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
-for place in range(60):
+for place in range(30):
     with recorded(Path({str(tmp_path)!r}) / str(place), "beside", print):
         pass
 """
     found = forks.run(code=code)
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
-    assert 0 < len(lines) < 60
+    assert 0 < len(lines) < 30
     assert all(line.startswith(wording.history.NOT_RECORDED) for line in lines)
-    assert 0 < whole_runs(tmp_path / HISTORY, trials) <= 60 - len(lines)
+    assert 0 < whole_runs(tmp_path / HISTORY, trials) <= 30 - len(lines)
 
 
 def test_a_copy_never_replaces_the_history_itself(finished, tmp_path):

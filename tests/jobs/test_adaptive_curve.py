@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from trt_bisect.results.layer_row import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 
 DEEP = {
-    "chain": (partial(networks.chain, depth=40), [("conv12", "conv13"), ("conv29", "conv30")]),
-    "residual": (partial(networks.residual, blocks=12), [("block8.conv1", "block8.conv2")]),
+    "chain": (partial(networks.chain, depth=32), [("conv9", "conv10"), ("conv23", "conv24")]),
+    "residual": (partial(networks.residual, blocks=8), [("block5.conv1", "block5.conv2")]),
 }
 
 
@@ -35,11 +36,12 @@ def deep(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def both(deep, tmp_path_factory):
-    """The folder and the report of an adaptive run, and the report with the full curve."""
+    """The folder, the report and the shown lines of an adaptive run, and the report with the full curve."""
     network, data, options = deep
-    folder = tmp_path_factory.mktemp("adaptive")
-    adaptive = trt_bisect.run(network, data, **options, curve="adaptive", output=folder)
-    return folder, adaptive, trt_bisect.run(network, data, **options, curve="full")
+    folder, said = tmp_path_factory.mktemp("adaptive"), Said()
+    adaptive = trt_bisect.run(network, data, **options, curve="adaptive", output=folder, progress=said)
+    full = trt_bisect.run(network, data, **options, curve="full")
+    return SimpleNamespace(folder=folder, adaptive=adaptive, lines=said.lines, full=full)
 
 
 def named(report):
@@ -47,14 +49,14 @@ def named(report):
 
 
 def test_it_names_what_the_full_curve_names(both):
-    _, adaptive, full = both
+    adaptive, full = both.adaptive, both.full
     assert adaptive.culprits == full.culprits
     assert full.culprits
     assert set(named(full)) <= set(named(adaptive))
 
 
 def test_a_boundary_that_was_not_measured_has_no_figure_and_the_note_counts_them(both):
-    _, adaptive, full = both
+    adaptive, full = both.adaptive, both.full
     boundaries = [row for row in adaptive.layers if row.quantizable]
     left_out = [row for row in boundaries if row.outcome == NOT_TRIED]
     assert left_out
@@ -65,21 +67,19 @@ def test_a_boundary_that_was_not_measured_has_no_figure_and_the_note_counts_them
 
 
 def test_what_was_measured_is_the_figure_of_the_full_curve(both):
-    _, adaptive, full = both
-    for own, other in zip(adaptive.layers, full.layers, strict=True):
+    for own, other in zip(both.adaptive.layers, both.full.layers, strict=True):
         if own.quantizable and own.similarity is not None and not own.suspect:
             assert own.similarity == pytest.approx(other.similarity, rel=1e-5)
 
 
 def test_the_run_says_which_curve_it_measures(both):
-    folder, _, _ = both
-    assert json.loads((folder / "run.json").read_text())["curve"] == "adaptive"
+    assert json.loads((both.folder / "run.json").read_text())["curve"] == "adaptive"
 
 
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_report(deep, both, tmp_path):
     network, data, options = deep
-    finished, report, _ = both
-    lines = (finished / JOURNAL).read_bytes().splitlines(keepends=True)
+    report = both.adaptive
+    lines = (both.folder / JOURNAL).read_bytes().splitlines(keepends=True)
     (tmp_path / JOURNAL).write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:10])
     again = trt_bisect.run(network, data, **options, curve="adaptive", output=tmp_path)
     shown = [(row.name, row.similarity, row.drop, row.outcome, row.culprit) for row in report.layers]
@@ -87,12 +87,10 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_report(deep, both, tm
     assert len((tmp_path / JOURNAL).read_bytes().splitlines()) <= len(lines)
 
 
-def test_each_suspect_is_said_while_the_curve_goes_on(deep, tmp_path):
-    network, data, options = deep
-    said = Said()
-    report = trt_bisect.run(network, data, **options, curve="adaptive", progress=said)
-    lines = [wording.presentation.suspect(name) for name in named(report)]
-    assert [line for line in said.lines if line in lines][:1] == lines[:1]
+def test_each_suspect_is_said_while_the_curve_goes_on(both):
+    lines = [wording.presentation.suspect(name) for name in named(both.adaptive)]
+    assert lines
+    assert [line for line in both.lines if line in lines][:1] == lines[:1]
 
 
 @pytest.mark.parametrize(("layers", "curve"), [(400, "full"), (401, "adaptive")])

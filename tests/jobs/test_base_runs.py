@@ -28,7 +28,7 @@ OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "e
 def planted(tmp_path_factory):
     """A residual network with one culprit, and its samples."""
     folder = tmp_path_factory.mktemp("base")
-    model = networks.residual()
+    model = networks.residual(blocks=2)
     networks.plant_between(model, "block1.conv1", CULPRIT)
     return networks.save(model, folder), networks.samples(model)
 
@@ -113,11 +113,10 @@ def test_a_run_on_another_base_takes_no_trial_of_the_first(raised, planted):
 
 def test_sensitivity_and_worst_stand_on_the_base(planted):
     path, samples = planted
-    found = trt_bisect.sensitivity(
-        path, samples, samples, engine="onnxruntime", base="fp16", precision="fp32", metric="mse"
-    )
+    how = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "mse"}
+    found = trt_bisect.sensitivity(path, samples, samples, base="fp16", precision="fp32", **how)
     assert found.ops[0].op_name == CULPRIT
-    halves = trt_bisect.sensitivity(path, samples, samples, engine="onnxruntime", metric="mse")
+    halves = trt_bisect.sensitivity(path, samples, samples, **how)
     least = {op.op_name: op.loss for op in found.ops if op.sensitive_type == "both"}
     assert any(least[op.op_name] != op.loss for op in halves.ops if op.sensitive_type == "both")
     ranked = trt_bisect.worst(path, calibration=samples, dataset=samples, engine="onnxruntime", base="fp16")

@@ -37,12 +37,13 @@ def words(found, reason, tensor):
 
 
 @pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
-def test_every_figure_is_numpys_on_the_same_tensors(make, tmp_path):
+def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abnormal(make, tmp_path):
     model = make()
     path, feeds = networks.save(model, tmp_path), networks.samples(model)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
-    found = trt_bisect.compare(path, ranges, feeds)
+    found = trt_bisect.compare(path, ranges, feeds, threshold=0.95)
+    assert found.advice == ()
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     layers = len(network.layers)
     fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
@@ -97,13 +98,6 @@ def test_weights_by_tensor_and_channel(tmp_path):
         assert channel.fp32.variance == pytest.approx(weight[place].var(), rel=1e-5)
     with (tmp_path / "out/channels.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found.channels)
-
-
-def test_a_healthy_network_has_no_abnormal_layer(tmp_path):
-    for make in (networks.chain, networks.residual, networks.depthwise, networks.transformer):
-        path = networks.save(make(), tmp_path)
-        found = trt_bisect.compare(path, networks.samples(make()), threshold=0.95)
-        assert found.advice == ()
 
 
 def test_a_starved_range_and_its_channel(tmp_path):
@@ -215,7 +209,7 @@ def test_the_planted_lenet(command, lenet, tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["tensor"] for row in rows] == [row["tensor"] for row in record["tensors"]]
     assert rows[0]["shape"] == "1x1x28x28"
-    found = trt_bisect.compare(lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    found = trt_bisect.Comparison.load(tmp_path / "out")
     assert {layers for _, layers in reasons(found, advisor.STARVED)} == {("ip2",)}
     by_mse = [row.figures.mse for row in found.sorted_by("mse")]
     assert by_mse == sorted(by_mse, reverse=True)
@@ -263,12 +257,12 @@ def test_memory_does_not_grow_with_the_samples(tmp_path, monkeypatch):
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
     """But for float noise: ONNX Runtime fuses what is no output."""
-    model = networks.chain()
+    model = networks.chain(depth=5)
     path, feeds = networks.save(model, tmp_path), networks.samples(model)
-    whole = trt_bisect.compare(path, feeds)
+    whole = trt_bisect.compare(path, feeds, calibrator="minmax")
     assert not segmented
     monkeypatch.setattr(CompareOptions, "memory_bytes", 40_000)
-    parts = trt_bisect.compare(path, feeds, tensorboard=tmp_path / "logs")
+    parts = trt_bisect.compare(path, feeds, calibrator="minmax", tensorboard=tmp_path / "logs")
     assert min(segmented) > 1
     assert parts.samples == whole.samples == 8
     assert [each.origin.tensor for each in parts.tensors] == [each.origin.tensor for each in whole.tensors]
@@ -277,8 +271,9 @@ def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented)
         assert (one.fp32.count, one.int8.count) == (other.fp32.count, other.int8.count)
 
 
-def test_an_engine_that_gives_final_outputs_only_is_said(lenet):
-    found = trt_bisect.compare(lenet / "lenet.onnx", lenet / "calibration.npz", engine="tensorrt")
+def test_an_engine_that_gives_final_outputs_only_is_said(tmp_path):
+    model = networks.chain(depth=2)
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model, 2), engine="tensorrt")
     assert any(wording.advice.FINAL_OUTPUTS_ONLY in note for note in found.notes)
     assert found.arithmetic == "emulated"
 

@@ -111,7 +111,7 @@ def test_figures_by_input_come_back_from_a_journal(random):
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain with a culprit, and six inputs, one of them a tenth as loud."""
-    model = networks.chain(depth=4)
+    model = networks.chain(depth=3)
     networks.plant_between(model, "conv1", "conv2")
     data = networks.samples(model, 6)
     data["x"][3] *= 0.1
@@ -133,6 +133,8 @@ def test_a_run_says_of_each_input_what_its_recipe_gives_there(planted, tmp_path,
         data,
         strategy=strategy,
         engine="onnxruntime",
+        calibrator="minmax",
+        explain="none",
         threshold=0.999,
         output=tmp_path / "run",
         history="none",
@@ -190,7 +192,8 @@ def test_a_threshold_that_fp32_itself_misses_on_one_input_is_refused(planted):
 
 def test_a_recovery_says_it_too(planted, tmp_path):
     path, data = planted
-    found = trt_bisect.recover(path, data, data, engine="onnxruntime", threshold=0.999, remedies=False)
+    options = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.999, "remedies": False}
+    found = trt_bisect.recover(path, data, data, **options)
     assert found.measured["recipe"] == pytest.approx(min(found.by_input["recipe"]["values"]), rel=1e-9)
     assert found.measured["int8"] == pytest.approx(min(found.by_input["int8"]["values"]), rel=1e-9)
     assert wording.answers.ON_THE_WORST_OF_6 in found.summary

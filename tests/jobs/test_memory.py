@@ -1,6 +1,7 @@
 """The memory of a run, with ``--memory`` and without a bound."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,33 +38,36 @@ def large(tmp_path):
     return tmp_path
 
 
-def peak_of(folder, *lines):
-    """Runs Python lines in a process of its own, in ``folder`` and on two cores. Returns its peak memory in bytes."""
+def peaks_of(folder, *lines):
+    """Runs Python lines in a process of its own, in ``folder`` and on two cores. Returns the peaks that it printed and
+    that at its end, in bytes."""
     code = "\n".join([TWO_CORES, *lines, PEAK])
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1]) * 1024
+    return [int(line) * 1024 for line in done.stdout.split() if line.isdigit()]
 
 
-def peak_of_run(folder, memory, explain="tensors"):
-    """The peak of a whole run with its calibration and its explanation, and the peak that its report tells."""
-    how = f"'large.onnx', 'data.npz', output='out{memory}', memory={memory}, engine='onnxruntime', history='none'"
-    how += f", explain={explain!r}"
-    peak = peak_of(folder, "import trt_bisect", f"trt_bisect.run({how})")
-    return peak, json.loads((folder / f"out{memory}" / "report.json").read_text())["peak_bytes"]
+def whole_run(memory, explain):
+    """The lines of a whole run with its calibration, into ``out``."""
+    how = f"'large.onnx', 'data.npz', output='out', memory={memory}, engine='onnxruntime', history='none'"
+    return "import trt_bisect", f"trt_bisect.run({how}, explain={explain!r})"
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_memory_bounds_a_whole_run(large):
-    plain = peak_of(
+    """Without a bound, a run without an explanation takes more than the bound already."""
+    plain, unbounded = peaks_of(
         large,
         "import numpy, onnxruntime, trt_bisect.jobs.run.run",
         "onnxruntime.InferenceSession('large.onnx').run(None, {'x': numpy.load('data.npz')['x']})",
+        PEAK,
+        *whole_run(4096, "none"),
     )
     bound = plain + (MEMORY << 20) + ALLOWED_TENSORS * TENSOR
     assert bound < plain + 2 * DEPTH * TENSOR, "all tensors of both runs together would not exceed the bound"
-    bounded, told = peak_of_run(large, MEMORY)
+    assert unbounded > bound
+    shutil.rmtree(large / "out")
+    (bounded,) = peaks_of(large, *whole_run(MEMORY, "tensors"))
+    told = json.loads((large / "out" / "report.json").read_text())["peak_bytes"]
     assert bounded < bound
     assert 0 <= bounded - told < TENSOR, "the report tells another peak than that of its process"
-    unbounded, _ = peak_of_run(large, 4096, explain="none")
-    assert unbounded > bound

@@ -10,7 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, wording
-from tests.support.suites import SUITE, differing, failing, only, save_suite
+from tests.support.suites import ONCE, SUITE, differing, failing, only, save_suite
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.regress.regress import regress, run_network
@@ -19,19 +19,26 @@ from trt_bisect.jobs.regress.suite import read_suite
 
 @pytest.fixture(scope="module")
 def first_night(tmp_path_factory):
-    """A folder with a suite and its first night, which is not to be changed."""
-    folder = tmp_path_factory.mktemp("first")
-    assert regress(save_suite(folder)).accepted
-    return folder
+    """The first night of a suite, whose folder is not to be changed."""
+    return regress(save_suite(tmp_path_factory.mktemp("first")))
 
 
 @pytest.fixture
 def a_night_before(first_night, suite):
-    shutil.copytree(first_night / "nightly", suite.parent / "nightly")
+    shutil.copytree(first_night.folder.parent, suite.parent / "nightly")
 
 
-def test_the_same_suite_twice_is_unchanged(suite):
-    first = regress(suite)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of a run on the suite's network and data, which is not to be changed."""
+    folder = save_suite(tmp_path_factory.mktemp("alone")).parent
+    data = (folder / "calibration.npz", folder / "inputs.npz")
+    trt_bisect.run(folder / "chain.onnx", *data, output=folder / "run", calibrator="minmax")
+    return folder / "run"
+
+
+def test_the_same_suite_twice_is_unchanged(suite, first_night, a_night_before):
+    first = first_night
     assert (first.exit_code, first.accepted, first.baseline) == (0, True, "")
     assert sorted(path.name for path in (first.folder / "repeats/chain").iterdir()) == ["2"]
     second = regress(suite)
@@ -90,7 +97,7 @@ def test_another_option(suite, a_night_before):
 
 
 def test_another_metric_cannot_be_compared_and_is_accepted(suite, a_night_before):
-    suite.write_text(SUITE + 'metric = "sqnr"\n')
+    suite.write_text(ONCE + 'metric = "sqnr"\n')
     night = regress(suite)
     assert night.exit_code == 3
     assert "'sqnr'" in only(night).message
@@ -103,7 +110,7 @@ def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
     (suite.parent / "mine.py").write_text(
         "import numpy as np\n\n\ndef error(r, o):\n    return float(np.abs(r - o).max())\n"
     )
-    suite.write_text(SUITE + 'metric = "mine.py:error"\ndirection = "lower"\nthreshold = 0.5\n')
+    suite.write_text(ONCE + 'metric = "mine.py:error"\ndirection = "lower"\nthreshold = 0.5\n')
     assert regress(suite).exit_code == 0
     assert only(regress(suite)).changes == ()
     data = networks.samples(networks.chain(3), 8)
@@ -115,7 +122,7 @@ def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
 
 
 def test_a_target_holds_whatever_the_baseline_says(suite):
-    suite.write_text(SUITE + "target = 0.999999\n")
+    suite.write_text(ONCE + "target = 0.999999\n")
     first = regress(suite)
     assert (first.exit_code, first.accepted) == (1, False)
     assert failing(first) == [("target", "int8")]
@@ -147,20 +154,14 @@ def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
     assert [path.name for path in kept.iterdir()] == ["other.json"]
 
 
-def test_a_run_a_report_and_a_night_as_baseline(suite, tmp_path):
-    run = tmp_path / "run"
-    trt_bisect.run(
-        suite.parent / "chain.onnx", suite.parent / "calibration.npz", suite.parent / "inputs.npz", output=run,
-        calibrator="minmax",
-    )  # fmt: skip
-    for baseline in (run, run / "report.json"):
+def test_a_run_a_report_and_a_night_as_baseline(suite, alone, first_night, tmp_path):
+    for baseline in (alone, alone / "report.json"):
         night = regress(suite, baseline)
         assert (night.exit_code, only(night).differs) == (0, ())
         with pytest.raises(BadInput, match=wording.regression.NOT_OVERWRITTEN):
             regress(suite, baseline, update_baseline=True)
-    first = regress(suite)
-    assert only(regress(suite, first.folder)).changes == ()
-    older = json.loads((run / "report.json").read_text())
+    assert only(regress(suite, first_night.folder)).changes == ()
+    older = json.loads((alone / "report.json").read_text())
     del older["made_of"], older["budget"]
     (tmp_path / "older.json").write_text(json.dumps(older))
     night = regress(suite, tmp_path / "older.json")
@@ -190,7 +191,7 @@ def test_a_file_that_is_no_report(suite, tmp_path, content):
 )
 def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night, tmp_path, change):
     kept = tmp_path / "kept"
-    shutil.copytree(next((first_night / "nightly").glob("*/baseline")), kept)
+    shutil.copytree(first_night.folder / "baseline", kept)
     path = kept / "chain.json"
     record = json.loads(path.read_text())
     if change == "text":
@@ -203,24 +204,19 @@ def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night
     assert path.read_bytes() == before
 
 
-def test_of_several_networks_the_runs_own_is_compared(suite, tmp_path):
-    run = tmp_path / "run"
-    trt_bisect.run(
-        suite.parent / "chain.onnx", suite.parent / "calibration.npz", suite.parent / "inputs.npz", output=run,
-        calibrator="minmax",
-    )  # fmt: skip
+def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):
     networks.save(networks.chain(4), tmp_path, "other.onnx")
-    suite.write_text(SUITE + SUITE[SUITE.index("[[network]]") :].replace("chain", "other"))
-    night = regress(suite, run)
+    suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace("chain", "other"))
+    night = regress(suite, alone)
     assert [result.baseline is not None for result in night.networks] == [True, False]
     suite.write_text(suite.read_text().replace('"chain.onnx"', '"other.onnx"'))
     with pytest.raises(BadInput, match=wording.regression.NO_SUCH_MODEL):
-        regress(suite, run)
+        regress(suite, alone)
 
 
 def test_a_network_that_fails_does_not_cost_the_others(suite):
     (suite.parent / "broken.onnx").write_bytes(b"no network")
-    suite.write_text(SUITE.replace("[[network]]", '[[network]]\nname = "bad"\nmodel = "broken.onnx"\n\n[[network]]'))
+    suite.write_text(ONCE.replace("[[network]]", '[[network]]\nname = "bad"\nmodel = "broken.onnx"\n\n[[network]]'))
     night = regress(suite)
     assert [result.status for result in night.networks] == ["error", "passed"]
     assert night.exit_code == 3
@@ -233,7 +229,7 @@ def test_a_network_that_fails_does_not_cost_the_others(suite):
 
 
 def test_a_bug_in_one_network_does_not_cost_the_others(suite):
-    suite.write_text(SUITE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
+    suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
 
     def buggy(task, folder, progress):
         if task.name == "chain":

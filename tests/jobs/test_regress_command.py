@@ -9,15 +9,15 @@ import onnx
 import pytest
 
 from tests.support import networks, wording
-from tests.support.suites import SUITE, only
+from tests.support.suites import ONCE, SUITE, only
 from tests.support.waiting import wait_until
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.regress.regress import regress, run_network
 
 
-def interrupted(suite):
+def interrupted(suite, defaults=ONCE):
     """A night that was stopped in the second of its two networks; gives the first one's journal."""
-    suite.write_text(SUITE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
+    suite.write_text(defaults + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
 
     def stopped(task, folder, progress):
         if task.name == "second":
@@ -30,7 +30,7 @@ def interrupted(suite):
 
 
 def test_an_interrupted_night_is_gone_on_with_where_it_was(suite):
-    journal = interrupted(suite)
+    journal = interrupted(suite, SUITE)
     measured, run_again = journal.read_bytes(), []
 
     def noting(task, folder, progress):
@@ -75,6 +75,7 @@ def night_command(command, suite, monkeypatch):
 
 
 def test_the_command(night_command, suite, monkeypatch, tmp_path):
+    suite.write_text(ONCE)
     code, out, err = night_command()
     assert (code, out.splitlines()[0].split(":")[0]) == (0, "passed  chain")
     assert wording.regression.NO_BASELINE_YET in err
@@ -109,6 +110,7 @@ def test_bad_use_is_two_lines_and_exit_code_2(night_command, suite, tmp_path):
 
 def test_layer_names_that_mean_something_elsewhere(night_command, suite):
     """Markup, a table's bar, XML's and Markdown's signs in a layer's name are shown and obeyed by nobody."""
+    suite.write_text(ONCE)
     model = onnx.load(suite.parent / "chain.onnx")
     hostile = "<b>|[red]`x`]]>&@me/../#1"
     model.graph.node[2].name = hostile
@@ -128,6 +130,7 @@ def test_layer_names_that_mean_something_elsewhere(night_command, suite):
 @pytest.mark.subprocess
 def test_kill_9_and_the_same_command(forks, suite):
     """Killed wherever it is after a while; the same command ends with the report of an undisturbed night."""
+    suite.write_text(ONCE)
     process = forks.start("regress", "--config", suite)
     wait_until(lambda: list((suite.parent / "nightly").glob("*/runs/chain/journal.jsonl")))
     process.kill()

@@ -49,7 +49,8 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     report, _ = clipped
     tried = {each.what: each.similarity for each in report.explanation.tried}
     for calibrator, percentile, name in (("minmax", 99.0, "minmax"), ("percentile", 99.9, "percentile 99.9")):
-        other = run(networks.chain(), tmp_path, calibrator=calibrator, percentile=percentile)
+        how = {"calibrator": calibrator, "percentile": percentile, "explain": "none"}
+        other = run(networks.chain(), tmp_path, **how)
         assert tried[wording.advice.whole_network(name)] == pytest.approx(other.similarity["int8"], abs=1e-9)
     culprit = report.culprits[0]
     network = trt_bisect.load_network(tmp_path / "network.onnx")
@@ -58,7 +59,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     (tensor,) = [rounded.tensor for rounded in next(r for r in report.layers if r.name == culprit).rounds
                  if rounded.kind == "activation"]  # fmt: skip
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
-    by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None)
+    by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None, explain="none")
     assert tried[wording.advice.one_input("minmax", culprit)] == pytest.approx(by_hand.similarity["int8"], abs=1e-9)
 
 

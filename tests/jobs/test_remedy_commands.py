@@ -147,8 +147,8 @@ def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, m
     model = networks.chain(depth=4, width=4)
     networks.plant_between(model, "conv2", "conv3", factor=50.0)
     networks.save(model, tmp_path)
-    np.savez(tmp_path / "some data.npz", **networks.samples(model))
-    np.savez(tmp_path / "other.npz", **networks.samples(model, seed=11))
+    np.savez(tmp_path / "some data.npz", **networks.samples(model, 4))
+    np.savez(tmp_path / "other.npz", **networks.samples(model, 4, seed=11))
     asked = {**ASKED, "--outputs": model.graph.output[0].name}
     options = [word for option in asked.items() for word in option]
     code, _, error = command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 
@@ -18,22 +19,32 @@ SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
 HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data():
     return networks.samples(networks.detector(), 4)
 
 
-@pytest.fixture
-def planted(tmp_path):
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
     """A head whose second class convolution reads a channel 3000 times as loud as the others."""
     model = networks.detector()
     networks.plant_between(model, "class1", "class2")
-    return networks.save(model, tmp_path)
+    return networks.save(model, tmp_path_factory.mktemp("planted"))
+
+
+@pytest.fixture(scope="module")
+def judged(planted, data, tmp_path_factory):
+    """The report of a run on it, and its folder, which is not to be changed."""
+    folder = tmp_path_factory.mktemp("judged") / "run"
+    return trt_bisect.run(planted, data, inputs=data, strategy="branch", output=folder, **HOW), folder
 
 
 @pytest.mark.parametrize("strategy", ["branch", "bisect", "exhaustive"])
-def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data):
-    report = trt_bisect.run(planted, data, inputs=data, strategy=strategy, **HOW)
+def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data, judged):
+    if strategy == "branch":
+        report, _ = judged
+    else:
+        report = trt_bisect.run(planted, data, inputs=data, strategy=strategy, **HOW)
     assert (report.exit_code, report.culprits) == (1, ("class2",))
     assert report.similarity["int8"] < 0.9
     assert report.similarity["recipe"] >= 0.99
@@ -52,15 +63,16 @@ def test_the_healthy_head_passes_without_a_doubt(tmp_path, data):
 
 
 @pytest.mark.parametrize("factor", [0, np.inf])
-def test_judged_whole_it_passes_and_is_doubted(factor, planted, data):
-    report = trt_bisect.run(planted, data, inputs=data, slice_factor=factor, **HOW)
+def test_judged_whole_it_passes_and_is_doubted(factor, planted, data, tmp_path):
+    options = {"inputs": data, "slice_factor": factor, "output": tmp_path / "run", **HOW}
+    report = trt_bisect.run(planted, data, **options)
     assert report.similarity["int8"] > 0.999
     assert report.exit_code == 1
     first, *_, last = report.summary.splitlines()
     assert first.startswith(DOUBTED)
     assert SCORES in report.summary
     assert wording.NO_LAYER_TO_BLAME not in last
-    accepted = trt_bisect.run(planted, data, inputs=data, slice_factor=factor, accept=True, **HOW)
+    accepted = trt_bisect.run(planted, data, accept=True, **options)
     assert accepted.exit_code == 0
     assert accepted.summary == report.summary
 
@@ -100,16 +112,18 @@ def test_accept_on_the_command_line(planted, data, tmp_path, capsys, monkeypatch
     assert "--slice-factor" in capsys.readouterr().err
 
 
-def test_another_factor_takes_no_trials_of_the_first(planted, data, tmp_path):
-    one = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", **HOW)
+def test_another_factor_takes_no_trials_of_the_first(planted, data, judged, tmp_path):
+    one, folder = judged
+    shutil.copytree(folder, tmp_path / "run")
     two = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", slice_factor=1000, **HOW)
     assert one.fingerprint != two.fingerprint
     assert two.similarity["int8"] > 0.999
 
 
-def test_another_metric_judges_the_same_trials(planted, data, tmp_path):
+def test_another_metric_judges_the_same_trials(planted, data, judged, tmp_path):
     """Figures of absolute metrics are those of the whole output: no group hides another's."""
-    one = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", **HOW)
+    one, folder = judged
+    shutil.copytree(folder, tmp_path / "run")
     for metric, threshold, output in (("mse", 1e3, "y"), ("sqnr", 20, SCORES)):
         how = {**HOW, "metric": metric, "threshold": threshold}
         again = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", **how)
@@ -127,6 +141,7 @@ def test_the_outputs_option_means_all_groups(planted, data):
 
 def test_the_worst_input_is_found_by_its_groups(planted, data):
     found = trt_bisect.worst(planted, data, calibration=data, calibrator="minmax", engine="onnxruntime", keep=1)
-    each = [trt_bisect.run(planted, data, inputs={"x": x[None]}, **HOW) for x in data["x"]]
+    one_by_one = {"strategy": "bisect", **HOW}
+    each = [trt_bisect.run(planted, data, inputs={"x": x[None]}, **one_by_one) for x in data["x"]]
     assert list(found.values) == pytest.approx([report.by_input["int8"]["values"][0] for report in each], abs=1e-6)
     assert max(found.values) < 0.9

@@ -166,12 +166,15 @@ build_report.measure_latencies = latencies
 """
 
 
+ASKED = {"remedies": False, "calibrator": "minmax"}
+
+
 @pytest.fixture(scope="module")
 def whole(lenet, tmp_path_factory):
     """A recovery that nobody stopped, and its folder."""
     folder = tmp_path_factory.mktemp("whole")
     asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    return trt_bisect.recover(*asked, output=folder, remedies=False, history="none"), folder
+    return trt_bisect.recover(*asked, output=folder, **ASKED, history="none"), folder
 
 
 def facts(found):
@@ -185,6 +188,7 @@ def test_a_recovery_stopped_in_its_last_stage_has_its_recipe(begin, stop, lenet,
     whole, whole_folder = whole
     asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     command = ("recover", asked[0], "--calibration", asked[1], "-o", tmp_path / "out", "--no-remedies")
+    command += ("--calibrator", "minmax")
     before = f"sys.path.insert(0, {str(tmp_path)!r})\n{LAST_STAGE}"
     ended(begin(*command, before=before), stop)
     kept = Recovery.from_json(json.loads((tmp_path / "out/recovery.json").read_text()))
@@ -194,7 +198,7 @@ def test_a_recovery_stopped_in_its_last_stage_has_its_recipe(begin, stop, lenet,
     assert recipe == sorted(path.name for path in (tmp_path / "out/recipe").iterdir())
     for name in recipe:
         assert (tmp_path / "out/recipe" / name).read_bytes() == (whole_folder / "recipe" / name).read_bytes()
-    again = trt_bisect.recover(*asked, output=tmp_path / "out", remedies=False)
+    again = trt_bisect.recover(*asked, output=tmp_path / "out", **ASKED)
     assert facts(again) == facts(whole)
     assert not again.stopped
     with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:

@@ -6,9 +6,9 @@ import trt_bisect
 from tests.support import networks
 
 
-def run(model, folder, **options):
+def run(model, folder, count=8, **options):
     options = {"engine": "onnxruntime", "calibrator": "minmax", "output": folder / "run", **options}
-    feeds = networks.samples(model)
+    feeds = networks.samples(model, count)
     return trt_bisect.run(networks.save(model, folder), options.pop("calibration", feeds), feeds, **options)
 
 

@@ -39,7 +39,7 @@ def planted(case, tmp_path):
     model = make()
     for maker, reader in pairs:
         plant_between(model, maker, reader)
-    return networks.save(model, tmp_path), networks.samples(model), {reader for _, reader in pairs}
+    return networks.save(model, tmp_path), networks.samples(model, 4), {reader for _, reader in pairs}
 
 
 SMALL = {
