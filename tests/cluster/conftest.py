@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import trt_bisect
+from trt_bisect.results.run_report import Report
 
 
 @pytest.fixture(scope="package")
@@ -21,8 +24,15 @@ def ray_nodes(ray_clusters):
 
 
 @pytest.fixture(scope="package")
-def here(lenet):
-    """The report of a run here that tries every plan; not to be changed."""
-    return trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", strategy="exhaustive", explain="none"
-    )
+def folder_here(lenet, tmp_path_factory):
+    """The folder of a run here that tries every plan; not to be changed."""
+    folder = tmp_path_factory.mktemp("here") / "lenet"
+    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
+    return folder
+
+
+@pytest.fixture(scope="package")
+def here(folder_here):
+    """The report of that run; not to be changed."""
+    return Report.from_json(json.loads((folder_here / "report.json").read_text()))

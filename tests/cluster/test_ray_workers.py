@@ -232,16 +232,21 @@ def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(cluster)
 
 
 def test_what_is_abandoned_frees_its_places(cluster, tmp_path):
-    begun = tmp_path / "begun"
+    """One of the two places was taken; two plans that wait for each other have both afterwards."""
+    begun, again, never, go_on = (tmp_path / name for name in ("begun", "again", "never", "go on"))
     begun.mkdir()
-    wait = partial(fake_builders.begun_and_wait, begun, tmp_path / "never")
-    pool = cluster().pool(subject(faulty(plan_0=wait, plan_1=wait)), None)
-    for number in range(4):
-        pool.begin(plan(number))
-    wait_until(lambda: len(list(begun.iterdir())) == 2)
+    again.mkdir()
+    wait = partial(fake_builders.begun_and_wait, begun, never)
+    meet = partial(fake_builders.begun_and_wait, again, go_on)
+    pool = cluster().pool(subject(faulty(plan_0=wait, plan_8=meet, plan_9=meet)), None)
+    pool.begin(plan(0))
+    wait_until(lambda: list(begun.iterdir()))
     pool.abandon()
+    pool.begin(plan(8))
     pool.begin(plan(9))
-    assert pool.ended()[0] == plan(9)
+    wait_until(lambda: len(list(again.iterdir())) == 2)
+    go_on.touch()
+    assert set(all_ended(pool, 2)) == {plan(8), plan(9)}
     wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
 
 
@@ -295,10 +300,12 @@ def test_no_two_tasks_of_a_connection_have_the_same_ticket():
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
-def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, request, strategy):
+def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, folder_here, strategy):
+    """The bisection, besides, explains what it found."""
     asked = {"model": lenet / "lenet_planted.onnx", "calibration": lenet / "calibration.npz", "strategy": strategy}
+    here = folder_here
     if strategy == "exhaustive":
-        here = request.getfixturevalue("finished")
+        asked["explain"] = "none"
     else:
         here = tmp_path / "run"
         trt_bisect.run(**asked, output=here)

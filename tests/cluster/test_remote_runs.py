@@ -62,10 +62,10 @@ def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path
     assert found[Path("runs/planted")].culprits == ("ip2",)
 
 
-def test_a_calibration_cache_and_inputs_travel_by_their_names(lenet, finished, tmp_path, ray_nodes):
+def test_a_calibration_cache_and_inputs_travel_by_their_names(lenet, folder_here, tmp_path, ray_nodes):
     data = lenet / "calibration.npz"
     cache = tmp_path / "deployed.cache"
-    shutil.copy(finished / "recipe" / "calibration.cache", cache)
+    shutil.copy(folder_here / "recipe" / "calibration.cache", cache)
     asked = {"model": lenet / "lenet_planted.onnx", "calibration": cache, "inputs": data, "samples": 2}
     found = done(ClusterSettings(ray_nodes.address), [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
     here = trt_bisect.run(**asked, output=tmp_path / "here")
