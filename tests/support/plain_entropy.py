@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 
@@ -15,12 +13,11 @@ def best_bins(counts: np.ndarray, levels: int = 128) -> float:
     for size in range(levels, len(counts) + 1):
         p = counts[:size].copy()
         p[-1] += counts[size:].sum()
-        q = np.zeros(size)
-        bounds = [level * size // levels for level in range(levels)] + [size]
-        for start, end in pairwise(bounds):
-            occupied = p[start:end] > 0
-            if occupied.any():
-                q[start:end][occupied] = counts[start:end].sum() / occupied.sum()
+        starts = np.arange(levels) * size // levels
+        widths = np.diff(starts, append=size)
+        occupied = np.add.reduceat((p > 0).astype(float), starts)
+        means = np.add.reduceat(counts[:size], starts) / np.maximum(occupied, 1.0)
+        q = np.where(p > 0, np.repeat(means, widths), 0.0)
         kept = p > 0
         p, q = p[kept] / p.sum(), np.maximum(q[kept], 1e-4)
         divergence = float(np.sum(p * np.log(p / (q / q.sum()))))
