@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.model.test_existing_types import fp8_network, typed
+from tests.support.editions import edition
 from tests.support.fp16_networks import NETWORKS, encoder, restorer, written
 from tests.support.networks import Sketch, residual, samples, save
 from trt_bisect.builder.base import BuildOptions
@@ -17,6 +18,10 @@ from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
 
 pytest.importorskip("tensorrt_rtx_bindings")
+
+
+BUILT = range(edition(3, 1000))
+"""Of ``plans``: those with all low, none low and the first layer low. The others are parsed."""
 
 
 def plans(network):
@@ -37,16 +42,17 @@ def plans(network):
     ],
     ids=["fp16", "fp16 inputs", "bf16", "fp8", "fp8 in fp16"],
 )
-def test_every_plan_of_a_network_in_its_own_type_is_built(write, low, kind, tmp_path):
+def test_every_plan_of_a_network_in_its_own_type_is_parsed_and_built(write, low, kind, tmp_path):
     network = load_network(write(tmp_path), low=low)
     builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
-    for plan in plans(network):
+    for place, plan in enumerate(plans(network)):
         definition = builder.network_definition(plan).network
         layers = (definition.get_layer(i) for i in range(definition.num_layers))
         types = {layer.get_output(i).dtype.name for layer in layers for i in range(layer.num_outputs)}
         if low is not FP16 or plan.lowered:
             assert (kind in types) is bool(plan.lowered)
-        assert builder.serialize(plan).data
+        if place in BUILT:
+            assert builder.serialize(plan).data
 
 
 @pytest.mark.slow
@@ -65,7 +71,7 @@ def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, l
 @pytest.mark.parametrize("base", [Precision.FP16, Precision.BF16])
 @pytest.mark.parametrize(("low", "kind"), [(INT8, "INT8"), (FP8, "FP8")])
 def test_low_base_and_raised_layers_are_parsed_and_built(low, kind, base, tmp_path):
-    model = residual(2)
+    model = residual(1)
     network = load_network(save(model, tmp_path), {"x": (1, 3, 16, 16)}, low=low, base=base)
     scales = calibrate(network, [{"x": each[None]} for each in samples(model)["x"]], "minmax").scales
     builder = make_builder("tensorrt-rtx", "strong", network, scales, BuildOptions(high=Precision.FP32), {})

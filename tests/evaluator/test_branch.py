@@ -328,7 +328,7 @@ def graphs(draw) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-@settings(max_examples=edition(50, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(30, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     bench = Experiment(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
