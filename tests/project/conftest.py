@@ -22,9 +22,16 @@ def gpu_check():
 
 
 @pytest.fixture
-def make_bench(tmp_path):
-    """Makes the bench that a check works on, for an engine."""
+def make_bench(tmp_path, lenet, ocr, monkeypatch):
+    """Makes the bench that a check works on, for an engine. The LeNet sample has less data."""
     import bench
+    import subjects
+
+    samples = tmp_path / "root" / "samples"
+    samples.mkdir(parents=True)
+    for sample in (lenet, ocr):
+        (samples / sample.name).symlink_to(sample)
+    monkeypatch.setattr(subjects, "ROOT", samples.parent)
 
     def make(engine="onnxruntime"):
         folder = tmp_path / "work"
