@@ -16,9 +16,7 @@ from tests.support import networks, pages, wording
 from tests.support.editions import edition
 from tests.support.pages import Elements, percent
 from tests.support.view_server import QUERY, serving
-from trt_bisect import Report
 from trt_bisect.report.notebook.front_plot import front
-from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
 from trt_bisect.results.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
@@ -253,23 +251,9 @@ def assert_a_click_on_a_layer_selects_it_everywhere(page, name: str) -> None:
     assert page.locator("#best-point li.chosen button").inner_text() == name
 
 
-def test_no_recovery_no_section(tab, both, tmp_path):
-    folder = shutil.copytree(both, tmp_path / "run")
-    (folder / RECOVERY).unlink()
-    with tab.shown(pages.written(folder, pages.read(folder))) as page:
-        assert page.locator("#best").is_hidden()
-        assert page.locator('nav a[href="#best"]').is_hidden()
-
-
-@pytest.mark.parametrize(("width", "look"), edition([(390, "dark")], [(390, "light"), (1360, "light"), (1360, "dark")]))
-def test_without_a_run_it_is_a_whole_page(tab, alone, found, width, look):
-    with tab.shown(alone / "report.html", width=width, look=look) as page:
-        assert page.locator("h1").inner_text() == recovered_headline(found)
-        assert page.locator("#curve").is_hidden()
-        assert page.locator("#best-plot .main-svg").first.is_visible()
-        assert page.locator("#graph .node").count() > 0
-        assert page.locator('[data-plan="recipe"].good').count() == 1
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+def test_no_recovery_no_section(opened):
+    assert opened.locator("#best").is_hidden()
+    assert opened.locator('nav a[href="#best"]').is_hidden()
 
 
 def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
@@ -308,17 +292,6 @@ def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
         assert page.locator("#best img").count() == 0
 
 
-def test_an_empty_recovery(tab, both):
-    """Every part may be missing."""
-    report: Report = pages.read(both)
-    data = {**page_data(report), "recovery": {"figure": "cosine", "front": [], "target": None}}
-    page = both.parent / "empty.html"
-    page.write_text(render_page(data))
-    with tab.shown(page, ready="plots") as opened:
-        assert opened.locator("#best").is_visible()
-        assert opened.locator("#best-plot").is_hidden()
-
-
 # The server.
 
 
@@ -336,10 +309,17 @@ def test_the_list_has_a_folder_without_a_run(alone, found):
     assert entry.snapshot.when > 0
 
 
-def test_the_served_page_shows_it(web, alone, found):
-    with serving(alone) as address, web.shown(f"{address}/{QUERY}") as page:
+@pytest.mark.parametrize(("width", "look"), edition([(390, "dark")], [(390, "light"), (1360, "light"), (1360, "dark")]))
+def test_without_a_run_the_served_page_is_whole(web, alone, found, width, look):
+    """It is made of the same data as the file."""
+    with serving(alone) as address, web.shown(f"{address}/{QUERY}", width=width, look=look) as page:
         page.locator("#live.finished").wait_for()
         assert page.locator("#best-words p").first.inner_text() == found.summary
+        assert page.locator("h1").inner_text() == recovered_headline(found)
+        assert page.locator("#curve").is_hidden()
+        assert page.locator("#best-plot .main-svg").first.is_visible()
+        assert page.locator("#graph .node").count() > 0
+        assert page.locator('[data-plan="recipe"].good').count() == 1
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import trt_bisect
 from tests.support import pages
+from tests.support.editions import edition
+from tests.support.page_parts import idle
 from trt_bisect import Report
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
@@ -44,12 +46,15 @@ def test_the_recipe_is_copied_where_there_is_no_clipboard(opened, strange_run):
     opened.evaluate("delete navigator.clipboard")
 
 
-@pytest.mark.parametrize(("engine", "version", "form"), [
-    ("onnxruntime", None, "Strong typing"),
+FORMS = [
     ("tensorrt", "10.9.0", "Weak typing"),
     ("tensorrt", "10.12.0", "Strong typing"),
-    ("tensorrt", "8.6.1", "Weak typing"),
-])  # fmt: skip
+]  # fmt: skip
+"""Engine and version, and the first form of the recipe; tests of a page's opening know those of two more."""
+FORMS_IN_FULL = [*FORMS, ("onnxruntime", None, "Strong typing"), ("tensorrt", "8.6.1", "Weak typing")]
+
+
+@pytest.mark.parametrize(("engine", "version", "form"), edition(FORMS, FORMS_IN_FULL))
 def test_the_first_form_of_the_recipe_is_that_of_the_users_tensorrt(
     tab, strange_run, report, tmp_path, engine, version, form
 ):
@@ -59,6 +64,8 @@ def test_the_first_form_of_the_recipe_is_that_of_the_users_tensorrt(
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(data))
     with tab.shown(page_file, ready="plots") as page:
+        idle(page)
+        assert page.locator("#graph-box").is_hidden()
         assert page.get_by_role("tab", selected=True).inner_text() == form
         command = page.locator("#recipe-panel .command code").inner_text()
         expected = {
@@ -151,6 +158,8 @@ def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(page_data(answered, json.loads((strange_run / "network.json").read_text()))))
     with tab.shown(page_file, width=390) as page:
+        assert page.locator("#graph-box").is_visible()
+        assert page.locator("#recipe-empty").is_visible()
         assert_answer(page, answered, width=390)
         page.set_viewport_size({"width": 2600, "height": 900})
         assert_answer(page, answered, width=2600)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import pages
 from tests.support.answering import answering
-from tests.support.page_parts import in_order, names_in_table, row_of, selected
+from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
 from trt_bisect import Report
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
@@ -30,22 +30,22 @@ def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
         assert "NaN" not in page.locator("#table").inner_text()
 
 
-@pytest.mark.parametrize("missing", ["graph", "recipe", "layers", "everything"])
+@pytest.mark.parametrize("missing", ["layers", "everything"])
 def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
-    """The explanation is missing each time."""
+    """Pages without a graph or a recipe alone are among those of the answer."""
     data = page_data(report, json.loads((strange_run / "network.json").read_text()), None, {"a.txt": "x"})
     if missing == "layers":
         data["report"]["layers"] = []
+        data["recovery"] = {"figure": "cosine", "front": [], "target": None}
     elif missing == "everything":
         data = {"report": {"model": "m", "versions": {}}, "headline": "Nothing yet", "status": "running"}
-    else:
-        data[missing] = None
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(data))
-    has_graph = missing == "recipe"
-    with tab.shown(page_file, ready="graph" if has_graph else "plots") as page:
-        page.evaluate("() => new Promise(done => requestIdleCallback(() => requestIdleCallback(done)))")
-        assert page.locator("#graph-box").is_visible() == has_graph
+    with tab.shown(page_file, ready="plots") as page:
+        idle(page)
+        assert page.locator("#graph-box").is_hidden()
+        assert page.locator("#best").is_visible() == (missing == "layers")
+        assert page.locator("#best-plot").is_hidden()
 
 
 OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
@@ -76,8 +76,6 @@ class LiveServer(http.server.BaseHTTPRequestHandler):
             return self.answer(200, render_page(self.state["data"], "data.json"), "text/html")
         if path != "/data.json":
             return self.answer(204, "", "text/plain")
-        if self.state["broken"]:
-            return self.answer(500, "", "text/plain")
         text = json.dumps(self.state["data"])
         tag = f'"{hash(text)}"'
         if self.headers.get("If-None-Match") == tag:
@@ -111,7 +109,7 @@ def test_a_live_page_follows_the_run(web, strange_run, report):
     so_far = replace(report, layers=blank, similarity={"int8": None, "recipe": None}, summary="", culprits=())
     progress = {"stage": "Measuring 24 plans", "done": 12, "total": 24, "seconds": 3.0}
     running = page_data(so_far, graph, status="running", progress=progress)
-    state = {"data": running, "asked": [], "broken": False}
+    state = {"data": running, "asked": []}
     with answering(partial(LiveServer, state)) as address, web.shown(f"{address}/?token=t%2Fk") as page:
         page.get_by_text("live · Measuring 24 plans 12 of 24, 3.0 s").wait_for()
         assert page.locator("h1").inner_text().startswith("Measuring: ")
@@ -136,16 +134,3 @@ def test_a_live_page_follows_the_run(web, strange_run, report):
     data_asked = [ask for ask in state["asked"] if ask[0] == "/data.json"]
     assert {query for _, query, _ in data_asked} == {"token=t%2Fk"}
     assert any(tag for _, _, tag in data_asked)
-
-
-def test_a_live_page_says_when_the_server_is_gone(web, report):
-    state = {"data": page_data(report, status="running"), "asked": [], "broken": False}
-    with answering(partial(LiveServer, state)) as address, web.shown(address, ready="plots") as page:
-        page.locator("#live.running").wait_for()
-        state["broken"] = True
-        page.locator("#live.lost").wait_for()
-        assert page.locator("#live.running").count() == 0
-        state["broken"] = False
-        page.locator("#live.running").wait_for()
-        assert page.locator("#live.lost").count() == 0
-        web.watched.complaints.clear()  # Chromium tells of each answer 500

@@ -43,21 +43,24 @@ def contrast(one, other) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_the_theme_can_be_switched_and_the_page_printed(tab, strange_run, report):
+def test_the_theme_can_be_switched_and_the_page_tapped_and_printed(tab, strange_run, report):
     ground = "getComputedStyle(document.body).backgroundColor"
     with tab.shown(strange_run / "report.html") as page:
         assert page.evaluate(ground) == "rgb(255, 255, 255)"
         page.get_by_role("button", name="Switch to the dark theme").click()
         assert page.evaluate(ground) == "rgb(17, 22, 28)"
         assert page.evaluate("document.querySelector('#curve-plot').layout.font.color") == "#e6ebf1"
+        page.set_viewport_size({"width": 320, "height": 800})
         page.reload()
         assert page.evaluate(ground) == "rgb(17, 22, 28)"
+        page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
+        assert_a_tap_on_a_phone_opens_the_layer(page, report)
+        page.set_viewport_size({"width": 1360, "height": 900})
         assert_prints(page, report)
 
 
 def assert_prints(page, report) -> None:
     """A dark page is light on paper, three sheets at the most, with the first rows."""
-    page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
     pdf = page.pdf(format="A4")
     assert pdf.startswith(b"%PDF")
     page.emulate_media(media="print")
@@ -69,18 +72,18 @@ def assert_prints(page, report) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 3
 
 
-def test_nothing_is_wider_than_the_screen_and_a_tap_on_a_phone_opens_the_layer(tab, strange_run, report):
-    with tab.shown(strange_run / "report.html", width=320, height=800) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320
-        page.set_viewport_size({"width": 390, "height": 800})
-        assert not page.locator("#details").is_visible()
-        tap(page, page.locator("#table-body [role=row]").first)
-        page.locator("#details").wait_for()
-        assert page.locator("#details .layer-name").inner_text() == report.culprits[0]
-        tap(page, page.get_by_role("button", name="Close"))
-        page.locator("#details").wait_for(state="hidden")
-        page.set_viewport_size({"width": 768, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 768
+def assert_a_tap_on_a_phone_opens_the_layer(page, report) -> None:
+    """Nothing is wider than the screen, neither there nor on a tablet."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert not page.locator("#details").is_visible()
+    tap(page, page.locator("#table-body [role=row]").first)
+    page.locator("#details").wait_for()
+    assert page.locator("#details .layer-name").inner_text() == report.culprits[0]
+    tap(page, page.get_by_role("button", name="Close"))
+    page.locator("#details").wait_for(state="hidden")
+    page.set_viewport_size({"width": 768, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 768
 
 
 def tap(page, locator) -> None:

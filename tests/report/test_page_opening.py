@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import shutil
 from dataclasses import replace
 
 from tests.support import pages
@@ -62,15 +63,17 @@ def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
         engine="tensorrt",
         typing="weak",
         arithmetic="measured",
-        versions={"trt_bisect": "1", "tensorrt": "10.9.0", "device": "NVIDIA L4 (compute capability 8.9)"},
+        versions={"trt_bisect": "1", "tensorrt": "8.6.1", "device": "NVIDIA L4 (compute capability 8.9)"},
         latency=timed,
         layers=tuple(replace(row, ran="region") if row.culprit else row for row in report.layers),
     )
+    shutil.copytree(strange_run / "recipe", tmp_path / "recipe")
     with tab.shown(pages.written(pages.copied(strange_run, tmp_path), measured)) as page:
         speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in ("fp32", "int8", "recipe")]
         assert speeds == ["8 ms (p99 9)", "2 ms (p99 2.5) · 4.00× FP32", "2.5 ms (p99 2.75) · 3.20× FP32"]
         said = page.locator("#basis").inner_text()
-        assert "measured on NVIDIA L4 (compute capability 8.9) with tensorrt 10.9.0, weak typing" in said
+        assert "measured on NVIDIA L4 (compute capability 8.9) with tensorrt 8.6.1, weak typing" in said
+        assert page.get_by_role("tab", selected=True).inner_text() == "Weak typing"
         details = page.locator("#details-body").inner_text()
         assert "0.125 ms in INT8" in details
         assert "int8, unproven" in details
@@ -85,6 +88,7 @@ def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, repor
         assert tab.watched.complaints == []
         names = names_in_table(page)
         quantizable = [row for row in report.layers if row.quantizable]
+        assert page.get_by_role("tab", selected=True).inner_text() == "Strong typing"
         assert len(names) == len(quantizable) < len(report.layers)
         assert names[0] == report.culprits[0]
         others = {row.name: row.drop for row in quantizable if not row.culprit}

@@ -56,6 +56,11 @@ def put_back(page: Page, name: str) -> None:
     )
 
 
+def idle(page: Page) -> None:
+    """Waits until the page has done what it left for later, such as the graph."""
+    page.evaluate("() => new Promise(done => requestIdleCallback(() => requestIdleCallback(done)))")
+
+
 def names_in_table(page: Page) -> list[str]:
     """Returns the layers that the table shows, in its order."""
     return page.locator("#table-body .name").all_inner_texts()
