@@ -11,13 +11,14 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.support.waiting import LIMIT
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 REQUIRED = "TRT_BISECT_BROWSER"
 """The environment variable that, set to ``required``, makes a missing browser a failure instead of a skip."""
 FRUGAL = ("--process-per-site", "--js-flags=--no-opt --no-maglev --no-flush-bytecode --max-lazy")
 """Arguments that spare Chromium work in tests: pages share a process, and no script is optimised for seconds of use."""
+_LIMIT = 120_000.0
+"""Milliseconds that an action in a page may take: a hundred times what the slowest takes on a quiet machine."""
 _SIZE = {"width": 1360, "height": 900}
 _FAILED = "for (const event of ['error', 'unhandledrejection']) addEventListener(event, () => { window.failed = true })"
 
@@ -31,7 +32,7 @@ def find_chromium() -> str | None:
 def chromium(*arguments: str) -> Iterator[Browser]:
     """Runs Chromium with arguments for it; as root without its sandbox, as it does not start otherwise."""
     given = [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    expect.set_options(timeout=1000 * LIMIT)
+    expect.set_options(timeout=_LIMIT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=given)
         try:
@@ -64,7 +65,7 @@ def open_page(browser: Browser, address: Path | str, *, ready: str = "graph", **
 def watch(context: BrowserContext) -> Watched:
     """Returns an empty page of a context."""
     page = context.new_page()
-    page.set_default_timeout(1000 * LIMIT)
+    page.set_default_timeout(_LIMIT)
     page.add_init_script(_FAILED)
     watched = Watched(page)
     page.on("console", lambda said: watched.complaints.append(said.text) if said.type in ("error", "warning") else None)
