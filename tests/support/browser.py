@@ -11,7 +11,6 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 REQUIRED = "TRT_BISECT_BROWSER"
 """The environment variable that, set to ``required``, makes a missing browser a failure instead of a skip."""
