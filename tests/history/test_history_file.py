@@ -180,8 +180,10 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path):
     seen = []
     while any(process.is_alive() for process in writers) or not seen:
         with History(tmp_path / HISTORY) as kept:
+            recorded = whole_runs(tmp_path / HISTORY, trials)
             kept.copy(tmp_path / "copy.sqlite")
         seen.append(whole_runs(tmp_path / "copy.sqlite", trials))
+        assert seen[-1] >= recorded
         assert not list(tmp_path.glob(".copy*"))
     for process in writers:
         process.join()
