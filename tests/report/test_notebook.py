@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import ipykernel.kernelapp
 import nbformat
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from nbclient import NotebookClient
 
 from tests.support import wording
 from tests.support.waiting import LIMIT
+from trt_bisect.support.progress import Silent, default_progress
 
 FOLDER = Path(__file__).parents[2] / "samples"
 _FIGURE = re.compile(r"\d+\.\d+")
@@ -40,6 +42,11 @@ def test_the_notebook_ships_with_outputs_of_three_networks():
     assert not re.search(r"/(home|work|tmp|root)/", (FOLDER / "lenet.ipynb").read_text(encoding="utf-8"))
 
 
+def test_without_a_kernel_a_call_shows_nothing_even_if_ipykernel_is_imported():
+    assert not ipykernel.kernelapp.IPKernelApp.initialized()
+    assert isinstance(default_progress(), Silent)
+
+
 @pytest.fixture
 def samples(lenet, tmp_path):
     """The samples, with a part of the data of each network, for which the verdicts are the same."""
@@ -63,5 +70,6 @@ def test_the_notebook_runs(samples):
     assert wording.IS_THE_CULPRIT in rich.data["text/html"]
     texts = plain_texts(notebook)
     assert any("('ip2',)" in text for text in texts)
+    assert any(wording.to_blame("ip2") in text for text in texts)
     assert any("(200, 700)" in text for text in texts)
     assert verdicts(notebook) == verdicts(stored)

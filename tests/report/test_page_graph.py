@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from tests.support import networks, pages
+from tests.support.browser import load, watch
 from tests.support.page_parts import row_of, selected
 
 
@@ -141,6 +142,32 @@ def test_groups_fold_and_unfold(tab, grouped):
         around = page.locator("#graph").bounding_box()
         assert around["x"] <= inside["x"] <= around["x"] + around["width"]
         assert around["y"] <= inside["y"] <= around["y"] + around["height"]
+
+
+SELECTS = """new MutationObserver(() => {
+  const state = document.getElementById('graph-state');
+  if (state?.textContent !== 'Laying out …' || window.selected) return;
+  window.selected = true;
+  document.querySelector('#table-body [role=row]').click();
+}).observe(document, { childList: true, subtree: true })"""
+"""Clicks the first row of the table when the graph is laid out for the first time."""
+
+
+def test_what_is_done_while_the_graph_is_laid_out_counts(browser, grouped):
+    """A selection does not end how the page opens; of two clicks the later one decides, also if it is done sooner."""
+    page_of_its_own = watch(browser.new_context(viewport={"width": 1360, "height": 900}))
+    page = page_of_its_own.page
+    page.add_init_script(SELECTS)
+    load(page_of_its_own, grouped, "graph")
+    assert page.evaluate("window.selected")
+    for first, later, is_folded in (("fold", "unfold", "false"), ("unfold", "fold", "true")):
+        page.locator(f"#{later}").click()
+        drawn = f"() => Boolean(document.querySelector('#graph .node.group')) === {is_folded}"
+        page.wait_for_function(drawn)
+        page.evaluate("ids => ids.forEach(id => document.getElementById(id).click())", [first, later])
+        page.wait_for_function("() => document.getElementById('graph-state').textContent !== 'Laying out …'")
+        assert page.evaluate(drawn)
+    page.context.close()
 
 
 @pytest.mark.parametrize("shade", ["drop", "similarity"])

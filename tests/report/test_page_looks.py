@@ -52,7 +52,7 @@ def test_the_theme_can_be_switched_and_the_page_tapped_and_printed(tab, strange_
         assert page.evaluate("document.querySelector('#curve-plot').layout.font.color") == "#e6ebf1"
         page.set_viewport_size({"width": 320, "height": 800})
         page.reload()
-        assert page.evaluate(ground) == "rgb(17, 22, 28)"
+        page.wait_for_function(f"() => {ground} === 'rgb(17, 22, 28)'")
         page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
         assert_a_tap_on_a_phone_opens_the_layer(page, report)
         page.set_viewport_size({"width": 1360, "height": 900})

@@ -160,5 +160,6 @@ class PrefixedProgress:
 
 
 def default_progress() -> Progress:
-    """Returns the display for a call from Python: tqdm in a notebook, else none."""
-    return NotebookProgress() if "ipykernel" in sys.modules else Silent()
+    """Returns the display for a call from Python: tqdm in the kernel of a notebook, else none."""
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return NotebookProgress() if kernel is not None and kernel.IPKernelApp.initialized() else Silent()

@@ -3,7 +3,7 @@
 import { byId, h, show } from "./dom.js";
 import { plural } from "./format.js";
 import { READABLE, drawGraph, makeCanvas } from "./drawing.js";
-import { laidOut } from "./layout.js";
+import { forgetLayouts, laidOut } from "./layout.js";
 import { SHADES, legendOf, shader } from "./shades.js";
 import { ancestorsOf, openAtFirst, treeOf } from "./tree.js";
 import { visibleGraph } from "./visible.js";
@@ -15,7 +15,16 @@ const NARROW_AT_FIRST = [16, 10, 0];
 const WIDE = 720;
 
 export function startGraph(store) {
-  const state = { open: new Set(), shade: "precision", key: "", canvas: null, laid: null, revealed: null, first: null };
+  const state = {
+    open: new Set(),
+    shade: "precision",
+    key: "",
+    canvas: null,
+    laid: null,
+    revealed: null,
+    first: null,
+    newest: null,
+  };
   const graph = { store, state };
   state.canvas = makeCanvas(byId("graph"), byId("minimap"), {
     pick: (name) => store.select(name),
@@ -97,12 +106,14 @@ function isWide() {
   return byId("graph").clientWidth >= WIDE;
 }
 
-// As much unfolded as can be read at once.
+// As much unfolded as can be read at once. A selection meanwhile changes nothing of that; folding by hand ends it.
 async function begin(graph) {
   const { state } = graph;
   for (const most of isWide() ? AT_FIRST : NARROW_AT_FIRST) {
-    state.open = openAtFirst(state.tree, most);
-    if (!(await refresh(graph, {}))) return;
+    const open = openAtFirst(state.tree, most);
+    state.open = open;
+    refresh(graph, {});
+    if (!(await settled(state)) || state.open !== open) return;
     if (state.canvas.scale(isWide()) >= READABLE) break;
   }
   state.first = { visible: state.visible, laid: state.laid };
@@ -121,21 +132,36 @@ function visible(graph) {
 function toggle(graph, id) {
   const { state, store } = graph;
   if (opened(graph).has(id)) {
-    state.open.delete(id);
+    state.open = new Set([...state.open].filter((each) => each !== id));
     if ((state.ancestors.get(state.revealed) ?? []).includes(id)) store.select(null);
   } else {
-    state.open.add(id);
+    state.open = new Set([...state.open, id]);
   }
   refresh(graph, { anchor: id });
 }
 
+function refresh(graph, how) {
+  graph.state.newest = redrawn(graph, how);
+}
+
+// What came of the newest request, those included that come in between.
+async function settled(state) {
+  for (;;) {
+    const { newest } = state;
+    const done = await newest;
+    if (newest === state.newest) return done;
+  }
+}
+
 // Draws what is unfolded; false where it could not, or where a newer request came in between.
-async function refresh(graph, { reveal = false, anchor = null }) {
+async function redrawn(graph, { reveal = false, anchor = null }) {
   const { state, store } = graph;
   if (byId("graph-box").hidden) return false;
   const wanted = visible(graph);
   const ids = (of) => of.nodes.map((node) => node.id + node.frame).join("\n");
   if (state.laid && ids(wanted) === ids(state.visible)) {
+    forgetLayouts();
+    tellSize(graph);
     state.canvas.mark(store);
     if (reveal) state.canvas.reveal(store.row());
     return true;
@@ -152,13 +178,18 @@ async function refresh(graph, { reveal = false, anchor = null }) {
     if (reveal) state.canvas.reveal(store.row());
     else if (anchor) state.canvas.keep(anchor);
     else state.canvas.begin(store.row());
-    byId("graph-state").textContent =
-      `${plural(wanted.nodes.filter((node) => !node.frame).length, "node")} drawn of ${plural(store.model.rows.length, "layer")}`;
+    tellSize(graph);
     return true;
   } catch (error) {
     byId("graph-state").textContent = `This part could not be laid out (${error.message}); fold some groups.`;
     return false;
   }
+}
+
+function tellSize({ state, store }) {
+  const nodes = state.visible.nodes.filter((node) => !node.frame);
+  byId("graph-state").textContent =
+    `${plural(nodes.length, "node")} drawn of ${plural(store.model.rows.length, "layer")}`;
 }
 
 function paint({ state, store }, { visible: nodes, laid } = state) {

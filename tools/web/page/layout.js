@@ -13,6 +13,11 @@ function startedWorker() {
   return worker;
 }
 
+// Answers that are still to come are answers to what is no longer asked.
+export function forgetLayouts() {
+  asked += 1;
+}
+
 // Boxes by node and points by edge, in the order of `edges`, from left to right where `isWide`, else downwards; null where a newer layout was asked for meanwhile.
 export function laidOut(nodes, edges, isWide) {
   const id = ++asked;
