@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -326,8 +326,10 @@ class EachInput:
         while active := [one for one in pending if one.left and one.failure is None]:
             share = max(1, self._runner.at_once // len(active))
             wave = [(one, place) for one in active for place in one.left[:share]]
-            inferred = [self._executor.submit(self._inferred, one, place) for one, place in wave]
+            inferred: list[Future[Outputs | TrialFailed]] = []
             try:
+                for one, place in wave:
+                    inferred.append(self._executor.submit(self._inferred, one, place))
                 for (one, place), result in zip(wave, inferred, strict=True):
                     self._take(one, place, *self._figures(one, place, result.result()))
                     if not to_the_end and self._misses(one.losses, among):
