@@ -1,4 +1,4 @@
-"""The verdict in one sentence, for the top of the page."""
+"""The verdict in one sentence, for the top of the page and for the screen as soon as it is known."""
 
 from __future__ import annotations
 
