@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.compared import Alive, tensors_of
+from tests.support.editions import edition
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.jobs.options.commands import CompareOptions
@@ -98,6 +99,15 @@ def test_weights_by_tensor_and_channel(tmp_path):
         assert channel.fp32.variance == pytest.approx(weight[place].var(), rel=1e-5)
     with (tmp_path / "out/channels.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found.channels)
+
+
+@pytest.mark.parametrize(
+    "make",
+    edition([networks.residual], [networks.chain, networks.residual, networks.depthwise, networks.transformer]),
+)
+def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(make, tmp_path):
+    found = trt_bisect.compare(networks.save(make(), tmp_path), networks.samples(make()), threshold=0.95)
+    assert found.advice == ()
 
 
 def test_a_starved_range_and_its_channel(tmp_path):
